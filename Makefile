@@ -1,0 +1,64 @@
+# Each target installs what it needs into ./.venv by itself. Needed beforehand: make, and a Python
+# of 3.11 or later (`make PYTHON=python3.12 …` picks another than `python3`).
+#
+#   make test                   the tests
+#   make demo                   a run that is killed and picked up again
+#   make check                  format, lint, types, layers
+#   make bench [N=1000] [PEERS=1]   speed, against a raw floor in the same run; PEERS=1 adds others
+#   make torture [N=100]        N random kills of real processes on real files
+#   make clean                  removes what the targets made, .venv included
+
+PYTHON ?= python3
+PYTEST_WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+CORE := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
+PEER := $(VENV)/.installed-peers
+
+.DEFAULT_GOAL := test
+.PHONY: test demo check bench torture clean
+.NOTPARALLEL:
+
+test: $(DEV)
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(ARGS)
+
+demo: $(CORE)
+	$(BIN)/holdfast demo
+
+check: $(DEV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: $(CORE) $(if $(PEERS),$(PEER))
+	$(BIN)/python -m benchmarks $(if $(N),--n $(N)) $(if $(PEERS),--peers) $(ARGS)
+
+torture: $(DEV)
+	$(BIN)/python -m tests.torture --n $(or $(N),100) $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp per set of packages, older than pyproject.toml when that has changed.
+
+$(CORE): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(CORE)
+
+$(PEER): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]'
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'Holdfast needs Python 3.11 or later: make PYTHON=python3.12 …' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
