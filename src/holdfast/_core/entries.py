@@ -1,0 +1,110 @@
+"""Entries: the immutable facts of a run's journal, and the drafts they are made from.
+
+A plain step usually writes its start together with its outcome. Such a pair is one row:
+`started_us` is set, the row stands for two entries, and it takes two sequence numbers
+(`seq - 1` for the start, `seq` for the outcome). `expand` gives the entries that people see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+FORMAT = 1
+"""Version of the entry format; a reader refuses what it does not know."""
+
+
+class Kind(StrEnum):
+    """What an entry says happened."""
+
+    RUN_STARTED = "run_started"
+    RUN_CLAIMED = "run_claimed"
+    RUN_RESUMED = "run_resumed"
+    RUN_RELEASED = "run_released"
+    RUN_WAITING = "run_waiting"
+    RUN_HELD = "run_held"
+    RUN_COMPLETED = "run_completed"
+    RUN_FAILED = "run_failed"
+    RUN_CANCELLED = "run_cancelled"
+    CHANGE_ACCEPTED = "change_accepted"
+    STEP_STARTED = "step_started"
+    STEP_COMPLETED = "step_completed"
+    STEP_FAILED = "step_failed"
+    STEP_IN_DOUBT = "step_in_doubt"
+    STEP_SETTLED = "step_settled"
+    STEP_CANCELLED = "step_cancelled"
+    STEP_PROGRESSED = "step_progressed"
+    SKIPPED_DUPLICATE = "skipped_duplicate"
+    VALUE_RECORDED = "value_recorded"
+    STATE_SAVED = "state_saved"
+    EMITTED = "emitted"
+
+
+class Draft(msgspec.Struct, gc=False):
+    """An entry before the store has given it its number and its digest."""
+
+    kind: Kind
+    at_us: int
+    step: str | None = None
+    attempt: int = 0
+    position: int | None = None
+    args_digest: bytes | None = None
+    started_us: int | None = None
+    body: bytes = b"{}"
+
+    @property
+    def span(self) -> int:
+        """How many sequence numbers the row takes."""
+        return 1 if self.started_us is None else 2
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One sealed row of a journal."""
+
+    seq: int
+    kind: Kind
+    at_us: int
+    step: str | None
+    attempt: int
+    position: int | None
+    args_digest: bytes | None
+    started_us: int | None
+    body: bytes
+    digest: bytes
+
+    @property
+    def first_seq(self) -> int:
+        """The first sequence number that the row takes."""
+        return self.seq if self.started_us is None else self.seq - 1
+
+    def data(self) -> dict[str, msgspec.Raw]:
+        """Split the body into its fields without decoding the values in them."""
+        return _fields.decode(self.body)
+
+    def expand(self) -> Iterator[Entry]:
+        """Yield the entries that this row stands for."""
+        if self.started_us is None:
+            yield self
+            return
+        yield msgspec.structs.replace(
+            self,
+            seq=self.seq - 1,
+            kind=Kind.STEP_STARTED,
+            at_us=self.started_us,
+            started_us=None,
+            body=start_of_body(self.body),
+        )
+        yield msgspec.structs.replace(self, started_us=None)
+
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def start_of_body(body: bytes) -> bytes:
+    """Return the part of a joined row's body that belongs to the start: its arguments."""
+    args = _fields.decode(body).get("args")
+    return b"{}" if args is None else b'{"args":' + bytes(args) + b"}"
+
+

@@ -1,0 +1,258 @@
+"""What the store keeps beside the journal, and how one write changes it. Pure.
+
+`runs` has one mutable row per run, sealed by its own digest. Every write of every store goes
+through `apply`: it numbers and chains the new entries and derives the next row from them, so
+that the journal and the row can never be changed apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast._core.digest import seal
+from holdfast._core.entries import Draft, Entry, Kind
+from holdfast._core.lifecycle import Status, next_status
+from holdfast.errors import Corrupt
+
+GENESIS = bytes(16)
+"""What the first entry of a run is chained to."""
+
+
+class RunRow(msgspec.Struct, gc=False):
+    """The mutable row of one run: who may act next, and how far it is."""
+
+    run_no: int
+    namespace: str
+    run_id: str
+    flow: str
+    version: str
+    status: Status
+    held_reason: str | None
+    generation: int
+    epoch: int
+    owner: int | None
+    lease_until_us: int
+    last_seq: int
+    head: bytes
+    next_chunk: int
+    input_digest: bytes
+    current_step: str | None
+    steps: int
+    attempts: int
+    degraded: int
+    claims: int
+    skips: str
+    waiting_on: str | None
+    wake_us: int | None
+    usage: str
+    tags: str
+    created_us: int
+    updated_us: int
+    digest: bytes = b""
+
+    def sealed(self) -> RunRow:
+        """Return this row with the digest over all its columns set."""
+        self.digest = self.expected_digest()
+        return self
+
+    def expected_digest(self) -> bytes:
+        """Return the digest that the columns ask for."""
+        return seal(GENESIS, msgspec.structs.astuple(self)[:-1])
+
+    def check(self) -> RunRow:
+        """Raise `Corrupt` if the row is not what was written."""
+        if self.digest != self.expected_digest():
+            raise Corrupt("its row in runs", run_id=self.run_id, why="the digest does not match")
+        return self
+
+
+class KeyState(msgspec.Struct, gc=False):
+    """One claimed business key: who has it and what became of it."""
+
+    namespace: str
+    effect: str
+    key: str
+    state: str  # in_progress | completed | in_doubt | not_done | undone
+    run_no: int
+    run_id: str
+    step: str
+    generation: int
+    args_digest: bytes
+    result_seq: int | None
+    updated_us: int
+    digest: bytes = b""
+
+    def sealed(self) -> KeyState:
+        """Return this row with its digest set."""
+        self.digest = self.expected_digest()
+        return self
+
+    def expected_digest(self) -> bytes:
+        """Return the digest that the columns ask for."""
+        return seal(GENESIS, msgspec.structs.astuple(self)[:-1])
+
+    def check(self) -> KeyState:
+        """Raise `Corrupt` if the row is not what was written."""
+        if self.digest != self.expected_digest():
+            raise Corrupt(
+                f"key {self.key!r} of {self.effect}",
+                run_id=self.run_id,
+                why="the digest does not match",
+            )
+        return self
+
+
+class KeyClaim(msgspec.Struct, gc=False):
+    """Ask for a business key in the transaction of the intent."""
+
+    effect: str
+    key: str
+    step: str
+    args_digest: bytes
+
+
+class KeyChange(msgspec.Struct, gc=False):
+    """Set what became of a key; `result` means the write's last entry holds its result."""
+
+    effect: str
+    key: str
+    state: str
+    result: bool = False
+
+
+class Message(msgspec.Struct, gc=False):
+    """One row of a run's inbox: something said to a run that another process owns."""
+
+    message_id: str
+    kind: str
+    actor: str
+    at_us: int
+    body: bytes
+
+
+class Lease(msgspec.Struct):
+    """The right to write to one run, and its row as last committed.
+
+    `acting` marks an actor who has the run for one transaction only: the write succeeds if the
+    run is unowned and unchanged since it was read, raises the epoch and leaves it unowned.
+    """
+
+    row: RunRow
+    acting: bool = False
+
+
+class Write(msgspec.Struct):
+    """What one run wants to have committed, all or nothing."""
+
+    lease: Lease
+    drafts: list[Draft]
+    chunks: list[tuple[int, bytes]] = []
+    changes: dict[str, Any] = {}
+    claim: KeyClaim | None = None
+    keys: list[KeyChange] = []
+    took: list[str] = []
+
+
+class Applied(msgspec.Struct):
+    """The result of `apply`: sealed entries and the next row."""
+
+    entries: list[Entry]
+    row: RunRow
+
+
+GIVES_BACK = frozenset(
+    {Kind.RUN_RELEASED, Kind.RUN_HELD, Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED}
+)
+"""Entries after which nobody owns the run."""
+BRINGS_ON = frozenset(
+    {
+        Kind.STEP_COMPLETED,
+        Kind.STEP_SETTLED,
+        Kind.SKIPPED_DUPLICATE,
+        Kind.STATE_SAVED,
+        Kind.RUN_RELEASED,
+        Kind.RUN_RESUMED,
+    }
+)
+"""Entries that show that the run is no poison: the claim counter starts again."""
+
+
+def apply(row: RunRow, write: Write, lease_until_us: int) -> Applied:
+    """Number and chain the drafts, and derive the next row. The given row is left as it is."""
+    new = msgspec.structs.replace(row)
+    entries: list[Entry] = []
+    for draft in write.drafts:
+        entry = _seal(new, draft)
+        entries.append(entry)
+        _fold(new, draft, entry)
+    for name, value in write.changes.items():
+        setattr(new, name, value)
+    if write.chunks:
+        new.next_chunk = max(new.next_chunk, write.chunks[-1][0] + 1)
+    if write.lease.acting:
+        new.epoch += 1
+        new.owner = None
+    if new.owner is None:
+        new.lease_until_us = 0
+    else:
+        new.lease_until_us = max(new.lease_until_us, lease_until_us)
+    return Applied(entries, new.sealed())
+
+
+def _seal(row: RunRow, draft: Draft) -> Entry:
+    seq = row.last_seq + draft.span
+    digest = entry_digest(row.head, row.run_id, seq, draft)
+    return Entry(
+        seq,
+        draft.kind,
+        draft.at_us,
+        draft.step,
+        draft.attempt,
+        draft.position,
+        draft.args_digest,
+        draft.started_us,
+        draft.body,
+        digest,
+    )
+
+
+def entry_digest(prev: bytes, run_id: str, seq: int, entry: Draft | Entry) -> bytes:
+    """Return the digest of an entry at this place in its run's chain."""
+    return seal(
+        prev,
+        (
+            run_id,
+            seq,
+            entry.kind.value,
+            entry.at_us,
+            entry.step,
+            entry.attempt,
+            entry.position,
+            entry.args_digest,
+            entry.started_us,
+            entry.body,
+        ),
+    )
+
+
+def _fold(row: RunRow, draft: Draft, entry: Entry) -> None:
+    kind = draft.kind
+    first = row.last_seq == 0
+    row.status = next_status(None if first else row.status, kind)
+    row.last_seq = entry.seq
+    row.head = entry.digest
+    row.updated_us = max(row.updated_us, draft.at_us)
+    if draft.step is not None and kind is not Kind.EMITTED:
+        row.current_step = draft.step
+    if kind is Kind.STEP_STARTED or draft.started_us is not None:
+        row.attempts += 1
+    if kind is Kind.STEP_COMPLETED:
+        row.steps += 1
+    if kind in BRINGS_ON:
+        row.claims = 0
+    if kind in GIVES_BACK:
+        row.owner = None
+    if kind is not Kind.RUN_HELD and row.status is not Status.HELD:
+        row.held_reason = None

@@ -1,0 +1,211 @@
+"""The store contract: about a dozen operations, each one transaction, named by what it means.
+
+A store is synchronous and may be called from any thread. Only `append` (called by the
+committer), `start`, `claim`, `post`, `adopt` and `register_owner` write. Every write of an
+owner is conditional on its epoch and on the sequence number it saw: the check is the write.
+
+Time: `now_us()` is the store's own clock, which never runs backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from holdfast._core.entries import Draft, Entry
+from holdfast._core.lifecycle import Status
+from holdfast._core.rows import KeyState, Lease, Message, RunRow, Write
+
+
+class NewRun(msgspec.Struct):
+    """What `start` needs; the drafts begin with `run_started`."""
+
+    run_id: str
+    flow: str
+    version: str
+    input_digest: bytes
+    drafts: list[Draft]
+    chunks: list[tuple[int, bytes]] = []
+    tags: str = "{}"
+
+
+class Fenced(msgspec.Struct):
+    """The write was refused: the epoch is no longer the writer's. Zero rows were changed."""
+
+
+class KeyTaken(msgspec.Struct):
+    """The write was refused: another call has the business key. Zero rows were changed."""
+
+    key: KeyState
+
+
+class Committed(msgspec.Struct):
+    """The write is durable; `entries` as sealed."""
+
+    entries: list[Entry]
+
+
+Outcome = Committed | Fenced | KeyTaken
+
+
+class Started(msgspec.Struct):
+    """What `start` found or made. `lease` is set if it was made here and claimed."""
+
+    row: RunRow
+    created: bool
+    lease: Lease | None = None
+
+
+class Busy(msgspec.Struct):
+    """A claim was refused: `owner` (readable) may still be alive, or the run is not claimable."""
+
+    row: RunRow
+    owner: str
+
+
+class Query(msgspec.Struct):
+    """Filters of `list`; None means any. Newest first."""
+
+    status: Sequence[Status] | None = None
+    flow: str | None = None
+    tag: tuple[str, str] | None = None
+    run_id_prefix: str | None = None
+    updated_before_us: int | None = None
+    limit: int = 100
+    before_run_no: int | None = None
+
+
+class Finding(msgspec.Struct):
+    """One thing that `verify` found wrong."""
+
+    what: str
+    why: str
+    run_id: str | None = None
+
+
+class Posted(Enum):
+    """What became of a message."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Everything the runtime and the operators' tools ask of a store."""
+
+    url: str
+    namespace: str
+    store_id: str
+    lease_s: float
+
+    def now_us(self) -> int:
+        """Return the store's time, in microseconds since 1970; never runs backwards."""
+        ...
+
+    def regression(self) -> str | None:
+        """Say which acknowledged commits are missing, or None. While it says something, reads
+        work and `append` refuses every write that starts an effect (`Regressed`)."""
+        ...
+
+    def adopted_through(self) -> int:
+        """Return the largest run number that existed at the last `adopt`, or 0."""
+        ...
+
+    def adopt(self, actor: str) -> str:
+        """Accept the store as it is now; opens a new incarnation. Returns what was accepted."""
+        ...
+
+    def register_owner(self) -> int:
+        """Make this process an owner with a kernel lock that dies with it; returns its number.
+        Called again after a fork it registers anew."""
+        ...
+
+    def start(self, new: NewRun, owner: int | None) -> Started:
+        """Create the run, claimed by `owner` if given (entry `run_claimed`, epoch 1); or return
+        the one that exists, unchanged."""
+        ...
+
+    def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
+        """Take the run for execution if its status is claimable and nobody alive has it: epoch
+        + 1, entry `run_claimed` (body says why: free, owner dead, lease ran out), claims + 1.
+        The fifth claim in a row that brought nothing holds it as quarantined instead (Busy).
+        Raises RunNotFound."""
+        ...
+
+    def append(self, writes: Sequence[Write]) -> list[Outcome]:
+        """Commit a batch in one transaction, in order; a refused write fails alone. On return
+        each committed lease's `row` is the new row. Renewal is a write without drafts.
+        Raises StoreFull (nothing of the batch was written, may be tried again) or StoreFailed
+        (I/O error: this handle is dead), Regressed."""
+        ...
+
+    def get(self, run_id: str) -> RunRow | None:
+        """Return the verified row; absence is confirmed by a second path."""
+        ...
+
+    def by_number(self, run_no: int) -> RunRow | None:
+        """Return the verified row of a run number."""
+        ...
+
+    def list(self, query: Query) -> list[RunRow]:
+        """Return rows, newest first."""
+        ...
+
+    def load(self, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> list[Entry]:
+        """Return the entries up to `row.last_seq` but for the skipped ranges (inclusive), with
+        digests and chain verified for everything returned (a range that follows a gap is
+        chained to the digest stored just before it), and the end compared with `row.head`."""
+        ...
+
+    def entry(self, run_no: int, seq: int) -> Entry | None:
+        """Return one entry by number, verified against the digest stored just before it."""
+        ...
+
+    def chunks(self, run_no: int, number: int) -> Mapping[int, bytes]:
+        """Return chunk `number` of a run, verified, with some that stand before it."""
+        ...
+
+    def key(self, effect: str, key: str) -> KeyState | None:
+        """Return a claimed key; absence is confirmed by a second path."""
+        ...
+
+    def waiting_on(self, token: str) -> list[RunRow]:
+        """Return the runs whose `waiting_on` is this token."""
+        ...
+
+    def claimable(self, at_us: int, limit: int) -> list[RunRow]:
+        """Return runs that `claim` would give: claimable status, unowned, owner dead or lease
+        run out, and due (`wake_us`)."""
+        ...
+
+    def owner_name(self, owner: int | None) -> str:
+        """Describe an owner for people: process id and host, or `nobody`."""
+        ...
+
+    def post(self, run_id: str, message: Message) -> Posted:
+        """Put a message into the inbox of a run; its id is unique per run."""
+        ...
+
+    def inbox(self, run_no: int) -> list[Message]:
+        """Return the messages that no write has taken yet, oldest first, verified."""
+        ...
+
+    def verify(self, run_ids: Iterable[str] | None = None) -> list[Finding]:
+        """Check everything: pages, rows, chains, chunks, keys, and that rows and journals agree."""
+        ...
+
+    def backup(self, path: str) -> None:
+        """Write a consistent copy that opens as a new incarnation."""
+        ...
+
+    def wait_for_change(self, timeout_s: float) -> bool:
+        """Block until another commit may have changed the store, or the time has passed."""
+        ...
+
+    def close(self) -> None:
+        """Release everything; safe to call twice."""
+        ...

@@ -1,0 +1,203 @@
+"""All errors that users can meet, told apart by what the caller does next.
+
+HoldfastError
+├── UsageError                 the code is wrong: change it
+│   └── ValueRefused           a value would not survive: change what the step takes or returns
+├── StepFailed                 a step gave up: the flow may handle it
+├── TurnLimit                  a loop reached its limit
+├── KeyConflict                a business key is taken by a call with other arguments
+├── RunError                   one run; carries run_id
+│   ├── RunNotFound            no such run
+│   ├── RunConflict            this id belongs to a run with another input or flow
+│   ├── RunBusy                a live process owns it
+│   ├── RunHeld                it waits for a decision; carries reason and actions
+│   ├── RunFailed              it failed; run it again to take it up
+│   ├── RunCancelled           it was cancelled, and that is final
+│   ├── LeaseLost              another owner took it over; nothing was written
+│   └── StaleView              it changed since it was looked at: look again
+└── StoreError                 the store as a whole
+    ├── StoreUnusable          it cannot be opened as asked
+    ├── StoreTooNew            written by a newer version
+    ├── StoreFull              no space left: nothing recorded was lost
+    ├── StoreFailed            an I/O error: this handle gives no more acknowledgements
+    ├── Regressed              acknowledged commits are missing: effects wait for `adopt`
+    └── Corrupt                stored bytes are damaged; says which
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class HoldfastError(Exception):
+    """Base of everything that Holdfast raises on purpose."""
+
+
+class UsageError(HoldfastError):
+    """The calling code is wrong; the message says what to write instead."""
+
+
+class ValueRefused(UsageError):  # noqa: N818 - the name says what happened to the value
+    """A value would not survive being stored, so it was refused before it counted."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+        self.why = why
+
+
+class StepFailed(HoldfastError):  # noqa: N818
+    """A step gave up; looks the same live and replayed."""
+
+    def __init__(
+        self,
+        step: str,
+        type_name: str,
+        message: str,
+        attempts: int,
+        *,
+        run_id: str | None = None,
+        outcome_unknown: bool = False,
+    ) -> None:
+        tail = " (its outcome is unknown)" if outcome_unknown else ""
+        tries = "attempt" if attempts == 1 else "attempts"
+        super().__init__(f"{step} gave up after {attempts} {tries}: {type_name}: {message}{tail}")
+        self.step = step
+        self.type_name = type_name
+        self.message = message
+        self.attempts = attempts
+        self.run_id = run_id
+        self.outcome_unknown = outcome_unknown
+
+
+class TurnLimit(HoldfastError):  # noqa: N818
+    """A loop of turns reached its limit without ending."""
+
+    def __init__(self, loop: str, limit: int) -> None:
+        super().__init__(f"{loop} reached its limit of {limit} turns; raise limit= or end the loop")
+        self.loop = loop
+        self.limit = limit
+
+
+class KeyConflict(HoldfastError):  # noqa: N818
+    """A business key is taken by a call that differs from this one, or was undone."""
+
+    def __init__(self, effect: str, key: str, why: str, *, other_run: str | None = None) -> None:
+        super().__init__(f"key {key!r} of {effect}: {why}")
+        self.effect = effect
+        self.key = key
+        self.why = why
+        self.other_run = other_run
+
+
+class RunError(HoldfastError):
+    """Something about one run."""
+
+    def __init__(self, run_id: str, message: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
+
+class RunNotFound(RunError):  # noqa: N818
+    """No run has this id."""
+
+    def __init__(self, run_id: str, where: str = "") -> None:
+        super().__init__(run_id, f"there is no run {run_id!r}{where and ' in ' + where}")
+
+
+class RunConflict(RunError):  # noqa: N818
+    """The id belongs to a run with another input or another flow; nothing was changed."""
+
+    def __init__(self, run_id: str, why: str) -> None:
+        super().__init__(run_id, f"run {run_id!r} exists already {why}; nothing was changed")
+        self.why = why
+
+
+class RunBusy(RunError):  # noqa: N818
+    """A live process owns the run."""
+
+    def __init__(self, run_id: str, owner: str) -> None:
+        super().__init__(run_id, f"run {run_id!r} is being executed by {owner}")
+        self.owner = owner
+
+
+class RunHeld(RunError):  # noqa: N818
+    """The run waits for a decision."""
+
+    def __init__(
+        self, run_id: str, reason: str, detail: str, actions: Sequence[str] = (), step: str = ""
+    ) -> None:
+        lines = [f"run {run_id!r} is held ({reason}): {detail}"]
+        lines += [f"  {action}" for action in actions]
+        super().__init__(run_id, "\n".join(lines))
+        self.reason = reason
+        self.detail = detail
+        self.actions = tuple(actions)
+        self.step = step
+
+
+class RunFailed(RunError):  # noqa: N818
+    """The run failed; `flow.run` with the same id takes it up again."""
+
+    def __init__(self, run_id: str, type_name: str, message: str) -> None:
+        super().__init__(run_id, f"run {run_id!r} failed: {type_name}: {message}")
+        self.type_name = type_name
+        self.message = message
+
+
+class RunCancelled(RunError):  # noqa: N818
+    """The run was cancelled; that is final."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id, f"run {run_id!r} was cancelled")
+
+
+class LeaseLost(RunError):  # noqa: N818
+    """Another owner has the run now; what this process tried to write was refused."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            run_id, f"run {run_id!r} was taken over by another owner; nothing more is written here"
+        )
+
+
+class StaleView(RunError):  # noqa: N818
+    """The run changed since it was looked at."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id, f"run {run_id!r} changed meanwhile; look again, then decide")
+
+
+class StoreError(HoldfastError):
+    """Something about the store as a whole."""
+
+
+class StoreUnusable(StoreError):  # noqa: N818
+    """The store cannot be opened or used as asked; the message says why."""
+
+
+class StoreTooNew(StoreError):  # noqa: N818
+    """The store was written by a newer version of Holdfast."""
+
+
+class StoreFull(StoreError):  # noqa: N818
+    """No space left. Nothing recorded was lost."""
+
+
+class StoreFailed(StoreError):  # noqa: N818
+    """An I/O error: this handle acknowledges nothing any more; open the store again."""
+
+
+class Regressed(StoreError):  # noqa: N818
+    """The store lost acknowledged commits (an old copy, a lost tail): effects are blocked."""
+
+
+class Corrupt(StoreError):  # noqa: N818
+    """Stored bytes are damaged."""
+
+    def __init__(self, what: str, *, run_id: str | None = None, why: str = "") -> None:
+        where = f"run {run_id!r}: " if run_id is not None else ""
+        super().__init__(f"{where}{what} is damaged{why and ': ' + why}")
+        self.what = what
+        self.run_id = run_id
+        self.why = why
