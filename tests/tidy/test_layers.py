@@ -1,0 +1,67 @@
+"""Imports point down only, and the core does nothing but decide. The rules are in pyproject.toml."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.source import PACKAGE, ROOT
+
+LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+
+
+def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Checks the package `holdfast` in the folder by the rules of this repository."""
+    config = ROOT / "pyproject.toml"
+    return subprocess.run(
+        [sys.executable, "-c", LINT, "--config", str(config), "--no-cache"],
+        cwd=folder,
+        env={"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_package_keeps_its_layers():
+    done = lint_imports(PACKAGE.parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def skeleton(tmp_path: Path) -> Path:
+    """The package with every module that it has, all of them empty."""
+    for path in PACKAGE.rglob("*.py"):
+        twin = tmp_path / path.relative_to(PACKAGE.parent)
+        twin.parent.mkdir(parents=True, exist_ok=True)
+        twin.write_text("")
+    (tmp_path / "holdfast" / "__init__.py").write_text("import holdfast._runtime, holdfast._ops\n")
+    return tmp_path
+
+
+def test_an_empty_package_keeps_its_layers(skeleton: Path):
+    done = lint_imports(skeleton)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("errors.py", "import holdfast._core"),
+        ("_core/__init__.py", "import holdfast._store"),
+        ("_core/__init__.py", "import time"),
+        ("_core/__init__.py", "def f():\n    from threading import Lock"),
+        ("_core/__init__.py", "import apsw"),
+        ("_store/__init__.py", "import holdfast._runtime"),
+        ("_store/__init__.py", "from holdfast import flow"),
+        ("_runtime/__init__.py", "import holdfast.testing"),
+        ("integrations/__init__.py", "import holdfast._core"),
+        ("observers/__init__.py", "import holdfast._runtime"),
+    ],
+)
+def test_a_broken_rule_is_found(skeleton: Path, module: str, line: str):
+    (skeleton / "holdfast" / module).write_text(f"{line}\n")
+    done = lint_imports(skeleton)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "BROKEN" in done.stdout

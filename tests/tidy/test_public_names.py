@@ -1,0 +1,91 @@
+"""The public line: which names there are, and that the two colours of the API keep in step."""
+
+import inspect
+
+import pytest
+
+import holdfast
+from holdfast import aio
+
+PUBLIC = {
+    # What users write.
+    *("flow", "step", "effect", "plan", "use", "register", "Retry"),
+    # Inside a flow.
+    *("turns", "gather", "each", "now", "rng", "new_id", "call", "run", "replaying"),
+    # Inside a step.
+    *("idempotency_key", "attempt", "usage", "progress", "last_progress", "emit"),
+    # What settles a doubt.
+    *("Done", "NOT_DONE", "UNKNOWN", "Fail"),
+    # Where runs are kept, and how they are seen.
+    *("open", "Store", "Handle", "Entry", "current_run", "stream"),
+    # What the decorators give.
+    *("Flow", "Step", "Effect", "AsyncFlow", "AsyncStep", "AsyncEffect"),
+    # Modules.
+    *("aio", "errors"),
+}
+
+# Public packages that `import holdfast` does not load.
+PACKAGES = {"integrations", "observers", "testing"}
+
+# Sync -> what makes its awaited twin another one.
+TWINS = ["call", "each", "gather", "run", "turns"]
+
+# Races exist only where there is a loop to run them.
+ONLY_AWAITED = {"first", "timeout"}
+
+PAIRS = [
+    (holdfast.Flow, holdfast.AsyncFlow),
+    (holdfast.Step, holdfast.AsyncStep),
+    (holdfast.Effect, holdfast.AsyncEffect),
+]
+
+
+def parameters(function: object) -> list[tuple[str, inspect._ParameterKind]]:
+    signature = inspect.signature(function)  # type: ignore[arg-type]
+    return [(parameter.name, parameter.kind) for parameter in signature.parameters.values()]
+
+
+def public_attributes(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_the_public_names_are_these():
+    assert set(holdfast.__all__) == PUBLIC
+    assert len(holdfast.__all__) == len(PUBLIC)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_a_public_name_is_there(name):
+    assert getattr(holdfast, name, None) is not None
+
+
+def test_nothing_else_is_in_reach():
+    in_reach = {name for name in vars(holdfast) if not name.startswith("_")}
+    assert in_reach - PACKAGES <= PUBLIC
+
+
+def test_every_error_is_ours():
+    for name in holdfast.errors.__all__:
+        error = getattr(holdfast.errors, name)
+        if inspect.isclass(error) and issubclass(error, BaseException):
+            assert issubclass(error, holdfast.errors.HoldfastError)
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_what_waits_has_an_awaited_twin(name):
+    assert name in aio.__all__
+    assert getattr(aio, name) is not getattr(holdfast, name)
+
+
+@pytest.mark.parametrize("name", sorted(set(aio.__all__) - ONLY_AWAITED))
+def test_what_is_awaited_has_a_plain_twin(name):
+    awaited, plain = getattr(aio, name), getattr(holdfast, name)
+    if name not in TWINS:
+        assert awaited is plain or inspect.iscoroutinefunction(awaited)
+    assert [key for key, _ in parameters(awaited)][1:] == [key for key, _ in parameters(plain)][1:]
+    assert [kind for _, kind in parameters(awaited)] == [kind for _, kind in parameters(plain)]
+
+
+@pytest.mark.parametrize(("plain", "awaited"), PAIRS)
+def test_both_colours_offer_the_same(plain, awaited):
+    assert public_attributes(plain) - {"aio"} == public_attributes(awaited) - {"aio"}
