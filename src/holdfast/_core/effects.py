@@ -1,0 +1,85 @@
+"""What is known of an effect: the answers to a doubt, and what each policy makes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final, Generic, Literal, TypeVar
+
+from holdfast.errors import UsageError
+
+T = TypeVar("T")
+
+KEY_TTL_S = 24 * 3600.0
+"""How long the other side is taken to remember a key, unless `key_ttl=` says otherwise."""
+TTL_MARGIN_S = 60.0
+"""A key is not sent any more this long before it may be forgotten (clocks differ)."""
+ENDED_MARGIN_S = 5.0
+"""Added to a declared timeout before a lost owner's attempt is taken to have ended."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Done(Generic[T]):
+    """It happened, and this is its result."""
+
+    result: T
+
+
+class _Answer(Enum):
+    NOT_DONE = "NOT_DONE"
+    UNKNOWN = "UNKNOWN"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+NOT_DONE: Final = _Answer.NOT_DONE
+"""It did not happen; it may be run."""
+UNKNOWN: Final = _Answer.UNKNOWN
+"""It cannot be told; a person decides."""
+
+NotDone = Literal[_Answer.NOT_DONE]
+Unknown = Literal[_Answer.UNKNOWN]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fail:
+    """Treat it as failed; the flow gets `StepFailed` with this reason."""
+
+    reason: str
+
+
+OnDoubt = Literal["ask", "retry", "fail"] | Callable[..., Any]
+
+
+def check_on_doubt(policy: object, effect: str) -> OnDoubt:
+    """Return the policy, or raise a UsageError naming the choices."""
+    if policy in ("ask", "retry", "fail") or callable(policy):
+        return policy  # type: ignore[return-value]
+    raise UsageError(
+        f'on_doubt={policy!r} of {effect}: use "ask", "retry", "fail" or a function that '
+        "returns Done(result), NOT_DONE or UNKNOWN"
+    )
+
+
+def policy_name(policy: OnDoubt) -> str:
+    """Return how the policy is written in the journal."""
+    return policy if isinstance(policy, str) else "function"
+
+
+def may_send(first_started_us: int, now_us: int, key_ttl_s: float) -> bool:
+    """Say whether a key is still young enough to be shown to the other side again."""
+    margin_s = min(TTL_MARGIN_S, key_ttl_s / 10)
+    return (now_us - first_started_us) / 1e6 < key_ttl_s - margin_s
+
+
+def not_done_is_believed(
+    *, ended: bool, lost_us: int | None, timeout_s: float | None, now_us: int
+) -> bool:
+    """Say whether NOT_DONE is final: the attempt that left the doubt can no longer act."""
+    if ended:
+        return True
+    if lost_us is None or timeout_s is None:
+        return False
+    return (now_us - lost_us) / 1e6 >= timeout_s + ENDED_MARGIN_S

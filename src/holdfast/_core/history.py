@@ -1,0 +1,336 @@
+"""The fold of a run's entries: everything that replay asks of the past. Pure.
+
+What is written is checked again when it is read: gapless numbers, one outcome per step, legal
+transitions. `match` is the heart of replay: it gives a call its record, or None (run it live),
+or raises `Divergence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast._core.entries import Entry, Kind
+from holdfast._core.keys import are_parallel, scope_of
+from holdfast._core.lifecycle import Status, next_status
+from holdfast.errors import Corrupt
+
+
+class State(StrEnum):
+    """What is known of one step."""
+
+    RUNNING = "running"
+    RETRYING = "retrying"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    IN_DOUBT = "in_doubt"
+    NOT_DONE = "not_done"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped_duplicate"
+
+
+OUTCOMES = frozenset({State.COMPLETED, State.FAILED, State.SKIPPED})
+
+
+class Record(msgspec.Struct):
+    """What the journal knows of one step."""
+
+    key: str
+    position: int | None
+    args_digest: bytes | None
+    first_seq: int
+    first_started_us: int
+    state: State = State.RUNNING
+    attempts: int = 0
+    generation: int = 1
+    last_seq: int = 0
+    started_us: int = 0
+    ended_us: int | None = None
+    retry_at_us: int | None = None
+    intent: Entry | None = None
+    """The last `step_started` of an effect: key, policy, arguments."""
+    outcome: Entry | None = None
+    doubt: Entry | None = None
+    failure: Entry | None = None
+    """The last failed attempt."""
+    progress: Entry | None = None
+    ended: bool = False
+    """Whether the attempt that left a doubt is known to have ended."""
+    lost_us: int | None = None
+    """When the run was taken from the owner that left the doubt."""
+    degraded: bool = False
+
+    @property
+    def effect(self) -> bool:
+        """Whether an intent was recorded."""
+        return self.intent is not None and b'"effect":true' in self.intent.body
+
+    @property
+    def has_outcome(self) -> bool:
+        """Whether it is never executed again in this generation."""
+        return self.state in OUTCOMES
+
+
+class Divergence(Exception):  # noqa: N818 - internal; becomes a held run
+    """The flow asked for something else than what the journal has at this place."""
+
+    def __init__(self, step: str, expected: str, found: str) -> None:
+        super().__init__(f"the journal has {expected}, the flow now calls {found}")
+        self.step = step
+        self.expected = expected
+        self.found = found
+
+
+class History:
+    """All that replay needs to know of a run."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.status: Status | None = None
+        self.generation = 1
+        self.last_seq = 0
+        self.records: dict[str, Record] = {}
+        self.placed: dict[tuple[str, int], Record] = {}
+        self.old: dict[str, Record] = {}
+        """Records from before an accepted change: matched by key alone."""
+        self.saved: dict[str, Entry] = {}
+        self.superseded: list[Record] = []
+        self.started: Entry | None = None
+        self.failed: Entry | None = None
+        self.held: Entry | None = None
+        self.completed: Entry | None = None
+
+    @classmethod
+    def fold(cls, run_id: str, entries: Iterable[Entry], *, gaps: bool = False) -> History:
+        """Fold entries in order; with `gaps`, ranges between snapshots may be left out."""
+        history = cls(run_id)
+        for entry in entries:
+            if not gaps and entry.first_seq != history.last_seq + 1:
+                raise Corrupt(f"entry {history.last_seq + 1}", run_id=run_id, why="it is missing")
+            history.add(entry)
+        return history
+
+    def add(self, entry: Entry) -> None:
+        """Take in the next entry."""
+        try:
+            self.status = next_status(self.status, entry.kind)
+        except AssertionError as error:
+            raise Corrupt(f"entry {entry.seq}", run_id=self.run_id, why=str(error)) from None
+        self.last_seq = entry.seq
+        _FOLD[entry.kind](self, entry)
+
+    # -- replay ------------------------------------------------------------------------------
+
+    def match(
+        self, key: str, position: int | None, args_digest: bytes | None
+    ) -> Record | None:
+        """Return the record of this call, None if there is none, or raise Divergence."""
+        if position is None:
+            record = self.records.get(key)
+        else:
+            record = self.placed.get((scope_of(key), position))
+            if record is None:
+                # A call behind an accepted change finds its older record by key alone.
+                return self.old.get(key)
+        if record is None:
+            return None
+        if record.key != key:
+            raise Divergence(key, f"{record.key} at call {position}", f"{key}")
+        if args_digest is not None and record.args_digest not in (None, args_digest):
+            raise Divergence(key, f"{key} with other arguments", f"{key} with these")
+        return record
+
+    def recorded(self) -> int:
+        """Return how many steps have an outcome that a replay would consume."""
+        return sum(1 for record in self.records.values() if record.has_outcome)
+
+    def open_doubts(self) -> list[Record]:
+        """Return the effects that were started and whose outcome is not known."""
+        return [
+            record
+            for record in self.records.values()
+            if record.state is State.IN_DOUBT or (record.effect and record.state is State.RUNNING)
+        ]
+
+    # -- folding, one small function per kind ------------------------------------------------
+
+    def _record(self, entry: Entry) -> Record:
+        assert entry.step is not None
+        record = self.records.get(entry.step)
+        if record is None:
+            started = entry.at_us if entry.started_us is None else entry.started_us
+            record = Record(
+                entry.step,
+                entry.position,
+                entry.args_digest,
+                entry.first_seq,
+                started,
+                generation=self.generation,
+            )
+            self.records[entry.step] = record
+            if entry.position is not None:
+                self.placed[scope_of(entry.step), entry.position] = record
+        elif record.has_outcome and entry.kind is not Kind.EMITTED:
+            raise Corrupt(
+                f"entry {entry.seq}", run_id=self.run_id, why=f"{entry.step} has an outcome already"
+            )
+        record.last_seq = entry.seq
+        return record
+
+    def _run_started(self, entry: Entry) -> None:
+        self.started = entry
+
+    def _run_claimed(self, entry: Entry) -> None:
+        proven = b'"why":"lease_ran_out"' not in entry.body
+        for record in self.records.values():
+            if record.state is State.RUNNING or record.state is State.IN_DOUBT:
+                record.ended = record.ended or proven
+                record.lost_us = entry.at_us
+
+    def _run_resumed(self, entry: Entry) -> None:
+        data = _facts(entry)
+        self.generation = int(data.get("generation", self.generation))
+        for key in data.get("superseded", ()):
+            record = self.records.pop(key, None)
+            if record is None:
+                continue
+            self.superseded.append(record)
+            self.old.pop(key, None)
+            if record.position is not None:
+                self.placed.pop((scope_of(key), record.position), None)
+
+    def _change_accepted(self, entry: Entry) -> None:
+        self.old.update(self.records)
+        self.placed.clear()
+
+    def _run_failed(self, entry: Entry) -> None:
+        self.failed = entry
+
+    def _run_held(self, entry: Entry) -> None:
+        self.held = entry
+
+    def _run_completed(self, entry: Entry) -> None:
+        self.completed = entry
+
+    def _nothing(self, entry: Entry) -> None:
+        """Entries that replay does not look at."""
+
+    def _step_started(self, entry: Entry) -> None:
+        record = self._record(entry)
+        record.state = State.RUNNING
+        record.attempts = entry.attempt
+        record.started_us = entry.at_us
+        record.intent = entry
+        record.ended = False
+        record.lost_us = None
+
+    def _attempted(self, entry: Entry) -> Record:
+        record = self._record(entry)
+        record.attempts = max(record.attempts, entry.attempt)
+        record.started_us = entry.started_us or record.started_us
+        record.ended_us = entry.at_us
+        return record
+
+    def _step_completed(self, entry: Entry) -> None:
+        record = self._attempted(entry)
+        record.state = State.COMPLETED
+        record.outcome = entry
+        record.degraded = b'"degraded":' in entry.body
+
+    def _skipped_duplicate(self, entry: Entry) -> None:
+        record = self._attempted(entry)
+        record.state = State.SKIPPED
+        record.outcome = entry
+
+    def _step_failed(self, entry: Entry) -> None:
+        record = self._attempted(entry)
+        record.failure = entry
+        data = _facts(entry)
+        if data["final"]:
+            record.state = State.FAILED
+            record.outcome = entry
+        else:
+            record.state = State.RETRYING
+            record.retry_at_us = data.get("retry_at_us")
+
+    def _step_in_doubt(self, entry: Entry) -> None:
+        record = self._attempted(entry)
+        record.state = State.IN_DOUBT
+        record.doubt = entry
+        record.ended = record.ended or b'"ended":true' in entry.body
+
+    def _step_settled(self, entry: Entry) -> None:
+        record = self._record(entry)
+        record.ended_us = entry.at_us
+        settled = _facts(entry)["as"]
+        if settled == "not_done":
+            record.state = State.NOT_DONE
+            return
+        record.state = State.COMPLETED if settled == "done" else State.FAILED
+        record.outcome = entry
+
+    def _step_cancelled(self, entry: Entry) -> None:
+        self._record(entry).state = State.CANCELLED
+
+    def _step_progressed(self, entry: Entry) -> None:
+        self._record(entry).progress = entry
+
+    def _value_recorded(self, entry: Entry) -> None:
+        record = self._record(entry)
+        record.state = State.COMPLETED
+        record.outcome = entry
+
+    def _state_saved(self, entry: Entry) -> None:
+        assert entry.step is not None
+        self.saved[entry.step] = entry
+
+
+_FOLD = {kind: getattr(History, f"_{kind.value}", History._nothing) for kind in Kind}
+_decoder = msgspec.json.Decoder()
+
+
+def _facts(entry: Entry) -> dict[str, Any]:
+    data: dict[str, Any] = _decoder.decode(entry.body)
+    return data
+
+
+def escaped(error: BaseException) -> list[str]:
+    """Return the steps whose failures are in an exception: causes, contexts and groups."""
+    found: list[str] = []
+    seen: set[int] = set()
+    queue: list[BaseException | None] = [error]
+    while queue:
+        current = queue.pop(0)
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        step = getattr(current, "__holdfast_step__", None)
+        if isinstance(step, str) and step not in found:
+            found.append(step)
+        if isinstance(current, BaseExceptionGroup):
+            queue.extend(current.exceptions)
+        queue += [current.__cause__, current.__context__]
+    return found
+
+
+def superseded_by_resume(history: History) -> list[Record]:
+    """Return what the next generation leaves behind: the escaped failures, and what their
+    branches (and the branches that those came back to) recorded after them."""
+    if history.failed is None:
+        return []
+    steps = [step for step in _facts(history.failed).get("steps", ()) if step in history.records]
+    gone: dict[str, Record] = {}
+    for step in steps:
+        failed = history.records[step]
+        gone[step] = failed
+        scope = scope_of(step)
+        for record in history.records.values():
+            after = record.first_seq > failed.last_seq and (
+                record.first_started_us >= (failed.ended_us or 0)
+            )
+            if after and not are_parallel(scope, scope_of(record.key)):
+                gone[record.key] = record
+    return list(gone.values())

@@ -1,0 +1,154 @@
+"""Names and keys: run ids, step names, step keys, and idempotency keys. Pure.
+
+A step key is `name`, `name#2` … within its scope. A scope is one branch at one turn; its path
+stands before the key: `turns[3]/gather[0]/search#2`. The position is the number of the call
+within its scope: replay compares position, key and argument digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import string
+import unicodedata
+from collections.abc import Mapping
+
+from holdfast.errors import UsageError
+
+RUN_ID_MAX_CHARS = 200
+NAME_MAX_CHARS = 200
+STEP_KEY_MAX_CHARS = 200
+CHILD_SEPARATOR = "::"
+"""Stands in the derived ids of child runs, and is refused in ids of users."""
+
+_RESERVED_IN_NAMES = set("/#[]:")
+
+
+def check_run_id(run_id: object) -> str:
+    """Return the run id, or raise a UsageError that says what is wrong with it."""
+    if not isinstance(run_id, str) or type(run_id) is not str:
+        raise UsageError(
+            f"a run id is a str, not {type(run_id).__name__} ({run_id!r:.80}); "
+            "it is the first argument: flow.run('my-run-id', …)"
+        )
+    _check_text("a run id", run_id, RUN_ID_MAX_CHARS)
+    if CHILD_SEPARATOR in run_id:
+        raise UsageError(f"run id {run_id!r}: {CHILD_SEPARATOR!r} is kept for child runs")
+    return run_id
+
+
+def check_name(what: str, name: object) -> str:
+    """Return the name of a step or flow, or raise a UsageError."""
+    if not isinstance(name, str):
+        raise UsageError(f"the name of a {what} is a str, not {type(name).__name__}")
+    _check_text(f"the name of a {what}", name, NAME_MAX_CHARS)
+    bad = sorted(_RESERVED_IN_NAMES.intersection(name))
+    if bad:
+        raise UsageError(
+            f"{what} name {name!r}: {' '.join(bad)} cannot stand in a name; use name="
+        )
+    return name
+
+
+def _check_text(what: str, text: str, limit: int) -> None:
+    shown = repr(text[:40])
+    if not text:
+        raise UsageError(f"{what} must not be empty")
+    if len(text) > limit:
+        raise UsageError(f"{what} has at most {limit} characters; {shown}… has {len(text)}")
+    if text != text.strip():
+        raise UsageError(f"{what} must not begin or end with white space: {shown}")
+    for char in text:
+        if unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}:
+            raise UsageError(
+                f"{what} must not hold control, formatting or undefined characters: "
+                f"U+{ord(char):04X} in {shown}"
+            )
+
+
+def quoted(step_key: object) -> str:
+    """Return an explicit step key in a form that cannot be mistaken for a path."""
+    if not isinstance(step_key, str) or not step_key:
+        raise UsageError(f"step_key= is a non-empty str, not {step_key!r:.80}")
+    if len(step_key) > STEP_KEY_MAX_CHARS:
+        raise UsageError(f"step_key= has at most {STEP_KEY_MAX_CHARS} characters")
+    return "".join(
+        char if char.isprintable() and char not in "/#[]:%" else f"%{ord(char):02X}"
+        for char in step_key
+    )
+
+
+class Scope:
+    """One line of calls: gives out step keys and positions in the order of the calls."""
+
+    __slots__ = ("_seen", "path", "position")
+
+    def __init__(self, path: str = "") -> None:
+        self.path = path
+        self.position = 0
+        self._seen: dict[str, int] = {}
+
+    def take(self, name: str) -> tuple[str, int]:
+        """Return the key and position of the next call of this name."""
+        position = self.position
+        self.position = position + 1
+        return self.take_key(name), position
+
+    def take_key(self, name: str) -> str:
+        """Return the key of the next call of this name, without a position."""
+        count = self._seen.get(name, 0) + 1
+        self._seen[name] = count
+        key = name if count == 1 else f"{name}#{count}"
+        return f"{self.path}/{key}" if self.path else key
+
+
+def scope_of(step: str) -> str:
+    """Return the scope path of a step key."""
+    return step.rpartition("/")[0]
+
+
+def name_of(step: str) -> str:
+    """Return the step's name from its key."""
+    return step.rpartition("/")[2].partition("#")[0].partition(":")[0]
+
+
+def is_within(scope: str, ancestor: str) -> bool:
+    """Say whether a scope is the other one or lies inside it."""
+    return not ancestor or scope == ancestor or scope.startswith(ancestor + "/")
+
+
+def are_parallel(one: str, other: str) -> bool:
+    """Say whether two scopes lie in different branches of one fan-out."""
+    for left, right in zip(one.split("/"), other.split("/"), strict=False):
+        if left != right:
+            fan_out = left.partition("[")[0]
+            return fan_out == right.partition("[")[0] and not fan_out.startswith("turns")
+    return False
+
+
+def derived_key(namespace_id: str, run_id: str, generation: int, step: str) -> str:
+    """Return the idempotency key of a step: the same on every attempt of its generation."""
+    digest = hashlib.blake2b(digest_size=20, person=b"holdfast-key")
+    for part in (namespace_id, run_id, str(generation), step):
+        raw = part.encode()
+        digest.update(len(raw).to_bytes(4, "big") + raw)
+    return "hf_" + digest.hexdigest()
+
+
+def rendered_key(template: str, arguments: Mapping[str, object], effect: str) -> str:
+    """Fill a business key template such as "report:{report_id}" from the arguments."""
+    try:
+        key = string.Formatter().vformat(template, (), arguments)
+    except (KeyError, IndexError, AttributeError, ValueError) as error:
+        raise UsageError(
+            f"key={template!r} of {effect} cannot be filled from its arguments "
+            f"({', '.join(arguments) or 'none'}): {error!r}"
+        ) from None
+    return checked_business_key(key, effect)
+
+
+def checked_business_key(key: object, effect: str) -> str:
+    """Return a business key that is fit to be stored and sent."""
+    if not isinstance(key, str) or not key:
+        raise UsageError(f"the key of {effect} must be a non-empty str, not {key!r:.80}")
+    _check_text(f"the key of {effect}", key, RUN_ID_MAX_CHARS)
+    return key

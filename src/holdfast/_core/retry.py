@@ -1,0 +1,93 @@
+"""What to retry, how often, and when to give up. Pure: time and randomness are arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import email.utils
+
+from holdfast.errors import UsageError
+
+MAX_RETRY_AFTER_S = 3600.0
+"""The other side may ask us to wait, but not for ever."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How a step is retried.
+
+    `attempts` counts all tries, the first included. The pause before try n+1 is
+    `first_s * backoff**(n-1)`, at most `max_s`, with up to `jitter` of it taken off at random.
+    An exception in `give_up_on` is never retried; `deadline_s` counts from the first start.
+    A `retry_after` (seconds) on the exception, or a Retry-After header on its response, is kept.
+    """
+
+    attempts: int = 3
+    first_s: float = 0.5
+    backoff: float = 2.0
+    max_s: float = 60.0
+    jitter: float = 0.5
+    give_up_on: tuple[type[BaseException], ...] = ()
+    deadline_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        if not isinstance(self.attempts, int) or self.attempts < 1:
+            raise UsageError(f"Retry(attempts={self.attempts!r}): at least 1")
+        if self.first_s < 0 or self.max_s < 0 or self.backoff < 1 or not 0 <= self.jitter <= 1:
+            raise UsageError("Retry: first_s, max_s >= 0, backoff >= 1, 0 <= jitter <= 1")
+        if self.deadline_s is not None and self.deadline_s <= 0:
+            raise UsageError("Retry(deadline_s=…) is positive")
+
+
+ONCE = Retry(attempts=1)
+"""Without `retry=` a step is tried once."""
+
+
+def pause_s(
+    policy: Retry,
+    *,
+    attempt: int,
+    error: BaseException,
+    elapsed_s: float,
+    now_s: float,
+    chance: float,
+) -> float | None:
+    """Return how long to wait before the next attempt, or None to give up."""
+    if attempt >= policy.attempts or isinstance(error, policy.give_up_on):
+        return None
+    asked = retry_after_s(error, now_s)
+    pause = min(policy.first_s * policy.backoff ** (attempt - 1), policy.max_s)
+    pause -= pause * policy.jitter * chance
+    if asked is not None:
+        pause = max(pause, min(asked, MAX_RETRY_AFTER_S))
+    if policy.deadline_s is not None and elapsed_s + pause >= policy.deadline_s:
+        return None
+    return pause
+
+
+def retry_after_s(error: BaseException, now_s: float) -> float | None:
+    """Return the pause that the other side asked for, if the exception tells."""
+    direct = getattr(error, "retry_after", None)
+    if isinstance(direct, int | float) and direct >= 0:
+        return float(direct)
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    try:
+        text = headers.get("retry-after") if headers is not None else None
+    except Exception:  # noqa: BLE001 - a foreign object; whatever it raises, it told us nothing
+        return None
+    return _parsed(text, now_s) if isinstance(text, str) else None
+
+
+def _parsed(text: str, now_s: float) -> float | None:
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        pass
+    try:
+        when = email.utils.parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        return None
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=dt.UTC)
+    return max(0.0, when.timestamp() - now_s)
