@@ -4,7 +4,7 @@
 #   make test                   the tests
 #   make demo                   a run that is killed and picked up again
 #   make check                  format, lint, types, layers
-#   make bench [N=1000] [PEERS=1]   speed, against a raw floor in the same run; PEERS=1 adds others
+#   make bench [N=5] [PEERS=1]  N repetitions against a raw floor; PEERS=1 measures peers beside us
 #   make torture [N=100]        N random kills of real processes on real files
 #   make clean                  removes what the targets made, .venv included
 
@@ -15,7 +15,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
-PEER := $(VENV)/.installed-peers
 
 .DEFAULT_GOAL := test
 .PHONY: test demo check bench torture clean
@@ -34,14 +33,14 @@ check: $(DEV)
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-bench: $(CORE) $(if $(PEERS),$(PEER))
-	$(BIN)/python -m benchmarks $(if $(N),--n $(N)) $(if $(PEERS),--peers) $(ARGS)
+bench: $(CORE)
+	$(BIN)/python -m benchmarks $(if $(N),--repeat $(N)) $(if $(PEERS),--peers) $(ARGS)
 
 torture: $(DEV)
 	$(BIN)/python -m tests.torture --n $(or $(N),100) $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) benchmarks/.data benchmarks/.venvs build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp per set of packages, older than pyproject.toml when that has changed.
@@ -53,10 +52,6 @@ $(CORE): pyproject.toml | $(BIN)/python
 $(DEV): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(CORE)
-
-$(PEER): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]'
-	@touch $@
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
