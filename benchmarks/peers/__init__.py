@@ -1,0 +1,1 @@
+"""Workers for other libraries; each runs in a virtual environment of its own."""

@@ -1,0 +1,100 @@
+"""Who is measured: each subject is a worker process of its own."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.environments import python_of
+
+PEER_TASKS = frozenset({"w1/steps", "w2/async", "w2/threads", "w4", "w5"})
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """`imports` and `distributions` are what W5 looks at; `environment` is a peer's."""
+
+    name: str
+    module: str
+    tasks: frozenset[str]
+    imports: str
+    distributions: tuple[str, ...]
+    settings: str
+    mode: str = ""
+    environment: str = ""
+
+    @property
+    def is_peer(self) -> bool:
+        return bool(self.environment)
+
+    @property
+    def python(self) -> Path:
+        if self.is_peer:
+            return python_of(self.environment)
+        return Path(sys.executable)
+
+
+FLOOR = Subject(
+    name="floor",
+    module="benchmarks.floor",
+    tasks=PEER_TASKS | {"w2/shared", "w3/new"},
+    imports="import apsw",
+    distributions=("apsw",),
+    settings="bare inserts through apsw; WAL, synchronous=FULL; a commit per step; "
+    "in W2 one for what the runs handed over",
+)
+HOLDFAST = Subject(
+    name="holdfast",
+    module="benchmarks.subject_holdfast",
+    tasks=PEER_TASKS | {"w1/effects", "w1/grouped", "w3/new", "w3/whole", "w3/state"},
+    imports="from holdfast import effect, flow, step, turns",
+    distributions=("holdfast",),
+    settings="as installed; WAL, synchronous=FULL",
+)
+DBOS = Subject(
+    name="dbos",
+    module="benchmarks.peers.dbos_worker",
+    tasks=PEER_TASKS | {"w3/new", "w3/whole", "w3/state"},
+    imports="from dbos import DBOS",
+    distributions=("dbos",),
+    settings="defaults, but the file put into WAL mode (its default is slower); "
+    "synchronous=FULL; logs and telemetry off",
+    environment="dbos",
+)
+LANGGRAPH_SYNC = Subject(
+    name="langgraph-sync",
+    module="benchmarks.peers.langgraph_worker",
+    tasks=PEER_TASKS | {"w3/state"},
+    imports="from langgraph.graph import StateGraph; "
+    "from langgraph.checkpoint.sqlite import SqliteSaver",
+    distributions=("langgraph", "langgraph-checkpoint-sqlite"),
+    settings='SqliteSaver/AsyncSqliteSaver, durability="sync": saved before the next '
+    "step; WAL, synchronous=FULL; tracing off",
+    mode="sync",
+    environment="langgraph",
+)
+LANGGRAPH_DEFAULT = Subject(
+    name="langgraph-default",
+    module=LANGGRAPH_SYNC.module,
+    tasks=frozenset({"w1/steps", "w2/async", "w2/threads", "w4"}),
+    imports=LANGGRAPH_SYNC.imports,
+    distributions=LANGGRAPH_SYNC.distributions,
+    settings='the same with durability="async", its default: saved in the background, '
+    "so a crash loses finished steps; not the same promise",
+    mode="async",
+    environment="langgraph",
+)
+LANGGRAPH_DELTA = Subject(
+    name="langgraph-delta",
+    module=LANGGRAPH_SYNC.module,
+    tasks=frozenset({"w3/state"}),
+    imports=LANGGRAPH_SYNC.imports,
+    distributions=LANGGRAPH_SYNC.distributions,
+    settings='durability="sync" with the conversation in the beta DeltaChannel',
+    mode="delta",
+    environment="langgraph",
+)
+
+OURS = (FLOOR, HOLDFAST)
+PEERS = (DBOS, LANGGRAPH_SYNC, LANGGRAPH_DEFAULT, LANGGRAPH_DELTA)
