@@ -1,0 +1,263 @@
+"""What somebody's decision writes into a journal: taking a run up again, settling a doubt. Pure.
+
+The operators' tools use it on a run that nobody owns, and the runtime on a run of its own (`flow.run`
+on a failed run; a message in the inbox). Both write the same entries, so that it is one rule.
+
+    resume_drafts   failed ► run_resumed, next generation     held ► run_resumed or run_released
+    settle_drafts   in doubt ► step_settled (and run_released, when nothing else is in doubt)
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast._core.entries import Draft, Entry, Kind
+from holdfast._core.history import History, Record, State, superseded_by_resume
+from holdfast._core.keys import name_of
+from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._core.rows import KeyChange
+from holdfast.errors import RunCancelled, RunHeld, UsageError
+
+Drafts = list[Draft]
+DECISIONS = ("done", "not_done", "fail")
+"""What a doubt can be settled as."""
+
+_GOES_ON = frozenset({Status.QUEUED, Status.RUNNING, Status.WAITING})
+
+
+# -- taking a run up again ---------------------------------------------------------------------
+
+
+def resume_drafts(
+    history: History, *, actor: str, at_us: int, accept_change: bool = False, confirm: bool = False
+) -> tuple[Drafts, dict[str, Any]]:
+    """Return the entries that take a run up again, and the columns of its row that change.
+
+    A run that goes on by itself needs none. What cannot be resumed raises, saying what can be done.
+    """
+    status = history.status
+    if status is Status.FAILED:
+        return _next_generation(history, actor, at_us, accept_change=accept_change, confirm=confirm)
+    if status is Status.HELD:
+        return _freed(history, actor, at_us, accept_change=accept_change)
+    if status in _GOES_ON:
+        return [], {}
+    if status is Status.CANCELLED:
+        raise RunCancelled(history.run_id)
+    raise UsageError(
+        f"run {history.run_id!r} is {status or 'empty'}, and that is final; "
+        "start a new run under another id"
+    )
+
+
+def _next_generation(
+    history: History, actor: str, at_us: int, *, accept_change: bool, confirm: bool
+) -> tuple[Drafts, dict[str, Any]]:
+    gone = superseded_by_resume(history)
+    unknown = [record for record in gone if outcome_is_unknown(record)]
+    if unknown and not confirm:
+        raise _unconfirmed(history.run_id, unknown)
+    generation = history.generation + 1
+    facts = {
+        "generation": generation,
+        "superseded": [record.key for record in gone],
+        "actor": actor,
+        "confirmed": confirm,
+    }
+    drafts = [draft(Kind.RUN_RESUMED, at_us, facts)]
+    if accept_change:
+        drafts.append(draft(Kind.CHANGE_ACCEPTED, at_us, {"actor": actor}))
+    return drafts, {"generation": generation, "waiting_on": None, "wake_us": None}
+
+
+def _freed(
+    history: History, actor: str, at_us: int, *, accept_change: bool
+) -> tuple[Drafts, dict[str, Any]]:
+    reason, held = held_reason(history), held_facts(history)
+    free: dict[str, Any] = {"waiting_on": None, "wake_us": None}
+    run_id, step = history.run_id, str(held.get("step") or "")
+    if reason == HeldReason.IN_DOUBT:
+        raise RunHeld(
+            run_id, reason, str(held.get("detail", "")), held.get("actions", ()), step=step
+        )
+    if reason != HeldReason.DIVERGED:
+        facts: dict[str, Any] = {
+            "generation": history.generation,
+            "superseded": [],
+            "actor": actor,
+            "confirmed": False,
+        }
+        return [draft(Kind.RUN_RESUMED, at_us, facts)], free
+    if not accept_change:
+        actions = (
+            "put the old code back and run it again, or",
+            command("resume", run_id, "--accept-change"),
+        )
+        raise RunHeld(run_id, reason, str(held.get("detail", "")), actions, step=step)
+    return [
+        draft(Kind.CHANGE_ACCEPTED, at_us, {"actor": actor}),
+        draft(Kind.RUN_RELEASED, at_us, {"why": "change_accepted", "actor": actor}),
+    ], free
+
+
+def outcome_is_unknown(record: Record) -> bool:
+    """Say whether a step may have changed the world without anybody knowing."""
+    if not record.effect:
+        return False
+    if record.state in (State.IN_DOUBT, State.RUNNING):
+        return True
+    if record.state is not State.FAILED or record.outcome is None:
+        return False
+    # A doubt that a person gave up (`Fail`) is as unknown as one that `on_doubt="fail"` gave up.
+    return record.outcome.kind is Kind.STEP_SETTLED or b'"unknown":true' in record.outcome.body
+
+
+def confirmed_keys(history: History) -> list[KeyChange]:
+    """Return the business keys that a confirmed resume sets free: the step may claim them again.
+
+    Without this the next generation would be held on the key of the one before it.
+    """
+    gone = [record for record in superseded_by_resume(history) if outcome_is_unknown(record)]
+    return [change for record in gone for change in key_changes(record, "not_done")]
+
+
+def _unconfirmed(run_id: str, unknown: Sequence[Record]) -> RunHeld:
+    names = ", ".join(record.key for record in unknown)
+    detail = (
+        f"taking it up again would execute {names} once more, and whether it has happened "
+        "already is not known"
+    )
+    actions = (
+        f"{command('explain', run_id)}    (shows what is known)",
+        f"{command('resume', run_id, '--confirm')}    (execute it again, under a new key)",
+    )
+    return RunHeld(run_id, HeldReason.IN_DOUBT, detail, actions, step=unknown[0].key)
+
+
+# -- settling a doubt --------------------------------------------------------------------------
+
+
+def settle_drafts(
+    history: History,
+    step: str,
+    decision_kind: str,
+    result_node: bytes | None,
+    reason: str | None,
+    actor: str,
+    at_us: int,
+    *,
+    alive: bool = False,
+) -> tuple[Drafts, list[KeyChange]]:
+    """Return the entries that settle a doubt, and what becomes of its business key.
+
+    `decision_kind` is one of `DECISIONS`. With `alive`, the run's owner is at work: an effect that
+    it is executing at this moment is not in doubt. The first draft is the one with the result.
+    """
+    assert decision_kind in DECISIONS, decision_kind
+    record = find_doubt(history, step, alive=alive)
+    facts: dict[str, Any] = {"as": decision_kind}
+    if decision_kind == "done":
+        facts["result"] = msgspec.Raw(b"null" if result_node is None else result_node)
+    facts |= {"source": "actor", "actor": actor}
+    if reason is not None:
+        facts["reason"] = reason
+    if decision_kind == "fail":
+        facts["error"] = {"type": "Settled", "message": reason or "given up"}
+    settled = draft(
+        Kind.STEP_SETTLED,
+        at_us,
+        facts,
+        step=record.key,
+        attempt=record.attempts,
+        position=record.position,
+        args_digest=record.args_digest,
+    )
+    drafts = [settled]
+    if frees(history, record):
+        drafts.append(draft(Kind.RUN_RELEASED, at_us, {"why": "settled", "actor": actor}))
+    # The key of a step that was given up stays in doubt: nobody knows, so no other run may use it.
+    state = {"done": "completed", "not_done": "not_done", "fail": "in_doubt"}[decision_kind]
+    return drafts, key_changes(record, state, result=decision_kind == "done")
+
+
+def frees(history: History, settled: Record) -> bool:
+    """Say whether settling this doubt leaves a held run with none."""
+    if history.status is not Status.HELD or held_reason(history) != HeldReason.IN_DOUBT:
+        return False
+    return all(record is settled for record in history.open_doubts())
+
+
+def find_doubt(history: History, step: str, *, alive: bool = False) -> Record:
+    """Return the step if it is in doubt; else raise, saying what it is and what is in doubt."""
+    record = history.records.get(step)
+    if record is not None and (
+        record.state is State.IN_DOUBT
+        or (record.effect and record.state is State.RUNNING and not alive)
+    ):
+        if history.status in (Status.COMPLETED, Status.CANCELLED, Status.ROLLED_BACK):
+            raise UsageError(
+                f"run {history.run_id!r} is {history.status}, and that is final; "
+                f"{step} cannot be settled any more"
+            )
+        return record
+    others = [found.key for found in history.open_doubts() if not alive or found.doubt is not None]
+    tail = f"in doubt: {', '.join(others)}" if others else "nothing in this run is in doubt"
+    if record is None:
+        raise UsageError(f"run {history.run_id!r} has no step {step!r}; {tail}")
+    raise UsageError(f"{step} of run {history.run_id!r} {_what_it_is(record)}; {tail}")
+
+
+def _what_it_is(record: Record) -> str:
+    if record.outcome is not None and record.outcome.kind is Kind.STEP_SETTLED:
+        facts = facts_of(record.outcome)
+        by = facts.get("actor") or facts.get("source")
+        return f"was settled as {str(facts['as']).replace('_', ' ')} by {by} already"
+    if record.state is State.NOT_DONE:
+        return "was settled as not done already, and will be run"
+    if record.state is State.RUNNING:
+        return "is being executed, and not in doubt"
+    return f"is {str(record.state).replace('_', ' ')}, and not in doubt"
+
+
+def key_changes(record: Record, state: str, *, result: bool = False) -> list[KeyChange]:
+    """Return the change of the business key that a step claimed, if it claimed one."""
+    if record.intent is None:
+        return []
+    key = facts_of(record.intent).get("business_key")
+    return [] if key is None else [KeyChange(name_of(record.key), key, state, result)]
+
+
+# -- small pieces ------------------------------------------------------------------------------
+
+
+def held_facts(history: History) -> dict[str, Any]:
+    """Return what the last `run_held` says."""
+    return {} if history.held is None else facts_of(history.held)
+
+
+def held_reason(history: History) -> str:
+    """Return why a held run is held."""
+    return str(held_facts(history).get("reason", ""))
+
+
+def command(name: str, *arguments: str) -> str:
+    """Return a command line that can be pasted into a shell, whatever the arguments are."""
+    return " ".join(["holdfast", name, *map(shlex.quote, arguments)])
+
+
+def draft(kind: Kind, at_us: int, facts: dict[str, Any], **fields: Any) -> Draft:
+    """Return an entry to be written."""
+    return Draft(kind, at_us, body=msgspec.json.encode(facts), **fields)
+
+
+def facts_of(entry: Entry) -> dict[str, Any]:
+    """Return the body of an entry as plain JSON data; values in it stay encoded."""
+    facts: dict[str, Any] = _decoder.decode(entry.body)
+    return facts
+
+
+_decoder = msgspec.json.Decoder()
