@@ -116,15 +116,6 @@ def outcome_is_unknown(record: Record) -> bool:
     return record.outcome.kind is Kind.STEP_SETTLED or b'"unknown":true' in record.outcome.body
 
 
-def confirmed_keys(history: History) -> list[KeyChange]:
-    """Return the business keys that a confirmed resume sets free: the step may claim them again.
-
-    Without this the next generation would be held on the key of the one before it.
-    """
-    gone = [record for record in superseded_by_resume(history) if outcome_is_unknown(record)]
-    return [change for record in gone for change in key_changes(record, "not_done")]
-
-
 def _unconfirmed(run_id: str, unknown: Sequence[Record]) -> RunHeld:
     names = ", ".join(record.key for record in unknown)
     detail = (
@@ -155,7 +146,7 @@ def settle_drafts(
     """Return the entries that settle a doubt, and what becomes of its business key.
 
     `decision_kind` is one of `DECISIONS`. With `alive`, the run's owner is at work: an effect that
-    it is executing at this moment is not in doubt. The first draft is the one with the result.
+    it is executing at this moment is not in doubt.
     """
     assert decision_kind in DECISIONS, decision_kind
     record = find_doubt(history, step, alive=alive)
@@ -181,7 +172,10 @@ def settle_drafts(
         drafts.append(draft(Kind.RUN_RELEASED, at_us, {"why": "settled", "actor": actor}))
     # The key of a step that was given up stays in doubt: nobody knows, so no other run may use it.
     state = {"done": "completed", "not_done": "not_done", "fail": "in_doubt"}[decision_kind]
-    return drafts, key_changes(record, state, result=decision_kind == "done")
+    keys = key_changes(record, state, result=decision_kind == "done")
+    if keys:
+        drafts.reverse()  # A key finds its result in the last entry of the write.
+    return drafts, keys
 
 
 def frees(history: History, settled: Record) -> bool:
