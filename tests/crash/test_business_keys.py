@@ -1,0 +1,143 @@
+"""One order, one charge, whoever asks: every state that a business key can be in."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from holdfast import NOT_DONE, Done
+from tests.crash.harness import World, kinds, wait_for
+from tests.crash.payments import Client
+
+CHARGE = {"charge": "ch-1", "amount": 5}
+
+
+def order(world: World, run_id: str, number: str = "42", amount: int = 5, **env: object):
+    return world.run("business.py", run_id, number, amount, **env)
+
+
+def test_completed_gives_the_recorded_result_to_another_process(
+    world: World, payments: Client
+) -> None:
+    assert order(world, "a").result == CHARGE
+    assert order(world, "b").result == CHARGE
+    assert payments.seen() == (1, 1, 1)
+    assert world.counts("b") == {"prepare": 1}
+    skipped = [e for e in world.history("b") if e.kind == "skipped_duplicate"]
+    assert [e.step for e in skipped] == ["charge"]
+    assert skipped[0].body["result"] == CHARGE
+    assert world.status("b") == "completed"
+
+
+def test_skipped_is_replayed_as_skipped(world: World, payments: Client) -> None:
+    order(world, "a")
+    assert order(world, "b").result == order(world, "b").result == CHARGE
+    assert kinds(world.history("b")).count("skipped_duplicate") == 1
+
+
+def test_another_order_is_another_key(world: World, payments: Client) -> None:
+    order(world, "a", "42")
+    order(world, "b", "43")
+    assert payments.seen() == (2, 2, 2)
+
+
+def test_in_progress_waits_for_the_other_process(world: World, payments: Client) -> None:
+    payments.control("delay")
+    first = world.start("business.py", "a", "42", 5).until("charging in a")
+    second = world.start("business.py", "b", "42", 5)
+    with world.store() as store:
+        wait_for(
+            lambda: any(run.run_id == "b" and run.status == "waiting" for run in store.list()),
+            "run b waits",
+        )
+    assert second.process.poll() is None
+    payments.release()
+    assert first.end().result == CHARGE
+    assert second.end().result == CHARGE
+    assert payments.seen() == (1, 1, 1)
+    assert "skipped_duplicate" in kinds(world.history("b"))
+
+
+def test_in_progress_by_a_process_that_dies(world: World, payments: Client) -> None:
+    """The one who waits is not left waiting: taking the first run up again tells both."""
+    payments.control("delay")
+    first = world.start("business.py", "a", "42", 5).until("charging in a")
+    wait_for(lambda: payments.seen()[0] == 1, "the request arrived")
+    second = world.start("business.py", "b", "42", 5)
+    wait_for(lambda: "b" in {e.run for e in world.executions()}, "b is under way")
+    first.kill()
+    payments.release()
+    assert order(world, "a").error == "RunHeld"
+    ended = second.end()
+    assert ended.error == "RunHeld"
+    assert "'a'" in ended.said["message"]
+    assert payments.seen() == (1, 1, 1)
+
+
+def test_interrupted_is_in_doubt_for_others_too(world: World, payments: Client) -> None:
+    """Ctrl-C inside the effect: the key must not look as if somebody were still at work."""
+    payments.control("delay")
+    first = world.start("business.py", "a", "42", 5).until("charging in a")
+    wait_for(lambda: payments.seen()[0] == 1, "the request arrived")
+    first.signal(signal.SIGINT)
+    assert first.end().error == "KeyboardInterrupt"
+    payments.release()
+    assert order(world, "a").error == "RunHeld"
+    held = order(world, "b")
+    assert (held.error, held.said["reason"]) == ("RunHeld", "in_doubt")
+    assert payments.seen() == (1, 1, 1)
+
+
+@pytest.fixture
+def in_doubt(world: World, payments: Client) -> World:
+    """Run `a` was killed after its charge and is held; `b` wants the same key and is held too."""
+    order(world, "a", kill_at="after charge")
+    assert order(world, "a").error == "RunHeld"
+    held = order(world, "b")
+    assert (held.error, held.said["reason"]) == ("RunHeld", "in_doubt")
+    assert "'a'" in held.said["message"], "it names the first run"
+    assert world.status("b") == "held"
+    return world
+
+
+@pytest.mark.parametrize("settled", ["a", "b"])
+def test_in_doubt_settling_one_frees_both(in_doubt: World, payments: Client, settled: str) -> None:
+    with in_doubt.store() as store:
+        store.settle(settled, "charge", Done(CHARGE), actor="ops")
+    assert order(in_doubt, "b").result == CHARGE
+    assert order(in_doubt, "a").result == CHARGE
+    assert payments.seen() == (1, 1, 1)
+
+
+def test_in_doubt_explained_for_the_second_run(in_doubt: World) -> None:
+    with in_doubt.store() as store:
+        text = str(store.explain("b"))
+    assert "order:42" in text
+    assert "'a'" in text or " a" in text
+
+
+@pytest.mark.parametrize("claims", ["a", "b"])
+def test_not_done_may_be_claimed_by_either(in_doubt: World, payments: Client, claims: str) -> None:
+    with in_doubt.store() as store:
+        store.settle("a", "charge", NOT_DONE, actor="ops")
+    other = "b" if claims == "a" else "a"
+    assert order(in_doubt, claims).result == CHARGE
+    assert order(in_doubt, other).result == CHARGE
+    assert payments.seen() == (2, 1, 1), "one key: the server knew it already"
+    assert kinds(in_doubt.history(other)).count("skipped_duplicate") == 1
+
+
+def test_a_failure_that_did_not_happen_leaves_the_key_free(world: World, payments: Client) -> None:
+    payments.control("refuse")
+    assert order(world, "a").error == "RunFailed"
+    assert order(world, "b").result == CHARGE
+    assert payments.seen() == (2, 1, 1)
+    assert order(world, "a").result == CHARGE, "taken up again, it finds the charge of b"
+    assert payments.seen() == (2, 1, 1)
+
+
+def test_other_arguments_are_a_conflict(world: World, payments: Client) -> None:
+    order(world, "a")
+    assert order(world, "b", amount=6).result == {"conflict": "order:42", "other_run": "a"}
+    assert payments.seen() == (1, 1, 1)

@@ -1,0 +1,312 @@
+"""Ctrl-C and asyncio cancellation, anywhere: the run is given back, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+import pytest
+
+import holdfast
+from holdfast import NOT_DONE, Done, RunHeld, aio, effect, flow, idempotency_key, step
+from tests.crash.harness import World, assert_once, kinds
+
+CANCEL_AT_MOST = 400
+"""More scheduling points than the flow has; reaching it means that it never ends."""
+LINES_BETWEEN_INTERRUPTS = 41
+"""A prime, so that different places are met in loops."""
+
+
+# --- SIGINT -----------------------------------------------------------------------------------
+
+
+def test_sigint_in_the_middle_of_a_step(world: World) -> None:
+    script = world.start("slow.py", "one").until("one in step")
+    script.signal(signal.SIGINT)
+    ended = script.end()
+    assert ended.error == "KeyboardInterrupt"
+    assert world.status() == "queued"
+    assert kinds(world.history(), runs=True)[-1] == "run_released"
+    world.mark("two go on")
+    assert world.run("slow.py", "two").result == ["one", "two", "two"]
+    assert world.counts() == {"first": 1, "second": 2, "third": 1}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_interrupted_in_a_step_it_can_be_run_again_at_once(
+    store: holdfast.Store, error: type[BaseException]
+) -> None:
+    calls: Counter[str] = Counter()
+
+    @step
+    def before() -> int:
+        calls["before"] += 1
+        return 1
+
+    @step
+    def interrupted() -> int:
+        calls["interrupted"] += 1
+        if calls["interrupted"] == 1:
+            raise error
+        return 2
+
+    @flow
+    def work() -> int:
+        return before() + interrupted()
+
+    with pytest.raises(error):
+        work.run("r")
+    assert store.get("r").status == "queued"
+    assert work.run("r") == 3
+    assert calls == {"before": 1, "interrupted": 2}
+
+
+def test_interrupted_in_an_effect_leaves_it_in_doubt(store: holdfast.Store) -> None:
+    calls: Counter[str] = Counter()
+
+    @effect
+    def charge() -> str:
+        calls["charge"] += 1
+        raise KeyboardInterrupt
+
+    @flow
+    def work() -> str:
+        return charge()
+
+    with pytest.raises(KeyboardInterrupt):
+        work.run("r")
+    with pytest.raises(RunHeld) as held:
+        work.run("r")
+    assert held.value.reason == "in_doubt"
+    store.settle("r", "charge", Done("ch-1"), actor="ops")
+    assert work.run("r") == "ch-1"
+    assert calls["charge"] == 1
+
+
+class Bank:
+    """An outside world in this process, that can be asked."""
+
+    def __init__(self) -> None:
+        self.charges: dict[str, str] = {}
+        self.requests: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+
+    def charge(self) -> str:
+        key = idempotency_key()
+        self.requests[key] += 1
+        return self.charges.setdefault(key, f"ch-{len(self.charges) + 1}")
+
+    def look_up(self) -> Any:
+        found = self.charges.get(idempotency_key())
+        return NOT_DONE if found is None else Done(found)
+
+
+def ordered(bank: Bank) -> holdfast.Flow[[], list[str]]:
+    """Return a flow of a step, an effect and a step."""
+
+    @step
+    def before() -> str:
+        bank.calls["before"] += 1
+        return "before"
+
+    @effect
+    def charge() -> str:
+        bank.calls["charge"] += 1
+        return bank.charge()
+
+    @charge.on_doubt
+    def look_up() -> Any:
+        return bank.look_up()
+
+    @step
+    def after() -> str:
+        bank.calls["after"] += 1
+        return "after"
+
+    @flow
+    def order() -> list[str]:
+        return [before(), charge(), after()]
+
+    return order
+
+
+class Interrupter:
+    """Sends SIGINT at the n-th line that this thread executes in Holdfast."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.lines = 0
+        self.where = ""
+        self.ours = str(Path(holdfast.__file__).parent)
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> Any:
+        if not frame.f_code.co_filename.startswith(self.ours):
+            return None
+        if event == "line":
+            self.lines += 1
+            if self.lines == self.at:
+                self.where = f"{frame.f_code.co_filename[len(self.ours) :]}:{frame.f_lineno}"
+                signal.raise_signal(signal.SIGINT)
+        return self
+
+    def __enter__(self) -> Self:
+        sys.settrace(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+
+def test_interrupted_at_any_line_of_the_library(store: holdfast.Store) -> None:
+    """Wherever it strikes, it comes through, the run can be run again at once, and charges once."""
+    bank = Bank()
+    order = ordered(bank)
+    with Interrupter(at=-1) as counter:
+        order.run("whole")
+    assert counter.lines > 10 * LINES_BETWEEN_INTERRUPTS
+    for at in range(1, counter.lines, LINES_BETWEEN_INTERRUPTS):
+        bank.calls.clear()
+        charges_before = len(bank.charges)
+        run_id = f"r{at}"
+        where = Interrupter(at)
+        with pytest.raises(KeyboardInterrupt), where:
+            order.run(run_id)
+        result = order.run(run_id)
+        assert result[::2] == ["before", "after"], where.where
+        assert len(bank.charges) == charges_before + 1, where.where
+        assert_once(bank.calls, but={"before": 2, "after": 2})
+        assert kinds(store.history(run_id)).count("step_completed") <= 3
+    assert set(bank.requests.values()) == {1}
+    assert not list(store.verify())
+
+
+# --- asyncio ----------------------------------------------------------------------------------
+
+
+class CancellingLoop(asyncio.SelectorEventLoop):
+    """Cancels a task after the k-th callback that was scheduled."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+        self.scheduled = 0
+        self.victim: asyncio.Task[Any] | None = None
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        self._count()
+        return super().call_soon(callback, *args, context=context)
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        handle = super().call_soon_threadsafe(callback, *args, context=context)
+        super().call_soon_threadsafe(self._count)
+        return handle
+
+    def _count(self) -> None:
+        if self.victim is None or self.victim.done():
+            return
+        self.scheduled += 1
+        if self.scheduled == self.at:
+            self.victim.cancel()
+
+
+def awaited(bank: Bank) -> holdfast.AsyncFlow[[], list[str]]:
+    """Return an async flow with every kind of await in it."""
+
+    @step
+    async def before(name: str) -> str:
+        bank.calls[name] += 1
+        await asyncio.sleep(0)
+        return name
+
+    @step
+    def in_thread() -> str:
+        bank.calls["thread"] += 1
+        return "thread"
+
+    @effect
+    async def charge() -> str:
+        bank.calls["charge"] += 1
+        await asyncio.sleep(0)
+        made = bank.charge()
+        await asyncio.sleep(0)
+        return made
+
+    @charge.on_doubt
+    async def look_up() -> Any:
+        await asyncio.sleep(0)
+        return bank.look_up()
+
+    @flow
+    async def order() -> list[str]:
+        first = await before("first")
+        left, right = await aio.gather(before("left"), before("right"))
+        return [first, await charge(), left, right, await in_thread.aio()]
+
+    return order
+
+
+def test_cancelled_at_every_await(store: holdfast.Store) -> None:
+    bank = Bank()
+    order = awaited(bank)
+    steps = {"first", "left", "right", "thread", "charge"}
+    ended_by_itself = 0
+    for k in range(1, CANCEL_AT_MOST):
+        run_id = f"r{k}"
+        bank.calls.clear()
+        charges_before = len(bank.charges)
+        cancelled = _run_cancelled(order, run_id, k)
+        if cancelled:
+            assert store.get(run_id).status in {"queued", "completed"}, k
+        recorded = {s.name for s in store.get(run_id).steps if s.status == "completed"}
+        once = Counter(bank.calls)
+        result = asyncio.run(order.run(run_id))
+        assert result[0] == "first"
+        assert result[2:] == ["left", "right", "thread"]
+        assert len(bank.charges) == charges_before + 1, k
+        assert set(bank.calls) == steps
+        assert_once(bank.calls, but=dict.fromkeys(steps, 2))
+        for name in recorded & {"charge", "in_thread"}:
+            assert bank.calls[name.removeprefix("in_")] == once[name.removeprefix("in_")], k
+        if not cancelled:
+            ended_by_itself += 1
+            if ended_by_itself == 3:
+                break
+    else:
+        pytest.fail("it never ended by itself")
+    assert set(bank.requests.values()) == {1}, "the on_doubt function was asked before a repeat"
+    assert not list(store.verify())
+
+
+def _run_cancelled(order: Any, run_id: str, k: int) -> bool:
+    """Run it in a loop that cancels it after k callbacks; say whether that stopped it."""
+    loop = CancellingLoop(k)
+    try:
+        loop.victim = loop.create_task(order.run(run_id))
+        try:
+            loop.run_until_complete(loop.victim)
+        except asyncio.CancelledError:
+            return True
+        return False
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+def test_a_cancelled_task_that_started_nothing_can_be_run(store: holdfast.Store) -> None:
+    bank = Bank()
+    order = awaited(bank)
+
+    async def cancel_at_once() -> None:
+        task = asyncio.create_task(order.run("r"))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel_at_once())
+    assert len(asyncio.run(order.run("r"))) == 5

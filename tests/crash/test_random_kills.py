@@ -1,0 +1,39 @@
+"""SIGKILL at every named place and at random times: the journal agrees with the world."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.crash.harness import World
+from tests.crash.kills import POINTS, RESULT, SCRIPT, kill_at_random, summary
+from tests.crash.payments import Client
+
+KILLS = 15
+SEEDS = [1, 2]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_kills(world: World, payments: Client, seed: int) -> None:
+    result = kill_at_random(world, payments, kills=KILLS, seed=seed)
+    assert not result.violations, "\n".join(result.violations)
+    assert result.kills == KILLS
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_every_boundary(world: World, payments: Client, half: int) -> None:
+    """Die at each place in turn, every resume ending at the next one.
+
+    Of branches that run at once, one may have passed a place before another died; then the run
+    ends, and the next one is the first to come by.
+    """
+    run = 0
+    for place in POINTS[half::2]:
+        ended = world.run(SCRIPT, run, run, kill_at=place)
+        if not ended.killed:
+            assert ended.result == [RESULT], place
+            run += 1
+            ended = world.run(SCRIPT, run, run, kill_at=place)
+        assert ended.killed, f"{place}: {ended}"
+    assert world.run(SCRIPT, run, run).result == [RESULT]
+    found = summary(world, payments, kills=len(POINTS[half::2]), runs=run + 1, before=[])
+    assert not found.violations, "\n".join(found.violations)
