@@ -1,0 +1,194 @@
+"""Digests of values and of rows.
+
+`digest` is a function of the value alone: not of the order in a dict or set, not of the hash seed,
+not of how the value is stored. It is taken over a canonical form, in which every part ends itself:
+
+    plain data under 512 bytes   its JSON with sorted keys, and a line feed (which JSON has none of)
+    a longer text, and numbers   likewise
+    a longer list                its own digest, over the forms of its elements one after another;
+                                 so the digest of a list that grew goes on where it stopped
+    anything else                a mark, its tag and name, then the forms of its parts, sorted
+
+JSON never begins with a byte below 32, so that marks cannot be taken for data.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from holdfast._core.codec import INT_MAX, INT_MIN, Refused, plain_json, to_json, why_not
+from holdfast._core.known import KNOWN, Known
+from holdfast._core.leaves import LEAVES, Unfit
+from holdfast._core.reader import DEPTH_MAX_LEVELS
+from holdfast._core.shapes import Misfit
+from holdfast.errors import ValueRefused
+
+DIGEST_BYTES: Final = 16
+INLINE_MAX_BYTES: Final = 512
+
+_sorted_json = msgspec.json.Encoder(order="deterministic")
+
+
+def digest(value: object, known: Known = KNOWN) -> bytes:
+    """16 bytes that are equal exactly if the values are the same, types included."""
+    return Digester(known).digest(value)
+
+
+class Digester:
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._depth = 0
+
+    def digest(self, value: object, path: str = "value") -> bytes:
+        self._depth = 0
+        try:
+            return _hash(self.form(value))
+        except Refused as refused:
+            raise ValueRefused(refused.path(path), refused.why) from None
+        except RecursionError:
+            raise ValueRefused(path, "it is nested too deeply for what is left of the stack") from None
+
+    def form(self, value: Any) -> bytes:
+        """The canonical form of a value."""
+        kind = type(value)
+        if kind is dict or kind is list:
+            raw = plain_json(value)
+            if raw is not None:
+                return self.plain_form(value, raw)
+        elif kind is str or value is None or kind is bool:
+            return _line(value)
+        elif kind is int and INT_MIN <= value <= INT_MAX:
+            return _line(value)
+        elif kind is float and value - value == 0:
+            return _line(value)
+        elif kind in LEAVES:
+            return _leaf_form(value)
+        return self._deeper(value)
+
+    def plain_form(self, value: Any, raw: bytes) -> bytes:
+        """The form of a plain dict or list whose JSON is known."""
+        if len(raw) < INLINE_MAX_BYTES:
+            return _line(value)
+        if type(value) is list:
+            return self.list_form(value, raw)
+        return _marked("dict", "", *self._items(value, self._plain_part))
+
+    def list_form(self, value: list[Any], raw: bytes) -> bytes:
+        """The form of a long plain list. Overridden where earlier digests are remembered."""
+        del raw
+        state = list_state()
+        self.extend(state, value)
+        return list_end(state)
+
+    def extend(self, state: Any, values: list[Any]) -> None:
+        """Let more elements of a plain list into its digest."""
+        lines = _sorted_json.encode_lines(values)
+        if max(map(len, lines.split(b"\n")), default=0) < INLINE_MAX_BYTES:
+            state.update(lines)
+        else:
+            for value in values:
+                state.update(self._plain_part(value))
+
+    def _plain_part(self, value: Any) -> bytes:
+        if type(value) is dict or type(value) is list:
+            return self.plain_form(value, to_json(value))
+        return _line(value)
+
+    def _items(self, value: dict[Any, Any], form: Any) -> Iterable[bytes]:
+        return sorted(self.form(key) + form(part) for key, part in value.items())
+
+    def _deeper(self, value: Any) -> bytes:
+        self._depth += 1
+        if self._depth > DEPTH_MAX_LEVELS:
+            raise Refused(f"it is nested more than {DEPTH_MAX_LEVELS} levels deep")
+        made = self._container_form(value, type(value))
+        self._depth -= 1
+        return made
+
+    def _container_form(self, value: Any, kind: type) -> bytes:
+        if kind is list:
+            state = list_state()
+            for part in value:
+                state.update(self.form(part))
+            return list_end(state)
+        if kind is dict:
+            return _marked("dict", "", *self._items(value, self.form))
+        if kind is tuple:
+            return _marked("tuple", "", *map(self.form, value))
+        if kind is set or kind is frozenset:
+            return _marked(kind.__name__, "", *sorted(map(self.form, value)))
+        return self._class_form(value, kind)
+
+    def _class_form(self, value: Any, kind: type) -> bytes:
+        name = self._known.name_of(kind)
+        if name is None:
+            raise Refused(why_not(value))
+        if issubclass(kind, enum.Enum):
+            member = kind.__members__.get(str(value._name_)) is value
+            return _marked("enum", name, _line(value._name_ if member else value._value_))
+        shape = self._known.shape(kind)
+        assert shape is not None
+        try:
+            parts = shape.apart(value)
+        except Misfit as misfit:
+            raise Refused(str(misfit)) from None
+        return _marked(shape.tag, name, *(b for p in parts for b in self._fields(p)))
+
+    def _fields(self, parts: dict[str, Any]) -> Iterable[bytes]:
+        yield b"%d\n" % len(parts)
+        for name in sorted(parts):
+            yield _line(name) + self.form(parts[name])
+
+
+def list_state() -> Any:
+    return hashlib.blake2b(digest_size=DIGEST_BYTES, person=b"list")
+
+
+def list_end(state: Any) -> bytes:
+    return b"\x01" + state.digest()
+
+
+def _hash(form: bytes) -> bytes:
+    return hashlib.blake2b(form, digest_size=DIGEST_BYTES).digest()
+
+
+def _line(value: Any) -> bytes:
+    try:
+        return _sorted_json.encode(value) + b"\n"
+    except UnicodeEncodeError:
+        raise Refused("its text has a lone surrogate, which is no valid Unicode") from None
+
+
+def _leaf_form(value: Any) -> bytes:
+    leaf = LEAVES[type(value)]
+    try:
+        return _marked(leaf.tag, "", _line(leaf.pack(value)))
+    except Unfit as unfit:
+        raise Refused(str(unfit)) from None
+
+
+def _marked(tag: str, name: str, *forms: bytes) -> bytes:
+    """Tag, name and number of parts, then the parts: no two values have the same form."""
+    return b"\x02%b\n%b%d\n%b" % (tag.encode(), _line(name), len(forms), b"".join(forms))
+
+
+def seal(prev: bytes, parts: Sequence[int | str | bytes | None]) -> bytes:
+    """The digest of a row, chained to the one before it: over types, lengths and contents."""
+    form = [prev]
+    for part in parts:
+        kind = type(part)
+        if kind is str:
+            raw = part.encode("utf-8", "surrogatepass")  # type: ignore[union-attr]
+            form.append(b"s%d:%b" % (len(raw), raw))
+        elif part is None:
+            form.append(b"n")
+        elif kind is int:
+            form.append(b"i%d:" % part)
+        else:
+            form.append(b"b%d:%b" % (len(part), part))  # type: ignore[arg-type]
+    return hashlib.blake2b(b"".join(form), digest_size=DIGEST_BYTES).digest()
