@@ -55,7 +55,7 @@ def main() -> int:
 
     report(cases, subjects, results, failures, marked=not options.smoke)
     if options.json:
-        options.json.write_text(as_json(subjects, results, failures, kind))
+        options.json.write_text(as_json(subjects, results, failures, kind, smoke=options.smoke))
     missed = options.check and any(outcome.met is False for outcome in judge(results))
     return 1 if failures or missed else 0
 
@@ -72,18 +72,24 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, help="write everything measured here")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if unknown := set(names(options.subjects)) - {subject.name for subject in (*OURS, *PEERS)}:
+        parser.error(f"no such subject: {', '.join(sorted(unknown))}")
+    return options
+
+
+def names(listed: str) -> list[str]:
+    return [name for name in listed.split(",") if name]
 
 
 def chosen_subjects(options: argparse.Namespace) -> list[Subject]:
-    wanted = [name for name in options.subjects.split(",") if name]
-    if wanted:
+    if wanted := names(options.subjects):
         return [subject for subject in (*OURS, *PEERS) if subject.name in wanted]
     return [*OURS, *(PEERS if options.peers else ())]
 
 
 def chosen_cases(options: argparse.Namespace) -> list[Case]:
-    prefixes = tuple(prefix for prefix in options.only.split(",") if prefix) or ("",)
+    prefixes = tuple(names(options.only)) or ("",)
     cases = smoke_size() if options.smoke else full_size()
     return [case for case in cases if case.key.startswith(prefixes)]
 
@@ -155,9 +161,12 @@ def as_json(
     results: Results,
     failures: Sequence[WorkerFailed],
     filesystem: str,
+    *,
+    smoke: bool,
 ) -> str:
     return json.dumps(
         {
+            "smoke": smoke,
             "machine": {
                 "python": platform.python_version(),
                 "system": platform.system(),

@@ -58,8 +58,18 @@ DBOS = Subject(
     tasks=PEER_TASKS | {"w3/new", "w3/whole", "w3/state"},
     imports="from dbos import DBOS",
     distributions=("dbos",),
-    settings="defaults, but the file put into WAL mode (its default is slower); "
+    settings="the file put into WAL mode, which is faster than its default; "
     "synchronous=FULL; logs and telemetry off",
+    environment="dbos",
+)
+DBOS_DEFAULT = Subject(
+    name="dbos-default",
+    module=DBOS.module,
+    tasks=frozenset({"w1/steps"}),
+    imports=DBOS.imports,
+    distributions=DBOS.distributions,
+    settings="the same in the rollback mode that it comes with",
+    mode="rollback",
     environment="dbos",
 )
 LANGGRAPH_SYNC = Subject(
@@ -97,4 +107,4 @@ LANGGRAPH_DELTA = Subject(
 )
 
 OURS = (FLOOR, HOLDFAST)
-PEERS = (DBOS, LANGGRAPH_SYNC, LANGGRAPH_DEFAULT, LANGGRAPH_DELTA)
+PEERS = (DBOS, DBOS_DEFAULT, LANGGRAPH_SYNC, LANGGRAPH_DEFAULT, LANGGRAPH_DELTA)

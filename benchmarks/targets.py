@@ -63,6 +63,7 @@ def _targets() -> list[Target]:
     found = [
         _speed("W1 plain steps", "w1/steps", 0.6, "floor"),
         _speed("W1 plain steps", "w1/steps", 6, "dbos"),
+        _speed("W1 plain steps", "w1/steps", None, "dbos-default"),
         _speed("W1 plain steps", "w1/steps", 3, "langgraph-sync"),
         _speed("W1 effects (two commits)", "w1/effects", 0.3, "floor", "w1/steps"),
         _speed('W1 commit="grouped"', "w1/grouped", 5, "floor", "w1/steps"),
@@ -93,8 +94,17 @@ def _targets() -> list[Target]:
     for variant, limit in (("new", 1.1), ("whole", 2.0)):
         what = f"W3 last ÷ first steps, {passed[variant]}"
         found.append(Target(what, f"w3/{variant}/growth", "growth", "at most", limit))
+    aside = Target(
+        f"W3 last ÷ first steps, {passed['new']} ÷ floor",
+        "w3/new/growth",
+        "growth",
+        "at most",
+        None,
+        against=Reference("floor"),
+    )
     return [
         *found,
+        aside,
         Target("W4 resume", "w4/killed", "resume_s", "at most", 0.25, "s"),
         Target("W4 re-executed", "w4/killed", "re_executed", "at most", 0, "steps"),
         Target("W5 import", "w5/import", "import_ms", "at most", 80, "ms"),

@@ -1,8 +1,9 @@
 """DBOS on SQLite.
 
-DBOS leaves the file in SQLite's rollback mode; it is put into WAL mode here
-beforehand, which is faster and as durable, so that all subjects use the same.
-`synchronous` is FULL by SQLite's default, and that is asserted.
+DBOS leaves the file in SQLite's rollback mode. It is put into WAL mode here
+beforehand, which is faster and as durable, so that all subjects use the same;
+`request.mode` "rollback" leaves it as it comes. `synchronous` is FULL by
+SQLite's default, and that is asserted.
 """
 
 # DBOS is installed only in this worker's own environment.
@@ -108,7 +109,8 @@ def conversation_in_state(steps: int) -> None:
 def launch(request: Request) -> None:
     path = Path(request.directory).absolute() / "dbos.db"
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA journal_mode = WAL")
+    if request.mode != "rollback":
+        connection.execute("PRAGMA journal_mode = WAL")
     (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
     connection.close()
     assert synchronous == SYNCHRONOUS_FULL, synchronous
