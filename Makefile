@@ -31,7 +31,7 @@ check: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pyright
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 bench: $(CORE)
 	$(BIN)/python -m benchmarks $(if $(N),--repeat $(N)) $(if $(PEERS),--peers) $(ARGS)
@@ -40,7 +40,7 @@ torture: $(DEV)
 	$(BIN)/python -m tests.torture --n $(or $(N),100) $(ARGS)
 
 clean:
-	rm -rf $(VENV) benchmarks/.data benchmarks/.venvs build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) benchmarks/.data benchmarks/.venvs build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp per set of packages, older than pyproject.toml when that has changed.
