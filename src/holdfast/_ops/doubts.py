@@ -1,0 +1,117 @@
+"""What is known of an effect in doubt, and the ways out of it, in words for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast._core.history import Record
+from holdfast._core.resume import facts_of
+from holdfast._core.rows import KeyState, RunRow
+from holdfast._core.scripts import DOUBTS
+from holdfast._ops.inspect import error_of
+from holdfast._ops.readable import Reader
+from holdfast._ops.text import ago, clipped, length, moment, shown
+from holdfast._store.contract import Store
+
+_WILL = {
+    "ask": "The next process that takes the run holds it, and asks a person.",
+    "retry": "The next process that takes the run sends it again under the same key.",
+    "fail": "The next process that takes the run gives the step up.",
+    "function": "The next process that takes the run asks its on_doubt function.",
+}
+_POLICY = {
+    "ask": "a person is asked",
+    "retry": "it is sent again under the same key, while the key is young enough",
+    "fail": "it is given up",
+    "function": "its on_doubt function is asked",
+}
+
+
+def verdict(record: Record, names: str) -> str:
+    """Return what the doubt is, in one sentence."""
+    why = _why(record)
+    if why == "value_lost":
+        return f"{names} happened, but its result could not be stored."
+    return f"{names} may or may not have happened: {DOUBTS.get(why, why)}."
+
+
+def about_effect(
+    store: Store,
+    row: RunRow,
+    record: Record,
+    now_us: int,
+    *,
+    of: str = "",
+    owner_died: bool = False,
+) -> list[str]:
+    """Return what the journal knows of an effect: arguments, key, age, policy."""
+    started = f"{ago(record.first_started_us, now_us)} ({moment(record.first_started_us)})"
+    tries = f", {record.attempts} times in all" if record.attempts > 1 else ""
+    known = [f"{record.key}{of} was first started {started}{tries}."]
+    if record.intent is not None and "args" in record.intent.data():
+        args = Reader(store, row).value(bytes(record.intent.data()["args"]), plain=True)
+        known.append(f"Its arguments: {shown(args)}")
+    known += _key_and_policy(record, now_us)
+    error = error_of(record)
+    if error is not None:
+        known.append(f"The error it met: {clipped(str(error))}")
+    if not record.ended and not owner_died:
+        known.append("It is not proven that the attempt has ended: it may still be acting.")
+    return known
+
+
+def _key_and_policy(record: Record, now_us: int) -> list[str]:
+    facts = _intent(record)
+    known: list[str] = []
+    if "key" in facts:
+        age = length((now_us - record.first_started_us) / 1e6)
+        known.append(f"Its idempotency key, shown to the other side: {facts['key']} ({age} old)")
+    if "on_doubt" in facts:
+        policy = str(facts["on_doubt"])
+        known.append(f"What is declared for a doubt: {_POLICY.get(policy, policy)}.")
+    return known
+
+
+def not_known(record: Record) -> list[str]:
+    """Return what only the other side can tell."""
+    if _why(record) == "value_lost":
+        return [f"What {record.key} returned."]
+    return [f"Whether {record.key} happened. Only the other side can tell: look there for its key."]
+
+
+def ways_out(record: Record) -> list[tuple[str, tuple[str, ...]]]:
+    """Return what a person can decide: meaning, and arguments of `settle`."""
+    done = ("It happened (JSON stands for its result):", ("--done", "JSON"))
+    give_up = ("Give it up (the flow gets StepFailed):", ("--fail", "REASON"))
+    if _why(record) == "value_lost":
+        return [done, give_up]
+    return [done, ("It did not happen (it will be executed):", ("--not-done",)), give_up]
+
+
+def what_will_be_done(record: Record) -> str:
+    """Return what the declared policy makes of the doubt when the run goes on."""
+    return _WILL.get(str(_intent(record).get("on_doubt", "ask")), "")
+
+
+def key_waited_for(store: Store, row: RunRow) -> KeyState | None:
+    """Return the business key of another run that this one waits for."""
+    if not (row.waiting_on or "").startswith("key:"):
+        return None
+    _, effect, key = str(row.waiting_on).split(":", 2)
+    return store.key(effect, key)
+
+
+def about_key(key: KeyState) -> list[str]:
+    """Return who has a business key, and what became of it."""
+    state = key.state.replace("_", " ")
+    return [
+        f"The key {key.key} of {key.effect} belongs to run {key.run_id} at {key.step}: {state}."
+    ]
+
+
+def _why(record: Record) -> str:
+    return "process_died" if record.doubt is None else str(facts_of(record.doubt)["why"])
+
+
+def _intent(record: Record) -> dict[str, Any]:
+    return {} if record.intent is None else facts_of(record.intent)

@@ -1,0 +1,224 @@
+"""What is the case with a run, what is known, what is not, and what can safely be done now.
+
+Written for a person who is woken at night and has never seen this run: one sentence first, then
+facts, then commands that can be pasted as they stand. It never guesses: what the journal cannot
+know is said to be unknown, and the commands say what they would cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast._core.history import Record, State, superseded_by_resume
+from holdfast._core.lifecycle import Status
+from holdfast._core.resume import command, facts_of, outcome_is_unknown
+from holdfast._core.rows import RunRow
+from holdfast._ops import doubts
+from holdfast._ops.explanation import Action, Case, Explanation, run_command
+from holdfast._ops.held import held
+from holdfast._ops.inspect import error_of, fold, found, may_be_taken, step_views
+from holdfast._ops.text import clipped, count, length, moment
+from holdfast._store.contract import Store
+from holdfast.errors import Corrupt
+
+
+def explain(store: Store, run_id: str) -> Explanation:
+    """Explain a run as it is now."""
+    row = found(store, run_id)
+    try:
+        past = fold(store, row)
+    except Corrupt as damage:
+        return _warned(store, _damaged(row, damage))
+    case = Case(store, row, past)
+    _STATUS[row.status](case)
+    return _warned(store, case.said)
+
+
+def _warned(store: Store, said: Explanation) -> Explanation:
+    lost = store.regression()
+    if lost is not None:
+        said.warning = (
+            f"This store has lost acknowledged commits: {lost}. What stands here may be older than "
+            "what happened. Effects are blocked until somebody accepts it: holdfast adopt"
+        )
+    return said
+
+
+# -- one function per status -------------------------------------------------------------------
+
+
+def _queued(case: Case) -> None:
+    row, said = case.row, case.said
+    said.case = f"{case.name} waits to be executed. No process has it."
+    said.known.append(f"Its journal last changed {case.since(row.updated_us)}.")
+    if row.wake_us is not None and row.wake_us > case.now_us:
+        said.known.append(f"It is not due before {moment(row.wake_us)}.")
+    case.progress()
+    case.open_effects()
+    said.unknown.append("Whether any process that has this flow is about to take it.")
+    case.goes_on_when_run()
+
+
+def _running(case: Case) -> None:
+    row, said = case.row, case.said
+    owner = case.store.owner_name(row.owner)
+    died = False
+    if row.owner is None:
+        said.case = f"{case.name} has been begun, and no process has it now."
+    elif not may_be_taken(case.store, row):
+        _at_work(case, owner)
+        return
+    elif row.lease_until_us <= case.now_us:
+        said.case = f"{case.name} is stalled: {owner} has not renewed its lease."
+        late = length((case.now_us - row.lease_until_us) / 1e6)
+        said.known.append(f"The lease ran out {late} ago; any process may take the run over.")
+        said.unknown.append("Whether that process has died, or is only paused or cut off.")
+    else:
+        died = True
+        said.case = f"{case.name} was being executed by {owner}, which has died."
+        said.known.append("Its death is proven, so the next process takes the run over at once.")
+    case.where()
+    case.progress()
+    case.open_effects(owner_died=died)
+    case.goes_on_when_run("Run your program again (it goes on where it stopped), or:")
+
+
+def _at_work(case: Case, owner: str) -> None:
+    row, said = case.row, case.said
+    said.case = f"{case.name} is being executed by {owner}."
+    said.known.append(f"It last wrote to its journal {case.since(row.updated_us)}.")
+    case.where()
+    case.progress()
+    for record in case.past.records.values():
+        if record.state is State.RETRYING:
+            error = error_of(record)
+            said.known.append(
+                f"{record.key} failed {count(record.attempts, 'time')} so far and is tried again"
+                f"{_due(record.retry_at_us)}. The last error: {error}."
+            )
+    case.do("Nothing needs to be done. To see how far it is:", case.cmd("show"))
+
+
+def _due(at_us: int | None) -> str:
+    return "" if at_us is None else f" at {moment(at_us)}"
+
+
+def _waiting(case: Case) -> None:
+    row, said = case.row, case.said
+    said.case = f"{case.name} waits."
+    key = doubts.key_waited_for(case.store, row)
+    if key is not None:
+        said.case = f"{case.name} waits for a business key that another call has."
+        said.known += doubts.about_key(key)
+        case.do("To see the run that has it:", command("explain", key.run_id))
+    elif row.waiting_on is not None:
+        said.known.append(f"It waits for {row.waiting_on}.")
+    if row.wake_us is not None:
+        said.known.append(f"It goes on by itself at {moment(row.wake_us)}.")
+    case.progress()
+    if row.owner is None or may_be_taken(case.store, row):
+        case.goes_on_when_run()
+
+
+def _completed(case: Case) -> None:
+    row, said = case.row, case.said
+    said.case = f"{case.name} completed{_degraded_note(row)}. Nothing needs to be done."
+    took = length((row.updated_us - row.created_us) / 1e6)
+    said.known.append(f"It ended {case.since(row.updated_us)}, {took} after it was started.")
+    said.known.append(
+        f"{count(row.steps, 'step')} in {count(row.attempts, 'attempt')}"
+        f"{f', in generation {row.generation}' if row.generation > 1 else ''}."
+    )
+    for step in step_views(case.past):
+        if step.degraded is not None:
+            said.known.append(
+                f"{step.key} is degraded: it gave up with {step.degraded}, and its fallback's "
+                "value was used."
+            )
+    case.do("To see its result:", case.cmd("show"))
+
+
+def _degraded_note(row: RunRow) -> str:
+    if not row.degraded:
+        return ""
+    return f", with {count(row.degraded, 'degraded step')}"
+
+
+def _failed(case: Case) -> None:
+    past, said = case.past, case.said
+    facts = {} if past.failed is None else facts_of(past.failed)
+    error = facts.get("error", {})
+    told = clipped(f"{error.get('type', 'an error')}: {error.get('message', '')}")
+    said.case = f"{case.name} failed: {told}"
+    said.known.append(f"It failed {case.since(case.row.updated_us)}.")
+    for key in facts.get("steps", ()):
+        record = past.records.get(key)
+        if record is not None:
+            tries = count(record.attempts, "attempt")
+            said.known.append(f"{key} gave up after {tries}: {clipped(str(error_of(record)))}")
+    gone = superseded_by_resume(past)
+    keeps = past.recorded() - sum(1 for record in gone if record.has_outcome)
+    if keeps > 0:
+        steps = "1 step keeps its" if keeps == 1 else f"{keeps:,} steps keep their"
+        said.known.append(f"{steps} recorded outcome when it is taken up again.")
+    if gone:
+        again = ", ".join(record.key for record in gone)
+        said.known.append(f"Taking it up again executes these anew: {again}.")
+    _take_up(case, [record for record in gone if outcome_is_unknown(record)])
+
+
+def _take_up(case: Case, unknown: list[Record]) -> None:
+    if not unknown:
+        case.goes_on_when_run("Remove the cause, then run your program again, or:")
+        return
+    for record in unknown:
+        case.said.unknown.append(f"Whether {record.key} happened.")
+        case.said.known += doubts.about_effect(case.store, case.row, record, case.now_us)
+    names = ", ".join(record.key for record in unknown)
+    case.do(
+        f"Look at the other side first. If it is right to execute {names} once more:",
+        case.cmd("resume", "--confirm"),
+    )
+    case.do("Then run your program again, or:", run_command(case.row))
+
+
+def _cancelled(case: Case) -> None:
+    case.said.case = f"{case.name} was cancelled, and that is final."
+    case.said.known.append(f"It ended {case.since(case.row.updated_us)}.")
+    case.progress()
+    case.do("To do the work after all, start a new run under another id.")
+
+
+def _rolled_back(case: Case) -> None:
+    case.said.case = f"{case.name} was rolled back, and that is final."
+    case.do("To do the work after all, start a new run under another id.")
+
+
+def _damaged(row: RunRow, damage: Corrupt) -> Explanation:
+    return Explanation(
+        row.run_id,
+        row.flow,
+        str(row.status),
+        f"Run {row.run_id} of flow {row.flow} cannot be read: {damage}.",
+        known=[
+            f"Its row says {row.status}, with {count(row.last_seq, 'entry', 'entries')}.",
+            "Nothing is executed on damaged records, and nothing is repaired silently.",
+        ],
+        unknown=["What the damaged part said."],
+        actions=[
+            Action("Find out what else is damaged:", "holdfast verify"),
+            Action("Put a backup in its place:", "holdfast restore BACKUP"),
+        ],
+    )
+
+
+_STATUS: dict[Status, Callable[[Case], None]] = {
+    Status.QUEUED: _queued,
+    Status.RUNNING: _running,
+    Status.WAITING: _waiting,
+    Status.HELD: held,
+    Status.COMPLETED: _completed,
+    Status.FAILED: _failed,
+    Status.CANCELLED: _cancelled,
+    Status.ROLLED_BACK: _rolled_back,
+}

@@ -1,0 +1,123 @@
+"""The form of an explanation, and what all explanations say in the same words."""
+
+from __future__ import annotations
+
+import textwrap
+
+import msgspec
+
+from holdfast._core.history import History
+from holdfast._core.resume import command
+from holdfast._core.rows import RunRow
+from holdfast._ops import doubts
+from holdfast._ops.text import ago, moment, visible
+from holdfast._store.contract import Store
+
+WIDTH_CHARS = 79
+
+
+class Action(msgspec.Struct, frozen=True):
+    """Something that can be done now; `command` can be pasted into a shell, or is empty."""
+
+    meaning: str
+    command: str = ""
+
+
+class Explanation(msgspec.Struct):
+    """What is the case, what is known, what is not, and what can be done."""
+
+    run_id: str
+    flow: str
+    status: str
+    case: str
+    known: list[str] = []
+    unknown: list[str] = []
+    actions: list[Action] = []
+    warning: str | None = None
+    """Said of the store as a whole, before everything else."""
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        if self.warning:
+            lines += [*_wrapped(f"WARNING  {self.warning}", ""), ""]
+        lines += _wrapped(visible(self.case), "")
+        for title, facts in (("Known", self.known), ("Not known", self.unknown)):
+            if facts:
+                lines += ["", title]
+                lines += [line for fact in facts for line in _wrapped(visible(fact), "  - ")]
+        if self.actions:
+            lines += ["", "What can be done now"]
+            for action in self.actions:
+                lines += _wrapped(visible(action.meaning), "  - ")
+                # Never wrapped: it is to be pasted.
+                lines += [f"      {visible(action.command)}"] if action.command else []
+        return "\n".join(lines)
+
+
+def _wrapped(text: str, mark: str) -> list[str]:
+    later = " " * len(mark)
+    return textwrap.wrap(
+        text,
+        WIDTH_CHARS,
+        initial_indent=mark,
+        subsequent_indent=later,
+        break_on_hyphens=False,
+        break_long_words=False,
+    ) or [mark.rstrip()]
+
+
+class Case:
+    """All that an explanation is made from."""
+
+    def __init__(self, store: Store, row: RunRow, past: History) -> None:
+        self.store = store
+        self.row = row
+        self.past = past
+        self.now_us = store.now_us()
+        self.name = f"Run {row.run_id} of flow {row.flow}"
+        self.said = Explanation(row.run_id, row.flow, str(row.status), "")
+
+    def cmd(self, name: str, *more: str) -> str:
+        return command(name, self.row.run_id, *more)
+
+    def do(self, meaning: str, cmd: str = "") -> None:
+        self.said.actions.append(Action(meaning, cmd))
+
+    def goes_on_when_run(self, meaning: str = "Run your program again, or:") -> None:
+        self.do(meaning, run_command(self.row))
+
+    def progress(self) -> None:
+        """Say how far it is, and that nothing of it is executed again."""
+        recorded = self.past.recorded()
+        if recorded:
+            steps = "1 step has" if recorded == 1 else f"{recorded:,} steps have"
+            self.said.known.append(f"{steps} a recorded outcome, and will not be executed again.")
+        else:
+            self.said.known.append("No step has a recorded outcome yet.")
+
+    def since(self, at_us: int) -> str:
+        return f"{ago(at_us, self.now_us)} ({moment(at_us)})"
+
+    def where(self) -> None:
+        """Say which step it is at."""
+        step = self.row.current_step
+        if step is not None:
+            record = self.past.records.get(step)
+            again = record is not None and record.attempts > 1
+            tries = f", attempt {record.attempts}" if record is not None and again else ""
+            self.said.known.append(f"The last step that wrote to its journal is {step}{tries}.")
+
+    def open_effects(self, *, owner_died: bool = False) -> None:
+        """Say which effects a crash has left open, and what will be done about each."""
+        for record in self.past.open_doubts():
+            self.said.known += doubts.about_effect(
+                self.store, self.row, record, self.now_us, owner_died=owner_died
+            )
+            self.said.unknown.append(
+                f"Whether {record.key} happened. {doubts.what_will_be_done(record)}"
+            )
+
+
+def run_command(row: RunRow) -> str:
+    """Return the command that executes a run, with the module left for the reader to fill in."""
+    return command("run", f"MODULE:{row.flow}", row.run_id)

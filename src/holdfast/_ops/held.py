@@ -1,0 +1,131 @@
+"""Why a run is held, and what frees it: one function per reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast._core.lifecycle import HeldReason
+from holdfast._core.resume import command, held_facts
+from holdfast._core.rows import KeyState
+from holdfast._ops import doubts
+from holdfast._ops.explanation import Case, run_command
+from holdfast._ops.inspect import fold, found
+
+
+def held(case: Case) -> None:
+    reason = str(case.row.held_reason)
+    _REASON.get(reason, _held_otherwise)(case)
+    case.said.known.append(f"It was held {case.since(_held_us(case))}.")
+
+
+def _held_us(case: Case) -> int:
+    return case.row.updated_us if case.past.held is None else case.past.held.at_us
+
+
+def _in_doubt(case: Case) -> None:
+    said, open_doubts = case.said, case.past.open_doubts()
+    key = doubts.key_waited_for(case.store, case.row)
+    for record in open_doubts:
+        said.known += doubts.about_effect(case.store, case.row, record, case.now_us)
+        said.unknown += doubts.not_known(record)
+    if open_doubts:
+        names = " and ".join(record.key for record in open_doubts)
+        said.case = f"{case.name} is held: {doubts.verdict(open_doubts[0], names)}"
+    elif key is not None:
+        _on_the_key_of_another(case, key)
+    else:
+        said.case = f"{case.name} is held: {held_facts(case.past).get('detail', 'in doubt')}"
+    case.progress()
+    for record in open_doubts:
+        for meaning, arguments in doubts.ways_out(record):
+            case.do(meaning, case.cmd("settle", record.key, *arguments))
+
+
+def _on_the_key_of_another(case: Case, key: KeyState) -> None:
+    said = case.said
+    step = str(held_facts(case.past).get("step"))
+    said.case = (
+        f"{case.name} is held: {step} needs the business key {key.key}, which is in doubt in run "
+        f"{key.run_id} at {key.step}. Settling it frees both."
+    )
+    said.known += doubts.about_key(key)
+    other = found(case.store, key.run_id)
+    record = fold(case.store, other).records.get(key.step)
+    if record is None or record.has_outcome:
+        said.known.append(
+            f"Run {key.run_id} gave {key.step} up without knowing whether it happened."
+        )
+        said.unknown.append(f"Whether {key.step} of run {key.run_id} happened.")
+        case.do(
+            "If it did not happen, it is executed here:", case.cmd("settle", step, "--not-done")
+        )
+        return
+    of = f" of run {key.run_id}"
+    said.known += doubts.about_effect(case.store, other, record, case.now_us, of=of)
+    said.unknown += doubts.not_known(record)
+    for meaning, arguments in doubts.ways_out(record):
+        case.do(meaning, command("settle", key.run_id, key.step, *arguments))
+
+
+def _diverged(case: Case) -> None:
+    held, said = held_facts(case.past), case.said
+    said.case = f"{case.name} is held as diverged: {held.get('detail', '')}"
+    case.progress()
+    done = [r.key for r in case.past.records.values() if r.effect and r.has_outcome]
+    if done:
+        said.known.append(f"Effects that have happened and are recorded: {', '.join(done)}.")
+        said.unknown.append(
+            "Whether the changed code still calls them under the same keys. One that it calls under "
+            "another key would be executed as a new effect."
+        )
+    case.do("Put the code back as it was, then run your program again, or:", run_command(case.row))
+    case.do(
+        "Keep the changed code: records are matched by step key alone, and calls without one are "
+        "executed:",
+        case.cmd("resume", "--accept-change"),
+    )
+
+
+def _quarantined(case: Case) -> None:
+    said = case.said
+    said.case = (
+        f"{case.name} is quarantined: it was taken up again and again, and each process died or left "
+        "it before anything new was recorded."
+    )
+    case.where()
+    case.progress()
+    case.open_effects()
+    said.unknown.append("Why: look at the logs of those processes (out of memory? a crash in C?).")
+    case.do("Remove the cause, then let it be executed again:", case.cmd("resume"))
+
+
+def _corrupt(case: Case) -> None:
+    case.said.case = f"{case.name} is held: {held_facts(case.past).get('detail', 'it is damaged')}"
+    case.progress()
+    case.do("Find out what is damaged in this store:", "holdfast verify")
+    case.do("If it was put right (a backup restored, say), go on:", case.cmd("resume"))
+
+
+def _paused(case: Case) -> None:
+    case.said.case = f"{case.name} is paused."
+    case.progress()
+    case.open_effects()
+    case.do("Let it go on:", case.cmd("resume"))
+
+
+def _held_otherwise(case: Case) -> None:
+    held = held_facts(case.past)
+    case.said.case = f"{case.name} is held ({case.row.held_reason}): {held.get('detail', '')}"
+    case.progress()
+    for action in held.get("actions", ()):
+        case.do(str(action))
+    case.do("Let it go on:", case.cmd("resume"))
+
+
+_REASON: dict[str, Callable[[Case], None]] = {
+    HeldReason.IN_DOUBT: _in_doubt,
+    HeldReason.DIVERGED: _diverged,
+    HeldReason.QUARANTINED: _quarantined,
+    HeldReason.CORRUPT: _corrupt,
+    HeldReason.PAUSED: _paused,
+}

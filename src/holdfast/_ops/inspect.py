@@ -1,0 +1,305 @@
+"""The one read model: what runs are, for people and programs. The command line, the page and
+`store.get` show this and nothing else.
+
+Everything comes from the journal, whose digests are verified on the way: a damaged run raises
+`Corrupt` instead of being shown as something it is not. Values are decoded if this process knows
+their classes, and otherwise shown in the readable form of `readable`, which needs none.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+from typing import Any
+
+import msgspec
+
+from holdfast._core.entries import Entry, Kind
+from holdfast._core.history import History, Record, State
+from holdfast._core.keys import name_of
+from holdfast._core.lifecycle import Status
+from holdfast._core.resume import facts_of, held_facts
+from holdfast._core.rows import RunRow
+from holdfast._ops.readable import Reader
+from holdfast._store.contract import Query, Store
+from holdfast.errors import RunNotFound
+
+VALUES = frozenset({"args", "input", "result", "value", "state", "error_args"})
+"""The fields of an entry's body that hold encoded values; all others are plain facts."""
+
+CLAIMABLE_MAX = 100_000
+"""How many free runs are looked through for one."""
+
+
+class ErrorView(msgspec.Struct, frozen=True):
+    """An exception as the journal tells it."""
+
+    type: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+class StepView(msgspec.Struct, frozen=True):
+    """One step of a run, in its latest generation or superseded by a later one."""
+
+    key: str
+    name: str
+    status: str
+    attempts: int
+    retry_count: int
+    effect: bool
+    started_at: dt.datetime
+    ended_at: dt.datetime | None
+    duration_s: float | None
+    error: ErrorView | None
+    degraded: ErrorView | None
+    generation: int
+    superseded: bool
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """What a run has cost so far; replays count nothing."""
+
+    steps: int
+    attempts: int
+    degraded: int
+    usage: dict[str, Any]
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """One line of a list of runs: what the row says, without reading the journal."""
+
+    run_id: str
+    flow: str
+    status: str
+    held_reason: str | None
+    generation: int
+    owner: str | None
+    current_step: str | None
+    totals: Totals
+    tags: dict[str, str]
+    created_at: dt.datetime
+    updated_at: dt.datetime
+
+
+class RunView(msgspec.Struct, frozen=True):
+    """A run as a whole."""
+
+    run_id: str
+    flow: str
+    status: str
+    held_reason: str | None
+    held_detail: str | None
+    actions: tuple[str, ...]
+    generation: int
+    owner: str | None
+    input: Any
+    result: Any
+    error: ErrorView | None
+    current_step: str | None
+    steps: list[StepView]
+    totals: Totals
+    tags: dict[str, str]
+    created_at: dt.datetime
+    updated_at: dt.datetime
+
+
+class EntryView:
+    """One entry of a journal. Its body is read when it is asked for: the inputs of all steps of a
+    long conversation, written out, are far larger than the conversation."""
+
+    def __init__(self, entry: Entry, reader: Reader, *, plain: bool) -> None:
+        self.seq = entry.seq
+        self.kind = str(entry.kind)
+        self.step = entry.step
+        self.attempt = entry.attempt
+        self.at = at(entry.at_us)
+        self._entry = entry
+        self._reader = reader
+        self._plain = plain
+
+    @functools.cached_property
+    def body(self) -> dict[str, Any]:
+        """What the entry says, values included."""
+        body = {
+            name: self._reader.value(bytes(raw), plain=self._plain)
+            if name in VALUES
+            else msgspec.json.decode(raw)
+            for name, raw in self._entry.data().items()
+        }
+        if self._entry.kind is Kind.STEP_COMPLETED:
+            # The arguments stand with the start; an outcome is told by what came of it.
+            body.pop("args", None)
+        return body
+
+    def __repr__(self) -> str:
+        step = f" {self.step}" if self.step else ""
+        return f"<{self.seq} {self.kind}{step}>"
+
+
+# -- asking ------------------------------------------------------------------------------------
+
+
+def view(store: Store, run_id: str, *, plain: bool = False) -> RunView:
+    """Return a run; with `plain`, all values in the form that needs no classes."""
+    row = found(store, run_id)
+    return _run_view(store, row, fold(store, row), plain=plain)
+
+
+def summaries(store: Store, query: Query) -> list[RunSummary]:
+    """Return the runs that a query asks for, newest first."""
+    return [_summary(store, row) for row in store.list(query)]
+
+
+def history(store: Store, run_id: str, *, plain: bool = False) -> list[EntryView]:
+    """Return a run's entries in order; a joined row is shown as the two entries it stands for."""
+    row = found(store, run_id)
+    reader = Reader(store, row)
+    return [
+        EntryView(entry, reader, plain=plain)
+        for written in store.load(row)
+        for entry in written.expand()
+    ]
+
+
+def found(store: Store, run_id: str) -> RunRow:
+    """Return the row of a run, or raise RunNotFound."""
+    row = store.get(run_id)
+    if row is None:
+        raise RunNotFound(run_id, store.url)
+    return row
+
+
+def fold(store: Store, row: RunRow) -> History:
+    """Return the whole history of a run, verified."""
+    return History.fold(row.run_id, store.load(row))
+
+
+def owner_of(store: Store, row: RunRow) -> str | None:
+    """Return who has the run, for people, or None."""
+    return None if row.owner is None else store.owner_name(row.owner)
+
+
+def may_be_taken(store: Store, row: RunRow) -> bool:
+    """Say whether a process may take the run up now: nobody has it, its owner is proven dead, or
+    the lease has run out."""
+    free = store.claimable(store.now_us(), CLAIMABLE_MAX)
+    return any(found.run_no == row.run_no for found in free)
+
+
+# -- building the views ------------------------------------------------------------------------
+
+
+def _run_view(store: Store, row: RunRow, past: History, *, plain: bool) -> RunView:
+    reader = Reader(store, row)
+    held = held_facts(past) if row.status is Status.HELD else {}
+    return RunView(
+        run_id=row.run_id,
+        flow=row.flow,
+        status=str(row.status),
+        held_reason=row.held_reason,
+        held_detail=held.get("detail"),
+        actions=tuple(held.get("actions", ())),
+        generation=row.generation,
+        owner=owner_of(store, row),
+        input=_value(past.started, "input", reader, plain=plain),
+        result=_value(past.completed, "result", reader, plain=plain),
+        error=_run_error(past),
+        current_step=row.current_step,
+        steps=step_views(past),
+        totals=_totals(row),
+        tags=_json(row.tags),
+        created_at=at(row.created_us),
+        updated_at=at(row.updated_us),
+    )
+
+
+def _summary(store: Store, row: RunRow) -> RunSummary:
+    return RunSummary(
+        run_id=row.run_id,
+        flow=row.flow,
+        status=str(row.status),
+        held_reason=row.held_reason,
+        generation=row.generation,
+        owner=owner_of(store, row),
+        current_step=row.current_step,
+        totals=_totals(row),
+        tags=_json(row.tags),
+        created_at=at(row.created_us),
+        updated_at=at(row.updated_us),
+    )
+
+
+def step_views(past: History) -> list[StepView]:
+    """Return the steps in the order in which they were first called."""
+    steps = [(record, False) for record in past.records.values()]
+    steps += [(record, True) for record in past.superseded]
+    steps.sort(key=lambda pair: pair[0].first_seq)
+    return [_step_view(record, superseded=superseded) for record, superseded in steps]
+
+
+def _step_view(record: Record, *, superseded: bool) -> StepView:
+    ended_us = record.ended_us if record.state is not State.RUNNING else None
+    if ended_us is None and record.outcome is not None:
+        ended_us = record.outcome.at_us
+    duration_s = None if ended_us is None else max(0, ended_us - record.first_started_us) / 1e6
+    return StepView(
+        key=record.key,
+        name=name_of(record.key),
+        status=str(record.state),
+        attempts=record.attempts,
+        retry_count=max(record.attempts - 1, 0),
+        effect=record.effect,
+        started_at=at(record.first_started_us),
+        ended_at=None if ended_us is None else at(ended_us),
+        duration_s=duration_s,
+        error=error_of(record),
+        degraded=_error(record.outcome, "degraded"),
+        generation=record.generation,
+        superseded=superseded,
+    )
+
+
+def error_of(record: Record) -> ErrorView | None:
+    """Return the error that a step shows now: of its outcome, its doubt or its last attempt."""
+    if record.state is State.FAILED:
+        return _error(record.outcome, "error")
+    if record.state is State.IN_DOUBT:
+        return _error(record.doubt, "error")
+    if record.state is State.RETRYING:
+        return _error(record.failure, "error")
+    return None
+
+
+def _run_error(past: History) -> ErrorView | None:
+    return _error(past.failed, "error") if past.status is Status.FAILED else None
+
+
+def _error(entry: Entry | None, field: str) -> ErrorView | None:
+    told = None if entry is None else facts_of(entry).get(field)
+    if not isinstance(told, dict):
+        return None
+    return msgspec.convert(told, ErrorView, strict=False)
+
+
+def _value(entry: Entry | None, field: str, reader: Reader, *, plain: bool) -> Any:
+    raw = None if entry is None else entry.data().get(field)
+    return None if raw is None else reader.value(bytes(raw), plain=plain)
+
+
+def _totals(row: RunRow) -> Totals:
+    return Totals(row.steps, row.attempts, row.degraded, _json(row.usage))
+
+
+def _json(text: str) -> dict[str, Any]:
+    return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+
+
+def at(us: int) -> dt.datetime:
+    """Return a time of the store as a datetime in UTC."""
+    return _EPOCH + dt.timedelta(microseconds=us)
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

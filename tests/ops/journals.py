@@ -1,0 +1,153 @@
+"""Journals written straight through the store contract: no runtime, no user code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast._core import codec, scripts
+from holdfast._core.entries import Draft, Kind
+from holdfast._core.rows import KeyChange, KeyClaim, Lease, Write
+from holdfast._store.contract import Committed, NewRun, Store
+
+KEY = "hf_0123456789abcdef0123456789abcdef01234567"
+
+
+def node(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(codec.encode(value))
+
+
+class Journal:
+    """One run, written as its owner would write it."""
+
+    def __init__(
+        self,
+        store: Store,
+        run_id: str,
+        flow: str = "pay",
+        input: dict[str, Any] | None = None,
+        owner: int | None = None,
+        tags: dict[str, str] | None = None,
+    ) -> None:
+        self.store = store
+        self.run_id = run_id
+        body = {"input": node(input or {}), "fingerprint": "f", "holdfast": "0.1.0"}
+        new = NewRun(
+            run_id,
+            flow,
+            "1",
+            b"d" * 16,
+            [self.draft(Kind.RUN_STARTED, **body)],
+            tags=msgspec.json.encode(tags or {}).decode(),
+        )
+        self.owner = store.register_owner() if owner is None else owner
+        started = store.start(new, self.owner)
+        assert started.lease is not None
+        self.lease = started.lease
+        self.position = 0
+
+    def draft(self, kind: Kind, step: str | None = None, attempt: int = 0, **facts: Any) -> Draft:
+        return Draft(
+            kind, self.store.now_us(), step=step, attempt=attempt, body=msgspec.json.encode(facts)
+        )
+
+    def write(
+        self,
+        *drafts: Draft,
+        claim: KeyClaim | None = None,
+        keys: list[KeyChange] | None = None,
+        **changes: Any,
+    ) -> Journal:
+        [outcome] = self.store.append(
+            [Write(self.lease, list(drafts), claim=claim, keys=keys or [], changes=changes)]
+        )
+        assert isinstance(outcome, Committed), outcome
+        return self
+
+    def _call(self, draft: Draft, *, new: bool = True) -> Draft:
+        if new:
+            draft.position, self.position = self.position, self.position + 1
+            draft.args_digest = b"a" * 16
+        return draft
+
+    def step(self, key: str, result: Any = None, args: Any = None, **facts: Any) -> Journal:
+        draft = self._call(
+            self.draft(
+                Kind.STEP_COMPLETED, key, 1, args=node(args or {}), result=node(result), **facts
+            )
+        )
+        draft.started_us = draft.at_us - 2_000
+        degraded = 1 if "degraded" in facts else 0
+        return self.write(draft, degraded=self.lease.row.degraded + degraded)
+
+    def failing(self, key: str, attempts: int = 1, *, final: bool = True, **facts: Any) -> Journal:
+        error = facts.pop("error", {"type": "TimeoutError", "message": "the model did not answer"})
+        for attempt in range(1, attempts + 1):
+            last = final and attempt == attempts
+            more = facts if last else {"retry_at_us": self.store.now_us() + 5_000_000}
+            draft = self.draft(
+                Kind.STEP_FAILED, key, attempt, args=node({}), error=error, final=last, **more
+            )
+            draft.started_us = draft.at_us - 1_000
+            self.write(self._call(draft, new=attempt == 1))
+        return self
+
+    def intent(
+        self,
+        key: str,
+        args: Any = None,
+        on_doubt: str = "ask",
+        business_key: str | None = None,
+        attempt: int = 1,
+    ) -> Journal:
+        facts: dict[str, Any] = {"args": node(args or {}), "effect": True}
+        facts |= {"key": business_key or KEY, "on_doubt": on_doubt}
+        claim = None
+        if business_key is not None:
+            facts["business_key"] = business_key
+            claim = KeyClaim(key.partition("#")[0], business_key, key, b"a" * 16)
+        draft = self._call(self.draft(Kind.STEP_STARTED, key, attempt, **facts))
+        return self.write(draft, claim=claim)
+
+    def effect(self, key: str, result: Any = None, **intent: Any) -> Journal:
+        self.intent(key, **intent)
+        return self.write(self.draft(Kind.STEP_COMPLETED, key, 1, result=node(result)))
+
+    def doubt(
+        self, key: str, why: str = "process_died", *, ended: bool = True, **facts: Any
+    ) -> Journal:
+        keys = []
+        if (business_key := facts.pop("business_key", None)) is not None:
+            keys = [KeyChange(key, business_key, "in_doubt")]
+        return self.write(
+            self.draft(Kind.STEP_IN_DOUBT, key, 1, why=why, ended=ended, **facts), keys=keys
+        )
+
+    def held(
+        self, reason: str, detail: str = "", step: str = "", waiting_on: str | None = None
+    ) -> Journal:
+        actions = scripts.settle_actions(self.run_id, step) if reason == "in_doubt" else ()
+        facts = {"reason": reason, "detail": detail, "step": step, "actions": actions}
+        draft = Draft(Kind.RUN_HELD, self.store.now_us(), body=msgspec.json.encode(facts))
+        return self.write(draft, held_reason=reason, waiting_on=waiting_on)
+
+    def held_in_doubt(self, key: str, why: str = "process_died", **intent: Any) -> Journal:
+        """An effect that a crash left open, found by the next process."""
+        business_key = intent.get("business_key")
+        self.intent(key, **intent).doubt(key, why, business_key=business_key)
+        return self.held("in_doubt", f"{key} may or may not have happened", key)
+
+    def held_on_key(self, key: str, other: Journal, business_key: str) -> Journal:
+        detail = f"{key} uses the key {business_key!r}, which is in doubt in run {other.run_id!r}"
+        return self.held("in_doubt", detail, key, waiting_on=scripts.key_token(key, business_key))
+
+    def failed(self, *steps: str, error: tuple[str, str] = ("StepFailed", "gave up")) -> Journal:
+        told = {"type": error[0], "message": error[1]}
+        return self.write(self.draft(Kind.RUN_FAILED, error=told, steps=steps, trace="…"))
+
+    def completed(self, result: Any = None) -> Journal:
+        return self.write(self.draft(Kind.RUN_COMPLETED, result=node(result)))
+
+    def released(self, why: str = "interrupted") -> Journal:
+        return self.write(self.draft(Kind.RUN_RELEASED, why=why))
