@@ -96,7 +96,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
             started_us=None,
             body=start_of_body(self.body),
         )
-        yield msgspec.structs.replace(self, started_us=None)
+        yield msgspec.structs.replace(self, started_us=None, body=_end_of_body(self.body))
 
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -108,3 +108,8 @@ def start_of_body(body: bytes) -> bytes:
     return b"{}" if args is None else b'{"args":' + bytes(args) + b"}"
 
 
+def _end_of_body(body: bytes) -> bytes:
+    """Return the part of a joined row's body that belongs to the outcome."""
+    fields = _fields.decode(body)
+    fields.pop("args", None)
+    return msgspec.json.encode(fields)

@@ -143,6 +143,13 @@ class History:
             raise Divergence(key, f"{key} with other arguments", f"{key} with these")
         return record
 
+    def match_quietly(self, key: str, position: int | None) -> Record | None:
+        """Return the record of a call if it has one; says nothing of what does not fit."""
+        try:
+            return self.match(key, position, None)
+        except Divergence:
+            return None
+
     def recorded(self) -> int:
         """Return how many steps have an outcome that a replay would consume."""
         return sum(1 for record in self.records.values() if record.has_outcome)
@@ -282,6 +289,11 @@ class History:
         record = self._record(entry)
         record.state = State.COMPLETED
         record.outcome = entry
+
+    def _emitted(self, entry: Entry) -> None:
+        # What a flow emits has a place in it; what a step emits belongs to its attempt.
+        if entry.position is not None:
+            self._value_recorded(entry)
 
     def _state_saved(self, entry: Entry) -> None:
         assert entry.step is not None

@@ -55,7 +55,8 @@ class StepCall(msgspec.Struct):
     spec: Spec
     key: str
     position: int | None
-    args_digest: bytes
+    args_digest: bytes | None
+    """None for what is matched by place and name alone."""
     idempotency_key: str
     business_key: str | None
     adopted: bool = False
@@ -244,7 +245,7 @@ def _effect(call: StepCall, record: Record | None, run_id: str) -> Script:
         else:
             why = "timeout" if called.timed_out else "error"
             doubt = _Doubt(why, called.ended, called.error)
-            yield Append(call, [doubt.note()], keys=_key(call, "in_doubt"))
+            yield Append(call, [doubt.note()], keys=key_change(call, "in_doubt"))
             ready = yield from _settle(call, doubt, run_id)
 
 
@@ -258,7 +259,7 @@ def _resume_effect(call: StepCall, record: Record, run_id: str) -> Script:
         return (yield from _again(call))
     doubt = _Doubt("process_died", record.ended, lost_us=record.lost_us)
     if record.state is not State.IN_DOUBT:
-        yield Append(call, [doubt.note()], keys=_key(call, "in_doubt"))
+        yield Append(call, [doubt.note()], keys=key_change(call, "in_doubt"))
     elif record.doubt is not None:
         facts = msgspec.json.decode(record.doubt.body)
         doubt = _Doubt(facts["why"], record.ended, lost_us=record.lost_us)
@@ -316,6 +317,7 @@ def _claim(call: StepCall, run_id: str) -> Script:
     if call.business_key is None:
         yield Append(call, [_intent(call)])
         return NOTHING
+    assert call.args_digest is not None
     claim = KeyClaim(call.spec.name, call.business_key, call.key, call.args_digest)
     while True:
         wrote: Wrote = yield Append(call, [_intent(call)], claim=claim)
@@ -352,11 +354,11 @@ def _effect_returned(call: StepCall, value: Any, run_id: str) -> Script:
         wrote: Wrote = yield Append(
             call,
             [Note(Kind.STEP_COMPLETED, {}, {"result": value}, ends_attempt=True)],
-            keys=_key(call, "completed", result=True),
+            keys=key_change(call, "completed", result=True),
         )
     except ValueRefused as refused:
         doubt = _Doubt("value_lost", True, refused)
-        yield Append(call, [doubt.note()], keys=_key(call, "in_doubt"))
+        yield Append(call, [doubt.note()], keys=key_change(call, "in_doubt"))
         raise _held(call, doubt, run_id) from None
     return wrote.value
 
@@ -373,7 +375,7 @@ def _did_not_happen(call: StepCall, error: BaseException, run_id: str) -> Script
 def _again(call: StepCall) -> Script:
     """Begin the next attempt of an effect under the same key; NOTHING means: call it."""
     yield from _begin(call)
-    yield Append(call, [_intent(call)], keys=_key(call, "in_progress"))
+    yield Append(call, [_intent(call)], keys=key_change(call, "in_progress"))
     return NOTHING
 
 
@@ -405,7 +407,7 @@ def _ask_the_world(call: StepCall, doubt: _Doubt, run_id: str, now_us: int) -> S
             wrote: Wrote = yield Append(
                 call,
                 [Note(Kind.STEP_SETTLED, facts, {"result": answer.result}, ends_attempt=True)],
-                keys=_key(call, "completed", result=True),
+                keys=key_change(call, "completed", result=True),
             )
         except ValueRefused as refused:
             raise _held(call, _Doubt("value_lost", True, refused), run_id) from None
@@ -431,7 +433,7 @@ def _ask_the_world(call: StepCall, doubt: _Doubt, run_id: str, now_us: int) -> S
     yield Append(
         call,
         [Note(Kind.STEP_SETTLED, {"as": "not_done", "source": "on_doubt"})],
-        keys=_key(call, "not_done"),
+        keys=key_change(call, "not_done"),
     )
     return (yield from _again(call))
 
@@ -472,7 +474,7 @@ def _give_up(
                 ends_attempt=True,
             )
             wrote: Wrote = yield Append(
-                call, [note], keys=_key(call, "not_done"), degraded=1
+                call, [note], keys=key_change(call, "not_done"), degraded=1
             )
             return wrote.value
     facts: dict[str, Any] = {"error": told(error), "final": True}
@@ -480,7 +482,7 @@ def _give_up(
         facts["unknown"] = True
     declared = _declared(call.spec, error)
     values = {"error_args": list(error.args)} if declared is not None else {}
-    keys = _key(call, "in_doubt" if unknown else "not_done")
+    keys = key_change(call, "in_doubt" if unknown else "not_done")
     note = Note(Kind.STEP_FAILED, facts, values, ends_attempt=True)
     try:
         yield Append(call, [note], keys=keys)
@@ -537,7 +539,8 @@ def _step_failed(
     return _marked(failed, call.key)
 
 
-def _key(call: StepCall, state: str, *, result: bool = False) -> list[KeyChange]:
+def key_change(call: StepCall, state: str, *, result: bool = False) -> list[KeyChange]:
+    """Return what becomes of the call's business key, if it has one."""
     if call.business_key is None:
         return []
     return [KeyChange(call.spec.name, call.business_key, state, result)]

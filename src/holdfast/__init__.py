@@ -1,0 +1,80 @@
+"""Holdfast: durable runs for AI agents, in Python.
+
+Decorate plain functions with `step`, `effect` and `flow`; `my_flow.run("run-id", …)` starts a run,
+or picks it up where it stopped.
+"""
+
+from __future__ import annotations
+
+from holdfast import aio, errors
+from holdfast._core.effects import NOT_DONE, UNKNOWN, Done, Fail
+from holdfast._core.lifecycle import Status
+from holdfast._core.retry import Retry
+from holdfast._opened import Store, open  # noqa: A004 - the design's name
+from holdfast._runtime.blocks import run
+from holdfast._runtime.decorators import AsyncEffect, Effect, effect, step
+from holdfast._runtime.fanout import call, each, gather
+from holdfast._runtime.flows import AsyncFlow, Flow, flow
+from holdfast._runtime.functions import AsyncStep, Step
+from holdfast._runtime.handle import Handle
+from holdfast._runtime.loops import turns
+from holdfast._runtime.plans import plan
+from holdfast._runtime.recorded import (
+    attempt,
+    current_run,
+    emit,
+    idempotency_key,
+    last_progress,
+    new_id,
+    now,
+    progress,
+    replaying,
+    rng,
+    usage,
+)
+from holdfast._runtime.registry import register
+from holdfast._runtime.signatures import use
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "NOT_DONE",
+    "UNKNOWN",
+    "AsyncEffect",
+    "AsyncFlow",
+    "AsyncStep",
+    "Done",
+    "Effect",
+    "Fail",
+    "Flow",
+    "Handle",
+    "Retry",
+    "Status",
+    "Step",
+    "Store",
+    "aio",
+    "attempt",
+    "call",
+    "current_run",
+    "each",
+    "effect",
+    "emit",
+    "errors",
+    "flow",
+    "gather",
+    "idempotency_key",
+    "last_progress",
+    "new_id",
+    "now",
+    "open",
+    "plan",
+    "progress",
+    "register",
+    "replaying",
+    "rng",
+    "run",
+    "step",
+    "turns",
+    "usage",
+    "use",
+]

@@ -1,0 +1,189 @@
+"""`holdfast.open` and `Store`: the object through which runs are seen and acted on."""
+
+from __future__ import annotations
+
+import datetime as dt
+import getpass
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.effects import Done, Fail, NotDone
+from holdfast._core.lifecycle import Status
+from holdfast._runtime import engine as engines
+from holdfast._runtime.engine import Engine
+from holdfast._runtime.handle import Emitted, Handle, stream
+from holdfast._runtime.recovery import recover
+from holdfast._store import contract
+from holdfast.errors import RunNotFound, UsageError
+
+if TYPE_CHECKING:
+    from holdfast._ops.explain import Explanation
+    from holdfast._ops.inspect import EntryView, RunSummary, RunView
+
+
+class Store:
+    """An opened store. A context manager; `close()` releases everything."""
+
+    def __init__(self, kept: contract.Store, engine: Engine) -> None:
+        self.kept = kept
+        self.engine = engine
+
+    def __repr__(self) -> str:
+        return f"<store {self.kept.url}>"
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """Where it is kept."""
+        return self.kept.url
+
+    def close(self) -> None:
+        """Release everything; safe to call twice."""
+        self.engine.close()
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def get(self, run_id: str) -> RunView:
+        """Return all about one run; raises RunNotFound."""
+        from holdfast._ops import inspect  # noqa: PLC0415 - only where somebody looks
+
+        return inspect.view(self.kept, run_id)
+
+    def list(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        flow: str | None = None,
+        tag: tuple[str, str] | None = None,
+        older_than: dt.timedelta | None = None,
+        limit: int = 100,
+    ) -> list[RunSummary]:
+        """Return runs, newest first."""
+        from holdfast._ops import inspect  # noqa: PLC0415
+
+        before_us = None
+        if older_than is not None:
+            before_us = self.kept.now_us() - int(older_than.total_seconds() * 1e6)
+        query = contract.Query(
+            status=_statuses(status), flow=flow, tag=tag, updated_before_us=before_us, limit=limit
+        )
+        return inspect.summaries(self.kept, query)
+
+    def history(self, run_id: str) -> list[EntryView]:  # type: ignore[valid-type]
+        """Return the entries of a run's journal, in order."""
+        from holdfast._ops import inspect  # noqa: PLC0415
+
+        return inspect.history(self.kept, run_id)
+
+    def explain(self, run_id: str) -> Explanation:
+        """Say what is the case, what is known, what is not, and the next safe action."""
+        from holdfast._ops import explain  # noqa: PLC0415
+
+        return explain.explain(self.kept, run_id)
+
+    def handle(self, run_id: str) -> Handle[Any]:
+        """Return a handle to a run."""
+        if self.kept.get(run_id) is None:
+            raise RunNotFound(run_id, self.url)
+        return Handle(self.engine, run_id)
+
+    def stream(self, run_id: str, *, after: int = 0) -> Iterator[Emitted]:
+        """Yield what a run emits, from entry number `after` on, until it goes no further."""
+        return stream(self.engine, run_id, after)
+
+    # -- acting --------------------------------------------------------------------------------
+
+    def settle(
+        self, run_id: str, step: str, decision: Done[Any] | NotDone | Fail, *, actor: str | None = None
+    ) -> Any:
+        """Settle an effect in doubt: Done(value), NOT_DONE or Fail(reason)."""
+        from holdfast._ops import actions  # noqa: PLC0415
+
+        return actions.settle(self.kept, run_id, step, decision, actor=actor or _actor())
+
+    def resume(
+        self,
+        run_id: str,
+        *,
+        actor: str | None = None,
+        accept_change: bool = False,
+        confirm: bool = False,
+    ) -> Any:
+        """Record the decision to take a failed or held run up again."""
+        from holdfast._ops import actions  # noqa: PLC0415
+
+        return actions.resume(
+            self.kept,
+            run_id,
+            actor=actor or _actor(),
+            accept_change=accept_change,
+            confirm=confirm,
+        )
+
+    def recover(self, *, limit: int = 1000) -> list[str]:  # type: ignore[valid-type]
+        """One pass of what a worker does: take up every stranded run whose flow is known here.
+
+        Returns the ids of the runs that were executed, whatever came out.
+        """
+        return recover(self.engine, limit)
+
+    def verify(self, run_ids: Iterable[str] | None = None) -> list[contract.Finding]:  # type: ignore[valid-type]
+        """Check everything that is stored; an empty list means that all is well."""
+        return self.kept.verify(run_ids)
+
+    def backup(self, path: str) -> None:
+        """Write a consistent copy to a new file."""
+        self.kept.backup(path)
+
+    def adopt(self, *, actor: str | None = None) -> str:
+        """Accept a store that lost acknowledged records; says what was accepted."""
+        return self.kept.adopt(actor or _actor())
+
+
+def open(  # noqa: A001 - the design's name
+    url: str,
+    *,
+    namespace: str = "default",
+    default: bool = True,
+    lease_s: float = 30.0,
+) -> Store:
+    """Open a store, and make it the one that runs of this process use.
+
+    URLs: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:`.
+    """
+    from holdfast._store.locate import open_store  # noqa: PLC0415 - apsw only when it is used
+
+    if lease_s <= 0:
+        raise UsageError(f"lease_s={lease_s!r}: positive seconds")
+    kept = open_store(url, namespace=namespace, lease_s=lease_s)
+    engine = Engine(kept)
+    if default:
+        try:
+            engines.set_default(engine)
+        except UsageError:
+            engine.close()
+            raise
+    return Store(kept, engine)
+
+
+def _statuses(status: str | Sequence[str] | None) -> Sequence[Status] | None:
+    if status is None:
+        return None
+    names = [status] if isinstance(status, str) else list(status)
+    try:
+        return [Status(name) for name in names]
+    except ValueError:
+        known = ", ".join(member.value for member in Status)
+        raise UsageError(f"status={status!r}: one of {known}") from None
+
+
+def _actor() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

@@ -1,0 +1,233 @@
+"""How a run comes to be executed here: started or found, claimed, loaded, folded.
+
+    admit ─► start ─┬─ made here ───────────────────────────────► Execution
+                    └─ exists: same flow and input?
+                         ├─ completed ► its result   cancelled ► RunCancelled
+                         ├─ failed ► next generation ┐
+                         ├─ held ► RunHeld, or again ┤
+                         └─ claim ◄──────────────────┘ busy ► RunBusy
+                              └─ load, verify, fold ────────────► Execution
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast import errors
+from holdfast._core import resume
+from holdfast._core.entries import Draft, Kind
+from holdfast._core.history import History, State
+from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._core.rows import Lease, RunRow, Write
+from holdfast._runtime.engine import Engine
+from holdfast._runtime.execution import Execution
+from holdfast._store.contract import Busy, Committed, NewRun
+
+_encode = msgspec.json.encode
+
+
+class RunRequest(msgspec.Struct):
+    """What somebody wants to have run."""
+
+    run_id: str
+    flow: str
+    names: tuple[str, ...]
+    """The flow's name and its aliases."""
+    version: str
+    input: dict[str, Any]
+    defaults: Mapping[str, Any]
+    fingerprint: Callable[[], str]
+    awaits: bool
+    tags: dict[str, str] = {}
+    replays_ended: bool = False
+    """A block executes its body even if the run has ended: its steps replay."""
+
+
+class Ended(msgspec.Struct):
+    """The run has completed before; this is its result."""
+
+    result: Any
+
+
+def admit(engine: Engine, request: RunRequest) -> Execution | Ended:
+    """Start the run or take it up; raises what the caller of `run` gets to see."""
+    if engine.is_executing(request.run_id):
+        raise errors.RunBusy(request.run_id, "this process")
+    row, lease = _start(engine, request, engine.owner())
+    if lease is None:
+        row = _same_run(engine, request, row)
+        if row.status is Status.COMPLETED:
+            return _completed(engine, request, row)
+        if row.status is Status.CANCELLED:
+            raise errors.RunCancelled(row.run_id)
+        lease = claim(engine, _freed(engine, row).run_id)
+    return execution_of(engine, lease, awaits=request.awaits)
+
+
+def submit(engine: Engine, request: RunRequest) -> RunRow:
+    """Create the run without executing it, or find it."""
+    row, lease = _start(engine, request, None)
+    assert lease is None
+    return _same_run(engine, request, row)
+
+
+def claim(engine: Engine, run_id: str) -> Lease:
+    """Take a run for execution in this process."""
+    claimed = engine.kept.claim(run_id, engine.owner(), engine.now_us())
+    if isinstance(claimed, Lease):
+        return claimed
+    if claimed.row.status is Status.HELD:
+        raise held_error(engine, claimed.row)
+    raise errors.RunBusy(run_id, claimed.owner)
+
+
+def execution_of(engine: Engine, lease: Lease, *, awaits: bool) -> Execution:
+    """Load, verify and fold a claimed run. Damage holds it as corrupt."""
+    row = lease.row
+    try:
+        history = load(engine, row)
+        execution = Execution(engine, lease, history, engine.values(row), awaits=awaits)
+    except errors.Corrupt as damage:
+        hold_as_corrupt(engine, lease, damage)
+        raise
+    engine.enter(execution)
+    return execution
+
+
+def load(engine: Engine, row: RunRow) -> History:
+    """Return the folded history of a run, without what its snapshots replace."""
+    skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
+    history = History.fold(row.run_id, engine.kept.load(row, skips), gaps=bool(skips))
+    history.generation = row.generation
+    return history
+
+
+def hold_as_corrupt(engine: Engine, lease: Lease, damage: errors.Corrupt) -> None:
+    """Hold a damaged run; if even that cannot be written, the error says enough."""
+    body = {
+        "reason": HeldReason.CORRUPT.value,
+        "detail": str(damage),
+        "step": "",
+        "actions": ["holdfast verify", "holdfast restore BACKUP"],
+    }
+    draft = Draft(Kind.RUN_HELD, engine.now_us(), body=_encode(body))
+    write = Write(lease, [draft], changes={"held_reason": HeldReason.CORRUPT.value})
+    engine.kept.append([write])
+
+
+def _start(
+    engine: Engine, request: RunRequest, owner: int | None
+) -> tuple[RunRow, Lease | None]:
+    # A value space that fetches nothing: a new run has no chunks yet.
+    from holdfast._core.chunks import Values  # noqa: PLC0415
+
+    existing = engine.kept.get(request.run_id)
+    if existing is not None:
+        return existing, None
+    values = Values(lambda number: {})
+    node = values.encode(request.input, "input")
+    facts = _encode({"fingerprint": request.fingerprint(), "format": 1})
+    body = b'{"input":' + node + b"," + facts[1:]
+    new = NewRun(
+        run_id=request.run_id,
+        flow=request.flow,
+        version=request.version,
+        input_digest=values.digest(request.input),
+        drafts=[Draft(Kind.RUN_STARTED, engine.now_us(), body=body)],
+        chunks=values.take_fresh(),
+        tags=_encode(request.tags).decode(),
+    )
+    started = engine.kept.start(new, owner)
+    return started.row, started.lease
+
+
+def _same_run(engine: Engine, request: RunRequest, row: RunRow) -> RunRow:
+    """Check that the id belongs to this flow with this input."""
+    if row.flow not in request.names:
+        raise errors.RunConflict(row.run_id, f"as a run of {row.flow!r}, not {request.flow!r}")
+    values = engine.values_of(row.run_no)
+    if values.digest(request.input) == row.input_digest:
+        return row
+    entry = engine.kept.entry(row.run_no, 1)
+    if entry is None:
+        raise errors.Corrupt("entry 1", run_id=row.run_id, why="it is missing")
+    recorded = values.decode(bytes(entry.data()["input"]))
+    assert isinstance(recorded, dict)
+    theirs = {**request.defaults, **recorded}
+    ours = {**theirs, **request.input} if theirs.keys() <= request.input.keys() else request.input
+    if values.digest(theirs) == values.digest(ours):
+        return row
+    names = [
+        name
+        for name in dict.fromkeys([*theirs, *ours])
+        if name not in theirs
+        or name not in ours
+        or values.digest(theirs[name]) != values.digest(ours[name])
+    ]
+    raise errors.RunConflict(row.run_id, f"with another input (it differs in: {', '.join(names)})")
+
+
+def _completed(engine: Engine, request: RunRequest, row: RunRow) -> Execution | Ended:
+    if request.replays_ended:
+        history = load(engine, row)
+        return Execution(engine, Lease(row), history, engine.values(row), awaits=request.awaits)
+    entry = engine.kept.entry(row.run_no, row.last_seq)
+    if entry is None or entry.kind is not Kind.RUN_COMPLETED:
+        raise errors.Corrupt(f"entry {row.last_seq}", run_id=row.run_id, why="not run_completed")
+    return Ended(engine.values_of(row.run_no).decode(bytes(entry.data()["result"])))
+
+
+def _freed(engine: Engine, row: RunRow) -> RunRow:
+    """Make a failed or held run claimable where `run` may do so, or raise why it may not."""
+    if row.status not in (Status.FAILED, Status.HELD):
+        return row
+    history = load(engine, row)
+    at_us = engine.now_us()
+    if row.status is Status.FAILED:
+        drafts, changes = resume.resume_drafts(history, actor="flow.run", at_us=at_us)
+    elif _worth_another_try(history, row):
+        body = _encode({"why": "run again", "actor": "flow.run"})
+        drafts = [Draft(Kind.RUN_RELEASED, at_us, body=body)]
+        changes = {"waiting_on": None}
+    else:
+        raise held_error(engine, row, history)
+    outcome = engine.kept.append([Write(Lease(row, acting=True), drafts, changes=changes)])[0]
+    if not isinstance(outcome, Committed):
+        raise errors.StaleView(row.run_id)
+    return row
+
+
+def _worth_another_try(history: History, row: RunRow) -> bool:
+    """A held run is tried again where replay decides anew and nothing can be repeated."""
+    if row.held_reason == HeldReason.DIVERGED or row.waiting_on is not None:
+        return True
+    if row.held_reason != HeldReason.IN_DOUBT:
+        return False
+    doubts = history.open_doubts()
+    return not doubts or all(
+        record.state is State.IN_DOUBT
+        and record.intent is not None
+        and b'"on_doubt":"function"' in record.intent.body
+        for record in doubts
+    )
+
+
+def held_error(engine: Engine, row: RunRow, history: History | None = None) -> errors.RunHeld:
+    """Return the error that tells why a run is held."""
+    history = history or load(engine, row)
+    if history.held is None:
+        return errors.RunHeld(row.run_id, row.held_reason or "held", "no reason is recorded")
+    told = msgspec.json.decode(history.held.body)
+    return errors.RunHeld(
+        row.run_id,
+        told["reason"],
+        told["detail"],
+        tuple(told.get("actions", ())),
+        step=told.get("step", ""),
+    )
+
+
+__all__ = ["Busy", "Ended", "RunRequest", "admit", "claim", "execution_of", "submit"]

@@ -1,0 +1,163 @@
+"""A block as a run: `with holdfast.run("order-42"):` makes an existing script durable.
+
+The body always executes; its steps replay. When the script is run again, it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import Token
+from types import TracebackType
+from typing import Any
+
+from holdfast._core.keys import check_name, check_run_id
+from holdfast._core.lifecycle import FINAL
+from holdfast._runtime import ending
+from holdfast._runtime import engine as engines
+from holdfast._runtime.admission import Ended, RunRequest, admit
+from holdfast._runtime.engine import Engine
+from holdfast._runtime.execution import Execution
+from holdfast._runtime.flows import HasEngine, finish, finish_async
+from holdfast._runtime.frames import Frame, current, current_task, here
+from holdfast.errors import UsageError
+
+
+class Block:
+    """What the sync and the awaited block have in common."""
+
+    awaits = False
+
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        name: str = "block",
+        store: HasEngine | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        self.run_id = check_run_id(run_id)
+        self._name = check_name("block", name)
+        self._store = store
+        self._tags = dict(tags or {})
+        self._execution: Execution | None = None
+        self._token: Token[Frame | None] | None = None
+
+    def _engine(self) -> Engine:
+        return self._store.engine if self._store is not None else engines.default_engine()
+
+    def _request(self) -> RunRequest:
+        if current.get() is not None:
+            raise UsageError(f"run({self.run_id!r}) inside a run: blocks do not nest")
+        if self._execution is not None:
+            raise UsageError("a block is entered once; call holdfast.run(…) again")
+        return RunRequest(
+            run_id=self.run_id,
+            flow=self._name,
+            names=(self._name,),
+            version="1",
+            input={},
+            defaults={},
+            fingerprint=lambda: "",
+            awaits=self.awaits,
+            tags=self._tags,
+            replays_ended=True,
+        )
+
+    def _begin(self, admitted: Execution | Ended) -> None:
+        assert isinstance(admitted, Execution)
+        self._execution = admitted
+        frame = Frame(admitted, admitted.root, here(awaits=self.awaits), awaits=self.awaits)
+        self._token = current.set(frame)
+
+    def _end(self, error: BaseException | None) -> tuple[Execution, ending.Ending] | None:
+        """Return what is to be written, or None where the run had ended before."""
+        assert self._execution is not None
+        assert self._token is not None
+        current.reset(self._token)
+        execution = self._execution
+        if execution.lease.row.status in FINAL:
+            return None
+        if error is None:
+            return execution, ending.returned(execution, None)
+        return execution, ending.raised(execution, error, wraps=False)
+
+
+class RunBlock(Block):
+    """`with holdfast.run("order-42"):`."""
+
+    def __enter__(self) -> RunBlock:
+        if current_task() is not None:
+            raise UsageError("in async code write `async with holdfast.aio.run(…):`")
+        self._begin(admit(self._engine(), self._request()))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        ended = self._end(error)
+        if ended is not None:
+            _finish_block(error, lambda: finish(*ended))
+
+
+class AsyncRunBlock(Block):
+    """`async with holdfast.aio.run("order-42"):`."""
+
+    awaits = True
+
+    async def __aenter__(self) -> AsyncRunBlock:
+        import asyncio  # noqa: PLC0415 - only where something is awaited
+
+        engine, request = self._engine(), self._request()
+        loop = asyncio.get_running_loop()
+        self._begin(await loop.run_in_executor(engine.threads(), admit, engine, request))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        ended = self._end(error)
+        if ended is None:
+            return
+        try:
+            await finish_async(*ended)
+        except BaseException as raised:
+            if raised is not error:
+                raise
+
+
+def _finish_block(error: BaseException | None, finish_it: Any) -> None:
+    try:
+        finish_it()
+    except BaseException as raised:
+        if raised is not error:
+            raise
+
+
+def run(
+    run_id: str,
+    /,
+    *,
+    name: str = "block",
+    store: HasEngine | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> RunBlock:
+    """Make a block a run: steps inside it are recorded, and replay when the script runs again."""
+    return RunBlock(run_id, name=name, store=store, tags=tags)
+
+
+def aio_run(
+    run_id: str,
+    /,
+    *,
+    name: str = "block",
+    store: HasEngine | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> AsyncRunBlock:
+    """Make a block of async code a run: `async with holdfast.aio.run("order-42"):`."""
+    return AsyncRunBlock(run_id, name=name, store=store, tags=tags)

@@ -1,0 +1,193 @@
+"""The committer: all runs of a process hand in their writes, and they share commits.
+
+Whoever waits for a write leads if nobody does: it takes everything that has gathered, commits
+it in one transaction and wakes the others. So a lone run commits in its own thread with no
+hand-over, and a thousand runs share each commit. Writes that nobody blocks on (async runs,
+grouped steps, heartbeats) are led by one background thread.
+
+    submit ─► queue ─► leader takes all ─► store.append ─► wake waiters ─► nudge the next leader
+
+A run's writes commit in the order of their submission, because the queue keeps it. A failed
+commit fails the whole batch: an error that is not I/O was already repeated item by item by the
+store; after an I/O error the store acknowledges nothing any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from holdfast._core.rows import Write
+from holdfast._store.contract import Committed, Outcome, Store
+from holdfast.errors import StoreFailed, StoreFull
+
+BATCH_MAX = 1000
+FULL_PAUSE_S = 0.2
+"""Pause between tries when the disk is full and an outcome waits to be written."""
+
+
+class Ticket:
+    """One write on its way. `outcome` or `error` is set when `done`."""
+
+    __slots__ = ("_gate", "callback", "done", "error", "outcome", "patience_s", "write")
+
+    def __init__(self, write: Write, callback: Callable[[Ticket], None] | None = None) -> None:
+        self.write = write
+        self.callback = callback
+        self.outcome: Outcome | None = None
+        self.error: BaseException | None = None
+        self.done = False
+        self.patience_s = 0.0
+        """How long a full disk is waited for: outcomes of effects are worth it."""
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def block(self) -> None:
+        """Wait until something may have happened to this ticket."""
+        self._gate.acquire()
+
+    def nudge(self) -> None:
+        """Wake whoever blocks on this ticket."""
+        with contextlib.suppress(RuntimeError):  # Already awake: one wake is enough.
+            self._gate.release()
+
+
+class Committer:
+    """Group commit for one store handle."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._queue: deque[Ticket] = deque()
+        self._lead = threading.Lock()
+        self._wake = threading.Semaphore(0)
+        self._woken = False
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def submit(self, ticket: Ticket) -> None:
+        """Queue a write whose submitter will call `wait`."""
+        self._queue.append(ticket)
+
+    def submit_background(self, ticket: Ticket) -> None:
+        """Queue a write that nobody leads; the background thread takes it."""
+        self._queue.append(ticket)
+        if self._thread is None:
+            self._start()
+        self._rouse()
+
+    def submit_lazily(self, ticket: Ticket) -> None:
+        """Queue a write that is in no hurry: it goes with the next one of anybody."""
+        self._queue.append(ticket)
+
+    def wait(self, ticket: Ticket) -> Outcome:
+        """Lead or follow until the write is done; returns its outcome or raises its error."""
+        while not ticket.done:
+            if self._lead.acquire(blocking=False):
+                try:
+                    if not ticket.done:
+                        self._commit()
+                finally:
+                    self._lead.release()
+                self._hand_over()
+            else:
+                ticket.block()
+        if ticket.error is not None:
+            raise ticket.error
+        assert ticket.outcome is not None
+        return ticket.outcome
+
+    def flush(self) -> None:
+        """Commit what has gathered."""
+        while self._queue:
+            with self._lead:
+                self._commit()
+
+    def close(self) -> None:
+        """Commit what is left and end the background thread."""
+        self._closed = True
+        with contextlib.suppress(Exception):
+            self.flush()
+        if self._thread is not None:
+            self._wake.release()
+            self._thread.join(timeout=10)
+            self._thread = None
+
+    # -- leading ---------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        """Take what has gathered and commit it. Called by the leader only."""
+        batch: list[Ticket] = []
+        while self._queue and len(batch) < BATCH_MAX:
+            batch.append(self._queue.popleft())
+        if not batch:
+            return
+        try:
+            outcomes = self._append(batch)
+        except BaseException as error:  # noqa: BLE001 - every waiter must hear of it
+            for ticket in batch:
+                ticket.error = error
+        else:
+            for ticket, outcome in zip(batch, outcomes, strict=True):
+                ticket.outcome = outcome
+        for ticket in batch:
+            ticket.done = True
+            if ticket.callback is None:
+                ticket.nudge()
+            else:
+                ticket.callback(ticket)
+
+    def _append(self, batch: list[Ticket]) -> list[Outcome]:
+        """Append; wait for space if the disk is full and some write is worth waiting for."""
+        patience_s = max(ticket.patience_s for ticket in batch)
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                return self._store.append([ticket.write for ticket in batch])
+            except StoreFull:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(FULL_PAUSE_S)
+
+    def _hand_over(self) -> None:
+        """If writes came in meanwhile, see to it that somebody leads them."""
+        try:
+            head = self._queue[0]
+        except IndexError:
+            return
+        if head.callback is None:
+            head.nudge()
+        else:
+            self._rouse()
+
+    def _rouse(self) -> None:
+        """Wake the background thread, once for however many writes."""
+        if not self._woken:
+            self._woken = True
+            self._wake.release()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(
+            target=self._run, name="holdfast-committer", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.acquire()
+            self._woken = False  # Before the look at the queue, so that no write is missed.
+            if self._queue:
+                with self._lead:
+                    self._commit()
+                self._hand_over()
+            elif self._closed:
+                return
+
+
+def committed(outcome: Outcome) -> Committed:
+    """Return the outcome if the write is durable."""
+    if not isinstance(outcome, Committed):
+        raise StoreFailed(f"a write that nothing can refuse was refused: {outcome!r}")
+    return outcome

@@ -1,0 +1,146 @@
+"""`@step` and `@effect`, for sync and async functions and methods, fully typed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
+
+import msgspec
+
+from holdfast._core import effects
+from holdfast._core.effects import OnDoubt
+from holdfast._core.retry import Retry
+from holdfast._runtime import registry
+from holdfast._runtime.functions import NO_FALLBACK, AsyncStep, Settings, Step
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+Errors = tuple[type[BaseException], ...]
+
+
+class Effect(Step[P, R]):
+    """A recorded sync function that changes the outside world."""
+
+    def on_doubt(self, fn: F) -> F:
+        """Declare the function that finds out whether it happened (decorator)."""
+        _set_on_doubt(self._settings, fn)
+        return fn
+
+    def undo(self, fn: F) -> F:
+        """Declare the function that takes it back: the result, then the arguments (decorator)."""
+        self._settings.undo = fn
+        return fn
+
+
+class AsyncEffect(AsyncStep[P, R]):
+    """A recorded async function that changes the outside world."""
+
+    def on_doubt(self, fn: F) -> F:
+        """Declare the function that finds out whether it happened (decorator)."""
+        _set_on_doubt(self._settings, fn)
+        return fn
+
+    def undo(self, fn: F) -> F:
+        """Declare the function that takes it back: the result, then the arguments (decorator)."""
+        self._settings.undo = fn
+        return fn
+
+
+def _set_on_doubt(settings: Settings, fn: Callable[..., Any]) -> None:
+    policy = effects.check_on_doubt(fn, settings.name)
+    settings.spec = msgspec.structs.replace(settings.spec, on_doubt=policy)
+    registry.learn_types(fn)
+
+
+class _StepDecorator(Protocol):
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Step[P, R]: ...
+
+
+class _EffectDecorator(Protocol):
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncEffect[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Effect[P, R]: ...
+
+
+@overload
+def step(fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...
+@overload
+def step(fn: Callable[P, R], /) -> Step[P, R]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    timeout: float | None = None,
+    fallback: Any = ...,
+    raises: Errors = (),
+    commit: str = "each",
+    unrecorded: Sequence[str] = (),
+) -> _StepDecorator: ...
+def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a function a step: its outcome is recorded, and never computed again once it is.
+
+    `retry=Retry(…)` tries again; `timeout=` seconds per attempt; `fallback=` a function or value
+    when it gives up; `raises=` exceptions that the flow gets as themselves; `commit="grouped"`
+    does not wait for the disk; `unrecorded=` names of parameters that are only handed through.
+    """
+    return _decorated(fn, options, Step, AsyncStep, effect=False)
+
+
+@overload
+def effect(fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncEffect[P, R]: ...
+@overload
+def effect(fn: Callable[P, R], /) -> Effect[P, R]: ...
+@overload
+def effect(
+    *,
+    name: str | None = None,
+    key: str | Callable[..., str] | None = None,
+    key_ttl: float = ...,
+    on_doubt: OnDoubt = "ask",
+    undo: Callable[..., Any] | None = None,
+    failed_on: Errors = (),
+    raises: Errors = (),
+    retry: Retry | None = None,
+    timeout: float | None = None,
+    fallback: Any = ...,
+    unrecorded: Sequence[str] = (),
+) -> _EffectDecorator: ...
+def effect(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a function an effect: a step that changes the world, never repeated on a guess.
+
+    The intent is on disk before the function is called. A crash, an error or a time-out leaves it
+    in doubt, and `on_doubt=` says what then: "ask" a person, "retry" with the same key, "fail", or
+    a function that finds out. Only errors in `failed_on=` mean that it did not happen.
+    """
+    return _decorated(fn, options, Effect, AsyncEffect, effect=True)
+
+
+def _decorated(
+    fn: Callable[..., Any] | None,
+    options: dict[str, Any],
+    blocking: type[Any],
+    awaiting: type[Any],
+    *,
+    effect: bool,
+) -> Any:
+    def decorate(fn: Callable[..., Any]) -> Any:
+        kind = awaiting if inspect.iscoroutinefunction(fn) else blocking
+        return kind(Settings(fn, effect=effect, **options))
+
+    return decorate if fn is None else decorate(fn)
+
+
+def inline_step(name: str, fn: Callable[..., Any], *, awaits: bool) -> Step[..., Any] | AsyncStep[..., Any]:
+    """Return an unregistered step for one inline call."""
+    settings = Settings(fn, effect=False, name=name, registered=False)
+    return AsyncStep(settings) if awaits else Step(settings)
+
+
+__all__ = ["NO_FALLBACK", "AsyncEffect", "Effect", "effect", "inline_step", "step"]

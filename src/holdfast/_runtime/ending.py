@@ -1,0 +1,90 @@
+"""How an execution ends: what is written, and what its caller gets."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import msgspec
+
+from holdfast import errors
+from holdfast._core.entries import Draft, Kind
+from holdfast._core.history import escaped
+from holdfast._core.scripts import told
+from holdfast._core.stops import Unwind
+from holdfast._runtime.attempt import INTERRUPTS
+from holdfast._runtime.execution import Execution
+
+TRACE_MAX_CHARS = 20_000
+
+_encode = msgspec.json.encode
+
+
+class Ending(msgspec.Struct):
+    """The last write of an execution, and what comes out of it."""
+
+    drafts: list[Draft]
+    changes: dict[str, Any]
+    value: Any = None
+    error: BaseException | None = None
+
+
+def returned(execution: Execution, value: Any) -> Ending:
+    """The flow returned: the run is completed, unless it swallowed a stop."""
+    if execution.stopped is not None:
+        return stopped(execution, execution.stopped, swallowed=True)
+    try:
+        node, copy = execution.values.copy(value, "result")
+    except errors.ValueRefused as refused:
+        return raised(execution, refused)
+    draft = Draft(Kind.RUN_COMPLETED, execution.engine.now_us(), body=b'{"result":%b}' % node)
+    return Ending([draft], {}, copy)
+
+
+def raised(execution: Execution, error: BaseException, *, wraps: bool = True) -> Ending:
+    """The flow raised: a stop, an interruption from outside, or a failure."""
+    if isinstance(error, Unwind):
+        return stopped(execution, error)
+    if execution.stopped is not None:
+        return stopped(execution, execution.stopped)
+    if isinstance(error, INTERRUPTS) or type(error).__name__ == "CancelledError":
+        body = _encode({"why": "interrupted", "by": type(error).__name__})
+        return Ending([Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)], {}, error=error)
+    facts = {
+        "error": told(error),
+        "steps": escaped(error),
+        "trace": "".join(traceback.format_exception(error))[-TRACE_MAX_CHARS:],
+    }
+    draft = Draft(Kind.RUN_FAILED, execution.engine.now_us(), body=_encode(facts))
+    if not wraps:
+        return Ending([draft], {}, error=error)
+    failed = errors.RunFailed(execution.run_id, type(error).__name__, str(error))
+    failed.__cause__ = error
+    return Ending([draft], {}, error=failed)
+
+
+def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) -> Ending:
+    """The run was stopped from inside: held, taken over, or given back."""
+    error = unwind.error
+    if isinstance(error, errors.LeaseLost):
+        return Ending([], {}, error=error)
+    if swallowed:
+        error = errors.RunHeld(
+            execution.run_id,
+            "diverged",
+            f"the flow went on after it was stopped ({str(error).splitlines()[0]}); "
+            "it must not catch BaseException",
+            (f"change the flow, then: holdfast resume {execution.run_id} --accept-change",),
+        )
+    if isinstance(error, errors.RunHeld):
+        facts = {
+            "reason": error.reason,
+            "detail": error.detail,
+            "step": error.step,
+            "actions": list(error.actions),
+        }
+        draft = Draft(Kind.RUN_HELD, execution.engine.now_us(), body=_encode(facts))
+        changes = {"held_reason": error.reason, "waiting_on": unwind.waiting_on}
+        return Ending([draft], changes, error=error)
+    body = _encode({"why": "store error", "error": told(error)})
+    return Ending([Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)], {}, error=error)

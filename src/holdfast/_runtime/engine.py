@@ -1,0 +1,238 @@
+"""The engine: what one opened store needs to execute runs in this process.
+
+It is made when a store is opened and holds the committer, the heartbeat, this process's number as
+an owner, the runs at work here, and the resources that steps use. After a fork the child's
+engines start anew: threads, locks and leases of the parent are not the child's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.chunks import Values
+from holdfast._core.rows import KeyState, RunRow
+from holdfast._runtime import shield
+from holdfast._runtime.clock import Clock, SystemClock
+from holdfast._runtime.committer import Committer, Ticket
+from holdfast._runtime.heartbeat import Heartbeat
+from holdfast._store.contract import Store
+from holdfast.errors import Corrupt, UsageError
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    from holdfast._runtime.execution import Execution
+
+BEATS_PER_LEASE = 3
+THREADS_MAX = 256
+DEFAULT_URL = "sqlite:///holdfast.db"
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+overrides: dict[Callable[[], Any], Any] = {}
+"""Resources that tests put in the place of what a factory would build."""
+
+
+class Engine:
+    """Executes runs of one store in this process."""
+
+    def __init__(self, kept: Store, clock: Clock | None = None) -> None:
+        self.kept = kept
+        self.clock: Clock = clock or SystemClock()
+        self.now_us = kept.now_us
+        self.closed = False
+        self._lock = threading.RLock()
+        self._resources: dict[Callable[[], Any], Any] = {}
+        self._fresh()
+        _engines.add(self)
+
+    def _fresh(self) -> None:
+        self.committer = Committer(self.kept)
+        self.heartbeat = Heartbeat(self, self.kept.lease_s / BEATS_PER_LEASE)
+        self._owner: int | None = None
+        self._active: dict[str, Execution] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self._wakers: weakref.WeakKeyDictionary[Any, _Waker] = weakref.WeakKeyDictionary()
+
+    @property
+    def namespace_id(self) -> str:
+        """What idempotency keys are derived from: unique per store and namespace."""
+        return f"{self.kept.store_id}/{self.kept.namespace}"
+
+    def owner(self) -> int:
+        """Return this process's number as an owner; registered when it is first needed."""
+        with self._lock:
+            if self.closed:
+                raise UsageError(f"the store {self.kept.url} is closed")
+            if self._owner is None:
+                self._owner = self.kept.register_owner()
+            return self._owner
+
+    # -- runs at work --------------------------------------------------------------------------
+
+    def enter(self, execution: Execution) -> None:
+        """Take note of a run that is at work here."""
+        with self._lock:
+            self._active[execution.run_id] = execution
+        self.heartbeat.ensure()
+
+    def leave(self, execution: Execution) -> None:
+        """Forget a run that has ended or was given back."""
+        with self._lock:
+            if self._active.get(execution.run_id) is execution:
+                del self._active[execution.run_id]
+
+    def is_executing(self, run_id: str) -> bool:
+        """Say whether this process is at work on the run."""
+        return run_id in self._active
+
+    def executing(self) -> list[Execution]:
+        """Return the runs at work here."""
+        with self._lock:
+            return list(self._active.values())
+
+    # -- what executions need ------------------------------------------------------------------
+
+    def values(self, row: RunRow) -> Values:
+        """Return the value space of a run."""
+        return self.values_of(row.run_no, row.next_chunk)
+
+    def values_of(self, run_no: int, next_chunk: int = 1) -> Values:
+        """Return the value space of a run by its number."""
+        chunks = self.kept.chunks
+        return Values(lambda number: chunks(run_no, number), next_chunk=next_chunk)
+
+    def result_of(self, key: KeyState) -> Any:
+        """Return the result that the holder of a business key recorded."""
+        what = f"the result of key {key.key!r} ({key.effect})"
+        if key.result_seq is None:
+            raise Corrupt(what, run_id=key.run_id, why="the key is completed but names no entry")
+        entry = self.kept.entry(key.run_no, key.result_seq)
+        if entry is None:
+            raise Corrupt(what, run_id=key.run_id, why=f"entry {key.result_seq} is missing")
+        return self.values_of(key.run_no).decode(bytes(entry.data()["result"]))
+
+    def resource(self, factory: Callable[[], Any]) -> Any:
+        """Return what `use(factory)` stands for: built once per store."""
+        if factory in overrides:
+            return overrides[factory]
+        with self._lock:
+            if factory not in self._resources:
+                self._resources[factory] = factory()
+            return self._resources[factory]
+
+    def threads(self) -> ThreadPoolExecutor:
+        """Return the pool in which sync steps of async flows run."""
+        with self._lock:
+            if self._threads is None:
+                from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+                self._threads = ThreadPoolExecutor(THREADS_MAX, "holdfast-step")
+            return self._threads
+
+    def wakes(
+        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]
+    ) -> Callable[[Ticket], None]:
+        """Return a callback for a ticket that wakes an awaiting task in its loop."""
+        waker = self._wakers.get(loop)
+        if waker is None:
+            waker = self._wakers[loop] = _Waker(loop)
+        return lambda _ticket: waker.wake(future)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop everything; runs that are still at work here are left to the next owner."""
+        if self.closed:
+            return
+        self.closed = True
+        self.heartbeat.close()
+        self.committer.close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+        self._resources.clear()
+        self.kept.close()
+
+    def after_fork(self) -> None:
+        """Start anew in a forked child."""
+        self._lock = threading.RLock()
+        self._resources = {}
+        self._fresh()
+
+
+class _Waker:
+    """Wakes the tasks of one event loop, once per commit however many waited for it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._done: deque[asyncio.Future[None]] = deque()
+        self._scheduled = False
+
+    def wake(self, future: asyncio.Future[None]) -> None:
+        self._done.append(future)
+        if not self._scheduled:
+            self._scheduled = True
+            loop = self._loop()
+            if loop is not None:
+                with contextlib.suppress(RuntimeError):  # The loop was closed: nobody waits.
+                    loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        self._scheduled = False
+        while self._done:
+            future = self._done.popleft()
+            if not future.done():
+                future.set_result(None)
+
+
+# -- the process's default -------------------------------------------------------------------
+
+_default: Engine | None = None
+
+
+def set_default(engine: Engine) -> None:
+    """Make an engine the one that runs use when no other is named."""
+    global _default  # noqa: PLW0603
+    if _default is not None and not _default.closed:
+        raise UsageError(
+            f"this process has a default store already ({_default.kept.url}); close it first, "
+            "or open this one with default=False and pass it with flow.with_options(store=…)"
+        )
+    _default = engine
+
+
+def default_engine() -> Engine:
+    """Return the process's default, opening HOLDFAST_URL or ./holdfast.db if there is none."""
+    if _default is not None and not _default.closed:
+        return _default
+    from holdfast._store.locate import open_store  # noqa: PLC0415 - apsw only when a store is used
+
+    url = os.environ.get("HOLDFAST_URL")
+    if not url:
+        url = DEFAULT_URL
+        print(f"holdfast: runs are kept in {os.path.abspath('holdfast.db')}", file=sys.stderr)  # noqa: PTH100, T201
+    engine = Engine(open_store(url))
+    set_default(engine)
+    return engine
+
+
+def any_executing() -> bool:
+    """Say whether any run is at work in this process."""
+    return any(engine._active for engine in list(_engines))  # noqa: SLF001
+
+
+def _after_fork() -> None:
+    shield.after_fork()
+    for engine in list(_engines):
+        engine.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,309 @@
+"""One run being executed: its lease, its history, its values, and everything it writes.
+
+All writes of a run go through `write`, under one lock, so that sequence numbers, chunk numbers
+and the order of the queue agree. The lock is held while a value is encoded and the write is
+queued, never while a commit is waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast._core.chunks import Values
+from holdfast._core.entries import Draft, Kind
+from holdfast._core.history import History
+from holdfast._core.keys import Scope
+from holdfast._core.rows import KeyChange, KeyClaim, Lease, Write
+from holdfast._core.scripts import Append, Note, StepCall
+from holdfast._core.stops import Unwind
+from holdfast._runtime.committer import Ticket
+from holdfast._store.contract import Fenced, Outcome
+from holdfast.errors import HoldfastError, LeaseLost, RunError
+
+if TYPE_CHECKING:
+    from holdfast._runtime.engine import Engine
+
+OUTCOME_PATIENCE_S = 20.0
+"""How long the outcome of an effect waits for a full disk: most of a lease."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Loop:
+    """A loop of turns that is under way: which part of the journal a resume may skip."""
+
+    __slots__ = ("clean", "low", "path")
+
+    def __init__(self, path: str, low: int) -> None:
+        self.path = path
+        self.low = low
+        self.clean = True
+
+    def holds(self, step: str) -> bool:
+        """Say whether an entry of this step belongs to the loop."""
+        return step == self.path or step.startswith(self.path + "[")
+
+
+class Execution:
+    """A run in this process, from claim to release."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        lease: Lease,
+        history: History,
+        values: Values,
+        *,
+        awaits: bool,
+    ) -> None:
+        self.engine = engine
+        self.lease = lease
+        self.history = history
+        self.values = values
+        self.awaits = awaits
+        self.run_id = lease.row.run_id
+        self.run_no = lease.row.run_no
+        self.generation = history.generation
+        self.adopted = lease.row.run_no <= engine.kept.adopted_through()
+        self.lock = threading.RLock()
+        self.stopped: Unwind | None = None
+        self.interrupted = threading.Event()
+        """Set when the run stops: sleepers wake up."""
+        self.open_calls: dict[str, StepCall] = {}
+        self.progress: dict[str, Any] = {}
+        self.loops: list[Loop] = []
+        self.root = Scope()
+        self.unreplayed = history.recorded()
+        self._next_seq = lease.row.last_seq
+        self._skips: list[tuple[int, int]] = [
+            (low, high) for low, high in msgspec.json.decode(lease.row.skips)
+        ]
+        self._usage: dict[str, Any] = msgspec.json.decode(lease.row.usage)
+        self._degraded = lease.row.degraded
+        self._failure: BaseException | None = None
+
+    # -- stopping ------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Called at the start of every durable call: a stopped run goes no further."""
+        if self.stopped is not None:
+            raise self.stopped
+        if self._failure is not None:
+            raise self.stop(Unwind(_as_holdfast(self._failure, self.run_id)))
+
+    def stop(self, unwind: Unwind) -> Unwind:
+        """Stop the run; the first reason stays. Returns what is to be raised."""
+        with self.lock:
+            if self.stopped is None:
+                self.stopped = unwind
+                self.interrupted.set()
+            return self.stopped
+
+    @property
+    def fenced(self) -> bool:
+        """Whether another owner has the run, so that nothing may be written."""
+        return self.stopped is not None and isinstance(self.stopped.error, LeaseLost)
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def append(self, request: Append, callback: Callable[[Ticket], None] | None) -> tuple[Ticket, Any]:
+        """Encode and queue what a script wants written; returns the ticket and the copy of the
+        value that the caller gets. Raises ValueRefused with nothing written."""
+        call = request.call
+        with self.lock:
+            if self.fenced:
+                assert self.stopped is not None
+                raise self.stopped
+            drafts: list[Draft] = []
+            copy: Any = None
+            for note in request.notes:
+                draft, copy = self._draft(call, note)
+                drafts.append(draft)
+            changes = self._totals(call, request)
+            ticket = self._queue(
+                drafts,
+                changes,
+                callback,
+                claim=request.claim,
+                keys=request.keys,
+                patience_s=OUTCOME_PATIENCE_S if call.spec.effect and call.noted else 0.0,
+            )
+            if request.notes[-1].ends_attempt:
+                self.open_calls.pop(call.key, None)
+            return ticket, copy
+
+    def write(
+        self,
+        drafts: list[Draft],
+        callback: Callable[[Ticket], None] | None = None,
+        changes: dict[str, Any] | None = None,
+        *,
+        took: list[str] | None = None,
+        lazily: bool = False,
+    ) -> Ticket:
+        """Queue entries that belong to no step call; lazily means: with the next write."""
+        with self.lock:
+            if self.fenced:
+                assert self.stopped is not None
+                raise self.stopped
+            if lazily:
+                callback = self.in_background
+            return self._queue(
+                drafts, changes or {}, callback, took=took or [], lazily=lazily
+            )
+
+    def _queue(
+        self,
+        drafts: list[Draft],
+        changes: dict[str, Any],
+        callback: Callable[[Ticket], None] | None,
+        *,
+        claim: KeyClaim | None = None,
+        keys: list[KeyChange] | None = None,
+        took: list[str] | None = None,
+        patience_s: float = 0.0,
+        lazily: bool = False,
+    ) -> Ticket:
+        for draft in drafts:
+            self._next_seq += draft.span
+            for loop in self.loops:
+                if draft.step is not None and not loop.holds(draft.step):
+                    loop.clean = False
+        write = Write(
+            self.lease, drafts, self.values.take_fresh(), changes, claim, keys or [], took or []
+        )
+        ticket = Ticket(write, callback)
+        ticket.patience_s = patience_s
+        if lazily:
+            self.engine.committer.submit_lazily(ticket)
+        elif callback is None:
+            self.engine.committer.submit(ticket)
+        else:
+            self.engine.committer.submit_background(ticket)
+        return ticket
+
+    def settled(self, ticket: Ticket) -> Outcome:
+        """Return the outcome of a finished write; a fenced one stops the run."""
+        if ticket.error is not None:
+            raise self.stop(Unwind(_as_holdfast(ticket.error, self.run_id)))
+        assert ticket.outcome is not None
+        if isinstance(ticket.outcome, Fenced):
+            raise self.stop(Unwind(LeaseLost(self.run_id)))
+        return ticket.outcome
+
+    def in_background(self, ticket: Ticket) -> None:
+        """Remember a failed background commit: the next durable call raises it."""
+        if ticket.error is not None:
+            self._failure = ticket.error
+        elif isinstance(ticket.outcome, Fenced):
+            self.stop(Unwind(LeaseLost(self.run_id)))
+
+    def undo_prediction(self, ticket: Ticket) -> None:
+        """A refused write (a taken key) gave its numbers back."""
+        with self.lock:
+            self._next_seq -= sum(draft.span for draft in ticket.write.drafts)
+
+    # -- entries of step calls -----------------------------------------------------------------
+
+    def _draft(self, call: StepCall, note: Note) -> tuple[Draft, Any]:
+        kind = note.kind
+        parts: list[bytes] = []
+        started_us = None
+        if kind is Kind.STEP_STARTED or kind is Kind.SKIPPED_DUPLICATE:
+            parts.append(b'"args":' + call.args_node)
+            call.noted = kind is Kind.STEP_STARTED
+        elif not call.noted and note.ends_attempt and not call.spec.effect:
+            parts.append(b'"args":' + call.args_node)
+            started_us = call.started_us
+        for name, fact in note.facts.items():
+            parts.append(b'"%b":%b' % (name.encode(), _encode(fact)))
+        copy: Any = None
+        for name, value in note.values.items():
+            node, copy = self.values.copy(value, name)
+            parts.append(b'"%b":%b' % (name.encode(), node))
+        if call.usage and note.ends_attempt:
+            parts.append(b'"usage":' + _encode(call.usage))
+        draft = Draft(
+            kind,
+            self.engine.now_us() if kind is not Kind.STEP_STARTED else call.started_us,
+            call.key,
+            call.attempt,
+            call.position,
+            call.args_digest,
+            started_us,
+            b"{" + b",".join(parts) + b"}",
+        )
+        return draft, copy
+
+    def _totals(self, call: StepCall, request: Append) -> dict[str, Any]:
+        changes: dict[str, Any] = {}
+        if call.usage and request.notes[-1].ends_attempt:
+            for name, amount in call.usage.items():
+                if isinstance(amount, int | float):
+                    self._usage[name] = self._usage.get(name, 0) + amount
+            call.usage = None
+            changes["usage"] = _encode(self._usage).decode()
+        if request.degraded:
+            self._degraded += request.degraded
+            changes["degraded"] = self._degraded
+        return changes
+
+    def beat(self) -> Ticket:
+        """Renew the lease, and write the starts of plain steps that are still at work."""
+        with self.lock:
+            drafts: list[Draft] = []
+            for call in self.open_calls.values():
+                if not call.noted and not call.spec.effect and call.started_us:
+                    draft, _ = self._draft(call, Note(Kind.STEP_STARTED))
+                    drafts.append(draft)
+            return self._queue(drafts, {}, self.in_background)
+
+    # -- loops ---------------------------------------------------------------------------------
+
+    def enter_loop(self, path: str) -> Loop:
+        """Begin (or go on with) a loop; a snapshot that was found keeps its skipped range."""
+        with self.lock:
+            saved = self.history.saved.get(path)
+            low = self._next_seq + 1
+            if saved is not None:
+                low = next(
+                    (first for first, last in self._skips if last == saved.seq - 1), saved.seq
+                )
+            loop = Loop(path, low)
+            self.loops.append(loop)
+            return loop
+
+    def leave_loop(self, loop: Loop) -> None:
+        """End a loop; what it recorded last stays."""
+        with self.lock:
+            if loop in self.loops:
+                self.loops.remove(loop)
+
+    def skips_with(self, loop: Loop) -> dict[str, Any]:
+        """Return the row change that lets a resume skip what the next snapshot replaces."""
+        high = self._next_seq
+        if not loop.clean:
+            loop.low = high + 1
+            loop.clean = True
+            return {}
+        if high < loop.low or self._in_branch(loop.path):
+            return {}
+        kept = [(low, last) for low, last in self._skips if not loop.low <= low <= high]
+        self._skips = sorted([*kept, (loop.low, high)])
+        return {"skips": _encode(self._skips).decode()}
+
+    @staticmethod
+    def _in_branch(path: str) -> bool:
+        return any(not part.startswith("turns") for part in path.split("/"))
+
+
+def _as_holdfast(error: BaseException, run_id: str) -> HoldfastError:
+    if isinstance(error, HoldfastError):
+        return error
+    wrapped = RunError(run_id, f"run {run_id!r}: the store failed: {error!r}")
+    wrapped.__cause__ = error
+    return wrapped

@@ -1,0 +1,356 @@
+"""Flows: functions that describe a whole piece of work, and how a run of one is executed."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+
+from holdfast._core.keys import check_run_id
+from holdfast._runtime import ending, registry
+from holdfast._runtime import engine as engines
+from holdfast._runtime.admission import Ended, RunRequest, admit, submit
+from holdfast._runtime.committer import Ticket
+from holdfast._runtime.engine import Engine
+from holdfast._runtime.execution import Execution
+from holdfast._runtime.frames import Frame, current, current_task, here
+from holdfast._runtime.handle import Handle
+from holdfast._runtime.shield import Shield
+from holdfast._runtime.signatures import Signature
+from holdfast.errors import UsageError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class HasEngine(Protocol):
+    """An opened store, as far as flows know it."""
+
+    @property
+    def engine(self) -> Engine:
+        """What executes its runs."""
+        ...
+
+
+class FlowLike:
+    """What sync and async flows have in common."""
+
+    awaits = False
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        name: str | None = None,
+        version: str = "1",
+        aliases: tuple[str, ...] = (),
+    ) -> None:
+        if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+            raise UsageError(f"{fn.__qualname__} is a generator function; a flow returns a value")
+        self.fn = fn
+        self.name = registry.name_for("flow", fn, name)
+        self.version = str(version)
+        self.aliases = tuple(aliases)
+        self._signature = Signature(fn, skip_self=False)
+        self._store: HasEngine | None = None
+        self._tags: dict[str, str] = {}
+        functools.update_wrapper(self, fn)
+        registry.learn_types(fn)
+        for known in (self.name, *self.aliases):
+            registry.flows[known] = self
+
+    def __repr__(self) -> str:
+        return f"<flow {self.name}>"
+
+    @property
+    def __code__(self) -> Any:
+        return self.fn.__code__
+
+    @property
+    def __defaults__(self) -> Any:
+        return self.fn.__defaults__
+
+    @property
+    def __kwdefaults__(self) -> Any:
+        return self.fn.__kwdefaults__
+
+    def _refuse_call(self) -> UsageError:
+        if current.get() is not None:
+            return UsageError(
+                f"the flow {self.name} was called inside a run; child runs are not in this "
+                "version: make it a plain function of steps, or give it a run of its own"
+            )
+        return UsageError(
+            f"the flow {self.name} was called directly, so it has no run id; "
+            f"write {self.name}.run('my-run-id', …)"
+        )
+
+    def _with(self, store: HasEngine | None, tags: Mapping[str, str] | None) -> Any:
+        other = copy.copy(self)
+        other._store = store or self._store
+        other._tags = {**self._tags, **(tags or {})}
+        return other
+
+    def engine(self) -> Engine:
+        """Return the engine of the store that runs of this flow are kept in."""
+        return self._store.engine if self._store is not None else engines.default_engine()
+
+    def request(
+        self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> RunRequest:
+        """Return what is asked for by a call of run, start or submit."""
+        frame = current.get()
+        if frame is not None:
+            raise UsageError(
+                f"{self.name}.run was called inside run {frame.execution.run_id!r}; child runs "
+                "are not in this version"
+            )
+        check_run_id(run_id)
+        try:
+            arguments = self._signature.bind(args, kwargs)
+        except TypeError as error:
+            raise UsageError(f"{self.name}.run({run_id!r}, …): {error}") from None
+        return RunRequest(
+            run_id=run_id,
+            flow=self.name,
+            names=(self.name, *self.aliases),
+            version=self.version,
+            input=self._signature.recorded(arguments),
+            defaults=self._signature.defaults,
+            fingerprint=lambda: fingerprint(self.fn),
+            awaits=self.awaits,
+            tags=self._tags,
+        )
+
+    def arguments_of(self, execution: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the recorded input in the form of a call, with today's defaults and resources."""
+        started = execution.history.started
+        assert started is not None
+        recorded = execution.values.decode(bytes(started.data()["input"]))
+        signature = self._signature
+        arguments = {**signature.defaults, **signature.resources, **recorded}
+        return signature.call_form(arguments, execution.engine.resource)
+
+
+class Flow(FlowLike, Generic[P, R]):
+    """A sync flow."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Refuse: a run has an id, always."""
+        raise self._refuse_call()
+
+    def run(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Start the run, or pick it up where it stopped, and work on it here until it ends."""
+        if current_task() is not None:
+            raise UsageError(
+                f"{self.name}.run blocks, and this is an event loop; write "
+                f"`await asyncio.to_thread({self.name}.run, …)`, or make the flow async"
+            )
+        admitted = admit(self.engine(), self.request(run_id, args, kwargs))
+        if isinstance(admitted, Ended):
+            return cast("R", admitted.result)
+        return cast("R", self.execute(admitted))
+
+    def start(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Start the run in the background of this process; returns a handle at once."""
+        engine = self.engine()
+        admitted = admit(engine, self.request(run_id, args, kwargs))
+        handle: Handle[R] = Handle(engine, run_id)
+        if isinstance(admitted, Execution):
+            handle.works_in_thread(lambda: self.execute(admitted))
+        return handle
+
+    def submit(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Record the run and leave it to any worker; returns a handle at once."""
+        engine = self.engine()
+        submit(engine, self.request(run_id, args, kwargs))
+        return Handle(engine, run_id)
+
+    def with_options(
+        self, *, store: HasEngine | None = None, tags: Mapping[str, str] | None = None
+    ) -> Flow[P, R]:
+        """Return the same flow with other options for its runs."""
+        return cast("Flow[P, R]", self._with(store, tags))
+
+    def execute(self, execution: Execution) -> Any:
+        """Execute a claimed run in this thread."""
+        frame = Frame(execution, execution.root, here(awaits=False), awaits=False)
+        token = current.set(frame)
+        try:
+            try:
+                args, kwargs = self.arguments_of(execution)
+                end = ending.returned(execution, self.fn(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 - every end of a flow is recorded
+                end = ending.raised(execution, error)
+        finally:
+            current.reset(token)
+        return finish(execution, end)
+
+
+def finish(execution: Execution, end: ending.Ending) -> Any:
+    """Write the end of an execution, then return or raise what comes out of it."""
+    with Shield():
+        try:
+            if end.drafts:
+                ticket = execution.write(end.drafts, None, end.changes)
+                execution.engine.committer.wait(ticket)
+                execution.settled(ticket)
+        except BaseException as error:  # noqa: BLE001 - the reason of the end is the better news
+            if end.error is None:
+                raise getattr(error, "error", error) from None
+        finally:
+            execution.engine.leave(execution)
+    if end.error is not None:
+        raise end.error
+    return end.value
+
+
+class AsyncFlow(FlowLike, Generic[P, R]):
+    """An async flow."""
+
+    awaits = True
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Refuse: a run has an id, always."""
+        raise self._refuse_call()
+
+    async def run(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Start the run, or pick it up where it stopped, and work on it here until it ends."""
+        admitted = await self._admitted(run_id, args, kwargs)
+        if isinstance(admitted, Ended):
+            return cast("R", admitted.result)
+        return cast("R", await self.execute(admitted))
+
+    def start(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Start the run in a background thread with an event loop of its own."""
+        import asyncio  # noqa: PLC0415 - only where something is awaited
+
+        engine = self.engine()
+        admitted = admit(engine, self.request(run_id, args, kwargs))
+        handle: Handle[R] = Handle(engine, run_id)
+        if isinstance(admitted, Execution):
+            handle.works_in_thread(lambda: asyncio.run(self.execute(admitted)))
+        return handle
+
+    def submit(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Record the run and leave it to any worker; returns a handle at once."""
+        engine = self.engine()
+        submit(engine, self.request(run_id, args, kwargs))
+        return Handle(engine, run_id)
+
+    def with_options(
+        self, *, store: HasEngine | None = None, tags: Mapping[str, str] | None = None
+    ) -> AsyncFlow[P, R]:
+        """Return the same flow with other options for its runs."""
+        return cast("AsyncFlow[P, R]", self._with(store, tags))
+
+    async def _admitted(
+        self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Execution | Ended:
+        """Admit in a thread; a cancellation meanwhile gives a claimed run back."""
+        import asyncio  # noqa: PLC0415
+
+        engine, request = self.engine(), self.request(run_id, args, kwargs)
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(engine.threads(), admit, engine, request)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError as cancelled:
+            admitted = await future
+            if isinstance(admitted, Execution):
+                await finish_async(admitted, ending.raised(admitted, cancelled))
+            raise
+
+    async def execute(self, execution: Execution) -> Any:
+        """Execute a claimed run in this task."""
+        frame = Frame(execution, execution.root, here(awaits=True), awaits=True)
+        token = current.set(frame)
+        try:
+            try:
+                args, kwargs = self.arguments_of(execution)
+                end = ending.returned(execution, await self.fn(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 - every end of a flow is recorded
+                end = ending.raised(execution, error)
+        finally:
+            current.reset(token)
+        return await finish_async(execution, end)
+
+
+async def finish_async(execution: Execution, end: ending.Ending) -> Any:
+    """Write the end of an execution, then return or raise what comes out of it."""
+    cancelled: BaseException | None = None
+    try:
+        if end.drafts:
+            cancelled = await _written(execution, end)
+    except BaseException as error:  # noqa: BLE001 - the reason of the end is the better news
+        if end.error is None:
+            raise getattr(error, "error", error) from None
+    finally:
+        execution.engine.leave(execution)
+    if end.error is not None:
+        raise end.error
+    if cancelled is not None:
+        raise cancelled
+    return end.value
+
+
+async def _written(execution: Execution, end: ending.Ending) -> BaseException | None:
+    """Write the end; a cancellation meanwhile is returned when the write is through."""
+    import asyncio  # noqa: PLC0415
+
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    ticket: Ticket = execution.write(
+        end.drafts, execution.engine.wakes(loop, future), end.changes
+    )
+    cancelled: BaseException | None = None
+    while not ticket.done:
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    execution.settled(ticket)
+    return cancelled
+
+
+@functools.lru_cache(maxsize=1024)
+def fingerprint(fn: Callable[..., Any]) -> str:
+    """Return a digest of a function's normalised source: for people, never for the rules."""
+    import ast  # noqa: PLC0415 - once per flow, when its first run starts
+    import textwrap  # noqa: PLC0415
+
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
+        text = ast.dump(tree)
+    except (OSError, TypeError, SyntaxError, IndentationError):
+        return ""
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+class _FlowDecorator(Protocol):
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFlow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Flow[P, R]: ...
+
+
+@overload
+def flow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFlow[P, R]: ...
+@overload
+def flow(fn: Callable[P, R], /) -> Flow[P, R]: ...
+@overload
+def flow(
+    *, name: str | None = None, version: str = "1", aliases: tuple[str, ...] = ()
+) -> _FlowDecorator: ...
+def flow(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a function a flow: `my_flow.run("run-id", …)` starts a run or picks it up."""
+
+    def decorate(fn: Callable[..., Any]) -> Any:
+        return (AsyncFlow if inspect.iscoroutinefunction(fn) else Flow)(fn, **options)
+
+    return decorate if fn is None else decorate(fn)
+
+

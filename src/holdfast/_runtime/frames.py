@@ -1,0 +1,93 @@
+"""Where a call stands: the frame of the current thread or task.
+
+A frame belongs to one branch of one run, and to the thread or task that executes it. A step body
+has a frame of its own, in which `call` is set. No frame means: outside any run.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.keys import Scope
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast._core.scripts import StepCall
+    from holdfast._runtime.execution import Execution
+
+
+class Frame:
+    """One branch of a run (or one step body inside it) in one thread or task."""
+
+    __slots__ = ("awaits", "call", "execution", "owner", "scope")
+
+    def __init__(
+        self,
+        execution: Execution,
+        scope: Scope,
+        owner: object,
+        *,
+        awaits: bool,
+        call: StepCall | None = None,
+    ) -> None:
+        self.execution = execution
+        self.scope = scope
+        self.owner = owner
+        self.awaits = awaits
+        self.call = call
+
+
+current: ContextVar[Frame | None] = ContextVar("holdfast_frame", default=None)
+
+
+def here(*, awaits: bool) -> object:
+    """Return what identifies the executing thread or task."""
+    if not awaits:
+        return threading.get_ident()
+    return sys.modules["asyncio"].current_task()
+
+
+def current_task() -> Any:
+    """Return the running asyncio task, or None; never imports asyncio."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return None
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+def in_flow(what: str) -> Frame:
+    """Return the frame of flow code, or raise a UsageError that says where `what` belongs."""
+    frame = current.get()
+    if frame is None:
+        raise UsageError(f"{what} is called inside a flow (or a `with holdfast.run(…)` block)")
+    if frame.call is not None:
+        raise UsageError(f"{what} is called in the flow, not inside the step {frame.call.key}")
+    return frame
+
+
+def in_step(what: str) -> Frame:
+    """Return the frame of a step body, or raise a UsageError."""
+    frame = current.get()
+    if frame is None or frame.call is None:
+        raise UsageError(f"{what} is called inside a step or an effect")
+    return frame
+
+
+def check_owner(frame: Frame, what: str) -> None:
+    """Refuse a call from a thread or task that the run does not know."""
+    if frame.owner != here(awaits=frame.awaits):
+        kind, way = ("task", "holdfast.aio.gather or aio.each") if frame.awaits else (
+            "thread",
+            "holdfast.each or gather",
+        )
+        raise UsageError(
+            f"{what} was called from a {kind} that run {frame.execution.run_id!r} does not know, "
+            f"so its order could not be replayed; use {way}, or give the call a name of its own: "
+            f"{what}.with_options(step_key=…)(…)"
+        )

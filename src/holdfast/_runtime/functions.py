@@ -1,0 +1,352 @@
+"""Steps and effects: function-like objects whose calls are recorded.
+
+Calling one inside a flow takes its key at once (so that a plain `asyncio.gather` replays), then
+hands a script to a driver. Outside a run a step is just its function, and an effect is refused.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+
+from holdfast._core import effects
+from holdfast._core.effects import OnDoubt
+from holdfast._core.keys import checked_business_key, derived_key, quoted, rendered_key
+from holdfast._core.retry import Retry
+from holdfast._core.scripts import Spec, StepCall, step_script
+from holdfast._runtime import engine as engines
+from holdfast._runtime import registry
+from holdfast._runtime.attempt import Body
+from holdfast._runtime.drivers import drive, drive_async
+from holdfast._runtime.frames import Frame, check_owner, current
+from holdfast._runtime.signatures import Signature
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast._runtime.execution import Execution
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NO_FALLBACK: Any = object()
+Undo = Callable[..., Any]
+
+
+class Settings:
+    """What a step or effect was declared with; one object, shared by its bound forms."""
+
+    def __init__(  # noqa: PLR0913 - the options of the decorators, by name
+        self,
+        fn: Callable[..., Any],
+        *,
+        effect: bool,
+        name: str | None = None,
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        fallback: Any = NO_FALLBACK,
+        raises: tuple[type[BaseException], ...] = (),
+        failed_on: tuple[type[BaseException], ...] = (),
+        commit: str = "each",
+        unrecorded: Sequence[str] = (),
+        key: str | Callable[..., str] | None = None,
+        key_ttl: float = effects.KEY_TTL_S,
+        on_doubt: OnDoubt = "ask",
+        undo: Undo | None = None,
+        registered: bool = True,
+    ) -> None:
+        what = "effect" if effect else "step"
+        _check_function(what, fn)
+        if commit not in ("each", "grouped"):
+            raise UsageError(f'commit={commit!r} of {fn.__qualname__}: "each" or "grouped"')
+        if timeout is not None and timeout <= 0:
+            raise UsageError(f"timeout={timeout!r} of {fn.__qualname__}: positive seconds")
+        if retry is not None and not isinstance(retry, Retry):
+            raise UsageError(f"retry={retry!r} of {fn.__qualname__}: use Retry(attempts=…)")
+        self.fn = fn
+        self.what = what
+        self.name = registry.name_for(what, fn, name) if registered else str(name)
+        self.key = key
+        self.undo = undo
+        self.fallback = fallback
+        self.signature = Signature(fn, skip_self=_is_method(fn), unrecorded=unrecorded)
+        self.spec = Spec(
+            name=self.name,
+            effect=effect,
+            retry=retry,
+            timeout_s=timeout,
+            raises=tuple(raises),
+            failed_on=tuple(failed_on),
+            on_doubt=effects.check_on_doubt(on_doubt, self.name),
+            key_ttl_s=float(key_ttl),
+            has_fallback=fallback is not NO_FALLBACK,
+            grouped=commit == "grouped",
+        )
+        registry.learn_types(fn)
+
+
+class Recorded(Generic[P, R]):
+    """What steps and effects, sync and async, have in common."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._bound: Any = None
+        self._step_key: str | None = None
+        functools.update_wrapper(self, settings.fn)
+
+    @property
+    def name(self) -> str:
+        """The name under which calls are recorded."""
+        return self._settings.name
+
+    @property
+    def fn(self) -> Callable[..., Any]:
+        """The bare function, unrecorded."""
+        if self._bound is None:
+            return self._settings.fn
+        return cast("Callable[..., Any]", self._settings.fn.__get__(self._bound))
+
+    # Functions have these, and inspect looks for them: a step passes for a function.
+    @property
+    def __code__(self) -> Any:
+        return self._settings.fn.__code__
+
+    @property
+    def __defaults__(self) -> Any:
+        return self._settings.fn.__defaults__
+
+    @property
+    def __kwdefaults__(self) -> Any:
+        return self._settings.fn.__kwdefaults__
+
+    def __repr__(self) -> str:
+        return f"<{self._settings.what} {self.name}>"
+
+    def _copy(self, bound: Any = None, step_key: str | None = None) -> Any:
+        other = copy.copy(self)
+        other._bound = self._bound if bound is None else bound
+        other._step_key = self._step_key if step_key is None else step_key
+        return other
+
+    # -- calling -------------------------------------------------------------------------------
+
+    def _outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Outside any run: a step is its function, an effect is refused."""
+        settings = self._settings
+        if settings.spec.effect:
+            raise UsageError(
+                f"the effect {self.name} was called outside a run, where nothing would remember "
+                f"it; call it in a flow, or {self.name}.fn(…) for the bare function"
+            )
+        if os.environ.get("HOLDFAST_STRICT") == "1" and engines.any_executing():
+            raise UsageError(
+                f"the step {self.name} was called outside any run while one is executing (a "
+                "thread pool does not carry the run along), so it would be recorded nowhere; "
+                "use holdfast.each or holdfast.gather"
+            )
+        return self._bare(args, kwargs, engines.default_engine)
+
+    def _bare(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], engine: Callable[[], engines.Engine]
+    ) -> Any:
+        signature = self._settings.signature
+        if not signature.resources:
+            return self.fn(*args, **kwargs)
+        arguments = signature.bind(args, kwargs)
+        args, kwargs = signature.call_form(arguments, lambda factory: engine().resource(factory))
+        return self.fn(*args, **kwargs)
+
+    def _within_step(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Inside another step: part of it, unless it is an effect."""
+        assert frame.call is not None
+        if self._settings.spec.effect:
+            raise UsageError(
+                f"the effect {self.name} was called inside {frame.call.key}; "
+                "effects are called by the flow, so that each has its own record"
+            )
+        return self._bare(args, kwargs, lambda: frame.execution.engine)
+
+    def _prepared(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Body:
+        """Take the key and position of this call, and its arguments as they are now."""
+        execution = frame.execution
+        execution.check()
+        settings = self._settings
+        arguments = settings.signature.bind(args, kwargs)
+        recorded = settings.signature.recorded(arguments)
+        if self._step_key is not None:
+            key, position = frame.scope.take_key(f"{self.name}:{self._step_key}"), None
+        else:
+            check_owner(frame, self.name)
+            key, position = frame.scope.take(self.name)
+        business_key = self._business_key(arguments, recorded)
+        with execution.lock:
+            digest = execution.values.digest(recorded)
+            record = execution.history.match_quietly(key, position)
+            node = b""
+            if record is None or not record.has_outcome:
+                node = execution.values.encode(recorded, f"{key}: argument")
+            else:
+                execution.unreplayed -= 1
+        call = StepCall(
+            spec=settings.spec,
+            key=key,
+            position=position,
+            args_digest=digest,
+            idempotency_key=business_key
+            or derived_key(
+                execution.engine.namespace_id, execution.run_id, execution.generation, key
+            ),
+            business_key=business_key,
+            adopted=execution.adopted,
+            args_node=node,
+        )
+        return Body(
+            call,
+            self.fn,
+            lambda: settings.signature.call_form(arguments, execution.engine.resource),
+            self._on_doubt(),
+            settings.fallback,
+        )
+
+    def _business_key(self, arguments: dict[str, Any], recorded: dict[str, Any]) -> str | None:
+        key = self._settings.key
+        if key is None:
+            return None
+        if isinstance(key, str):
+            return rendered_key(key, recorded, self.name)
+        return checked_business_key(key(**arguments), self.name)
+
+    def _on_doubt(self) -> Callable[..., Any] | None:
+        policy = self._settings.spec.on_doubt
+        return None if isinstance(policy, str) else policy
+
+
+class Step(Recorded[P, R]):
+    """A recorded sync function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call it: recorded inside a flow, plain outside."""
+        frame = current.get()
+        if frame is None:
+            return cast("R", self._outside(args, kwargs))
+        if frame.call is not None:
+            return cast("R", self._within_step(frame, args, kwargs))
+        if frame.awaits:
+            raise UsageError(
+                f"{self.name} is a sync {self._settings.what}; in an async flow write "
+                f"`await {self.name}.aio(…)`, which runs it in a thread"
+            )
+        body = self._prepared(frame, args, kwargs)
+        execution = frame.execution
+        script = step_script(body.call, execution.history, execution.values.decode)
+        return cast("R", drive(script, execution, body))
+
+    def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call it from an async flow: it runs in a thread, and is awaited."""
+        frame = current.get()
+        if frame is None or frame.call is not None or not frame.awaits:
+            raise UsageError(f"{self.name}.aio(…) is awaited inside an async flow")
+        return _awaiting(frame.execution, self._prepared(frame, args, kwargs))
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """Bind a method; `self` is no part of the record."""
+        return self if instance is None else self._copy(bound=instance)
+
+    def with_options(self, *, step_key: str) -> Step[P, R]:
+        """Return the same step with options for single calls."""
+        return cast("Step[P, R]", self._copy(step_key=quoted(step_key)))
+
+    def fake(self, result: Any) -> Any:
+        """In tests: replace the body by a fixed result (or a function) inside a `with`."""
+        return _Fake(self._settings, result)
+
+
+class AsyncStep(Recorded[P, R]):
+    """A recorded async function."""
+
+    _is_coroutine_marker = True
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call it: the key is taken now, the work is done when it is awaited."""
+        frame = current.get()
+        if frame is None:
+            return cast("Coroutine[Any, Any, R]", self._outside(args, kwargs))
+        if frame.call is not None:
+            return cast("Coroutine[Any, Any, R]", self._within_step(frame, args, kwargs))
+        if not frame.awaits:
+            raise UsageError(
+                f"{self.name} is an async {self._settings.what}, and this flow is sync; make the "
+                "flow `async def`, or the step a plain function"
+            )
+        return _awaiting(frame.execution, self._prepared(frame, args, kwargs))
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """Bind a method; `self` is no part of the record."""
+        return self if instance is None else self._copy(bound=instance)
+
+    def with_options(self, *, step_key: str) -> AsyncStep[P, R]:
+        """Return the same step with options for single calls."""
+        return cast("AsyncStep[P, R]", self._copy(step_key=quoted(step_key)))
+
+    def fake(self, result: Any) -> Any:
+        """In tests: replace the body by a fixed result (or a function) inside a `with`."""
+        return _Fake(self._settings, result)
+
+
+async def _awaiting(execution: Execution, body: Body) -> Any:
+    execution.check()
+    script = step_script(body.call, execution.history, execution.values.decode)
+    return await drive_async(script, execution, body)
+
+
+class _Fake:
+    """Replaces a step's function while it is entered."""
+
+    def __init__(self, settings: Settings, result: Any) -> None:
+        self._settings = settings
+        self._result = result
+        self._real: Callable[..., Any] | None = None
+
+    def __enter__(self) -> None:
+        self._real = self._settings.fn
+        answer = self._result if callable(self._result) else lambda *_a, **_k: self._result
+        if inspect.iscoroutinefunction(self._real):
+            self._settings.fn = _as_async(answer)
+        else:
+            self._settings.fn = answer
+
+    def __exit__(self, *exc: object) -> None:
+        assert self._real is not None
+        self._settings.fn = self._real
+
+
+def _as_async(answer: Callable[..., Any]) -> Callable[..., Any]:
+    async def fake(*args: Any, **kwargs: Any) -> Any:
+        result = answer(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    return fake
+
+
+def _check_function(what: str, fn: object) -> None:
+    if not callable(fn) or isinstance(fn, type):
+        raise UsageError(f"@{what} takes a function, not {fn!r:.80}")
+    if isinstance(fn, Recorded):
+        raise UsageError(f"{fn!r} is recorded already; decorate the bare function once")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise UsageError(
+            f"{fn.__qualname__} is a generator function; a {what} returns one value "
+            "(collect the parts, and use holdfast.emit for live output)"
+        )
+
+
+def _is_method(fn: Callable[..., Any]) -> bool:
+    """Say whether a function was written in a class body and takes `self`."""
+    parent, _, _ = fn.__qualname__.rpartition(".")
+    if not parent or parent.endswith("<locals>") or inspect.ismethod(fn):
+        return False
+    first = next(iter(inspect.signature(fn).parameters), None)
+    return first in ("self", "cls")

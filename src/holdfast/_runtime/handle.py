@@ -1,0 +1,127 @@
+"""A handle to a run, wherever it lives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+import msgspec
+
+from holdfast import errors
+from holdfast._core.entries import Kind
+from holdfast._core.lifecycle import Status
+
+if TYPE_CHECKING:
+    from holdfast._core.rows import RunRow
+    from holdfast._runtime.engine import Engine
+
+R = TypeVar("R")
+
+POLL_S = 0.5
+SETTLED = frozenset(
+    {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.ROLLED_BACK, Status.HELD}
+)
+"""Where a run goes no further by itself."""
+
+
+class Emitted(msgspec.Struct, frozen=True):
+    """One value of a run's stream. A later attempt of a step begins its output anew."""
+
+    seq: int
+    step: str | None
+    attempt: int
+    value: Any
+
+
+class Handle(Generic[R]):
+    """A run that was started or submitted."""
+
+    def __init__(self, engine: Engine, run_id: str) -> None:
+        self._engine = engine
+        self.run_id = run_id
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def __repr__(self) -> str:
+        return f"<handle of run {self.run_id!r}>"
+
+    def works_in_thread(self, work: Callable[[], Any]) -> None:
+        """Execute the run in a background thread of this process."""
+
+        def target() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - `result` tells it
+                self._error = error
+
+        self._thread = threading.Thread(
+            target=target, name=f"holdfast-run-{self.run_id}", daemon=True
+        )
+        self._thread.start()
+
+    def status(self) -> Status:
+        """Return where the run is in its life."""
+        return self._row().status
+
+    def result(self, timeout: float | None = None) -> R:
+        """Wait for the end of the run and return its result, or raise why there is none."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            row = self._row()
+            if row.status in SETTLED:
+                return cast("R", outcome(self._engine, row))
+            left_s = POLL_S if deadline is None else min(POLL_S, deadline - time.monotonic())
+            if left_s <= 0:
+                raise TimeoutError(f"run {self.run_id!r} is still {row.status} after {timeout} s")
+            if self._thread is not None and not self._thread.is_alive() and self._error is not None:
+                raise self._error
+            self._engine.kept.wait_for_change(left_s)
+
+    def stream(self, after: int = 0) -> Iterator[Emitted]:
+        """Yield what the run emits, from entry number `after` on, until it goes no further."""
+        return stream(self._engine, self.run_id, after)
+
+    def _row(self) -> RunRow:
+        row = self._engine.kept.get(self.run_id)
+        if row is None:
+            raise errors.RunNotFound(self.run_id)
+        return row
+
+
+def outcome(engine: Engine, row: RunRow) -> Any:
+    """Return the result of a run that goes no further, or raise why it has none."""
+    from holdfast._runtime.admission import held_error  # noqa: PLC0415 - both are of one floor
+
+    if row.status is Status.HELD:
+        raise held_error(engine, row)
+    if row.status is Status.CANCELLED:
+        raise errors.RunCancelled(row.run_id)
+    entry = engine.kept.entry(row.run_no, row.last_seq)
+    if entry is None:
+        raise errors.Corrupt(f"entry {row.last_seq}", run_id=row.run_id, why="it is missing")
+    if entry.kind is Kind.RUN_FAILED:
+        told = msgspec.json.decode(entry.body)["error"]
+        raise errors.RunFailed(row.run_id, told["type"], told["message"])
+    return engine.values_of(row.run_no).decode(bytes(entry.data()["result"]))
+
+
+def stream(engine: Engine, run_id: str, after: int = 0) -> Iterator[Emitted]:
+    """Yield what a run emits, in order, until it goes no further."""
+    seen = after
+    while True:
+        row = engine.kept.get(run_id)
+        if row is None:
+            raise errors.RunNotFound(run_id)
+        if row.last_seq > seen:
+            values = engine.values_of(row.run_no)
+            skips = [(1, seen)] if seen else []
+            for entry in engine.kept.load(row, skips):
+                if entry.kind is Kind.EMITTED:
+                    value = values.decode(bytes(entry.data()["value"]))
+                    yield Emitted(entry.seq, entry.step, entry.attempt, value)
+            seen = row.last_seq
+        if row.status in SETTLED:
+            return
+        engine.kept.wait_for_change(POLL_S)

@@ -1,0 +1,229 @@
+"""Parallel branches: `gather` and `each`, in threads for sync flows and tasks for async ones.
+
+Every started branch finishes, then the first failure in branch order is raised: no sibling's effect
+is interrupted. Each branch has a scope of its own, so that its keys do not depend on who is faster.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from holdfast._core.keys import Scope, quoted
+from holdfast._core.stops import Unwind
+from holdfast._runtime.attempt import INTERRUPTS
+from holdfast._runtime.frames import Frame, check_owner, current, here, in_flow
+from holdfast._runtime.functions import Recorded
+from holdfast.errors import UsageError
+
+T = TypeVar("T")
+
+AT_ONCE_MAX = 32
+"""Threads that a sync fan-out uses when `at_once=` does not say."""
+
+
+class Branch:
+    """One branch and what became of it."""
+
+    __slots__ = ("error", "scope", "value", "work")
+
+    def __init__(self, scope: Scope, work: Callable[[], Any]) -> None:
+        self.scope = scope
+        self.work = work
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+
+def fan_out(what: str, *, awaits: bool) -> Frame:
+    """Return the flow's frame, or say why branches cannot be opened here."""
+    frame = in_flow(what)
+    if frame.awaits != awaits:
+        other = f"await holdfast.aio.{what}(…)" if frame.awaits else f"holdfast.{what}(…)"
+        raise UsageError(f"{what} does not fit this flow; write `{other}`")
+    check_owner(frame, what)
+    frame.execution.check()
+    return frame
+
+
+def run_threads(frame: Frame, branches: Sequence[Branch], at_once: int) -> None:
+    """Run branches in threads, at most so many at once, until all have finished."""
+    waiting = list(reversed(branches))
+    lock = threading.Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                if not waiting:
+                    return
+                branch = waiting.pop()
+            contextvars.copy_context().run(_in_thread, frame, branch)
+
+    threads = [
+        threading.Thread(
+            target=contextvars.copy_context().run,
+            args=(work,),
+            name=f"holdfast-{frame.execution.run_id}-{number}",
+            daemon=True,
+        )
+        for number in range(min(at_once, len(branches)))
+    ]
+    for thread in threads:
+        thread.start()
+    _join(threads)
+
+
+def _join(threads: Sequence[threading.Thread]) -> None:
+    """Wait for all; Ctrl-C is heard, but the branches finish first."""
+    interrupt: BaseException | None = None
+    for thread in threads:
+        while thread.is_alive():
+            try:
+                thread.join()
+            except INTERRUPTS as error:
+                interrupt = error
+    if interrupt is not None:
+        raise interrupt
+
+
+def _in_thread(frame: Frame, branch: Branch) -> None:
+    current.set(Frame(frame.execution, branch.scope, here(awaits=False), awaits=False))
+    try:
+        frame.execution.check()
+        branch.value = branch.work()
+    except BaseException as error:  # noqa: BLE001 - raised by the parent, in branch order
+        branch.error = error
+
+
+async def run_tasks(frame: Frame, branches: Sequence[Branch], at_once: int | None) -> None:
+    """Run branches in tasks, at most so many at once, until all have finished."""
+    import asyncio  # noqa: PLC0415 - only where something is awaited
+
+    slots = asyncio.Semaphore(at_once or len(branches) or 1)
+
+    async def work(branch: Branch) -> None:
+        async with slots:
+            task = asyncio.current_task()
+            current.set(Frame(frame.execution, branch.scope, task, awaits=True))
+            try:
+                frame.execution.check()
+                branch.value = await branch.work()
+            except BaseException as error:  # noqa: BLE001 - raised by the parent
+                branch.error = error
+
+    tasks = [asyncio.ensure_future(work(branch)) for branch in branches]
+    cancelled: asyncio.CancelledError | None = None
+    while not all(task.done() for task in tasks):
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError as error:
+            # From outside: the run is given back. Effects at work still record their outcome.
+            cancelled = error
+            for task in tasks:
+                task.cancel()
+    if cancelled is not None:
+        _close(branches)
+        raise cancelled
+
+
+def _close(branches: Sequence[Branch]) -> None:
+    for branch in branches:
+        close = getattr(branch.work, "close", None)
+        if close is not None:
+            close()
+
+
+def results(branches: Sequence[Branch], *, collect: bool) -> list[Any]:
+    """Return the values, or raise: a stop first, then the first failure in branch order."""
+    errors = [branch.error for branch in branches if branch.error is not None]
+    for error in errors:
+        if isinstance(error, (Unwind, *INTERRUPTS)):
+            raise error
+    if collect:
+        return [branch.value if branch.error is None else branch.error for branch in branches]
+    if errors:
+        raise errors[0]
+    return [branch.value for branch in branches]
+
+
+def branches_of_calls(frame: Frame, calls: Sequence[Callable[[], Any]]) -> list[Branch]:
+    """Return the branches of a `gather` over callables."""
+    for call in calls:
+        if not callable(call):
+            raise UsageError(
+                f"gather takes functions without arguments, such as `lambda: search(topic)`, "
+                f"not {type(call).__name__}"
+            )
+    key, _ = frame.scope.take("gather")
+    return [Branch(Scope(f"{key}[{index}]"), call) for index, call in enumerate(calls)]
+
+
+class Pending:
+    """An awaitable handed to `aio.gather`, as a branch's work."""
+
+    __slots__ = ("awaitable",)
+
+    def __init__(self, awaitable: Awaitable[Any]) -> None:
+        self.awaitable = awaitable
+
+    def __call__(self) -> Awaitable[Any]:
+        return self.awaitable
+
+    def close(self) -> None:
+        """Close a coroutine that was never awaited."""
+        close = getattr(self.awaitable, "close", None)
+        if close is not None:
+            close()
+
+
+def branches_of_awaitables(frame: Frame, awaitables: Sequence[Awaitable[Any]]) -> list[Branch]:
+    """Return the branches of an `aio.gather`."""
+    import inspect  # noqa: PLC0415
+
+    for awaitable in awaitables:
+        if not inspect.isawaitable(awaitable):
+            raise UsageError(
+                f"aio.gather takes awaitables, such as `think(x)` of an async step, "
+                f"not {type(awaitable).__name__}"
+            )
+    key, _ = frame.scope.take("gather")
+    return [
+        Branch(Scope(f"{key}[{index}]"), Pending(awaitable))
+        for index, awaitable in enumerate(awaitables)
+    ]
+
+
+def branches_of_items(
+    frame: Frame,
+    fn: Callable[[Any], Any],
+    items: Iterable[Any],
+    key: Callable[[Any], str] | None,
+) -> list[Branch]:
+    """Return the branches of an `each`; `key` names them by item instead of by number."""
+    each_key, _ = frame.scope.take("each")
+    work = fn.aio if frame.awaits and _is_sync_step(fn) else fn
+    branches: list[Branch] = []
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        name = str(index) if key is None else quoted(str(key(item)))
+        if name in seen:
+            raise UsageError(f"each(…, key=…): two items have the key {name!r}")
+        seen.add(name)
+        branches.append(Branch(Scope(f"{each_key}[{name}]"), _bound(work, item)))
+    return branches
+
+
+def _bound(fn: Callable[[Any], Any], item: Any) -> Callable[[], Any]:
+    return lambda: fn(item)
+
+
+def _is_sync_step(fn: object) -> bool:
+    return isinstance(fn, Recorded) and hasattr(fn, "aio")
+
+
+def check_failures(failures: str) -> bool:
+    """Return whether failures are collected instead of raised."""
+    if failures not in ("raise", "collect"):
+        raise UsageError(f'each(…, failures={failures!r}): "raise" or "collect"')
+    return failures == "collect"

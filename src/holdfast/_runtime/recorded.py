@@ -1,0 +1,188 @@
+"""What never waits: the recorded clock, randomness and ids of a flow, and what a step can ask.
+
+A flow that looks at the time or at chance would take another way on replay. These functions record
+what they saw, so that it sees the same again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import secrets
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from holdfast._core.entries import Draft, Kind
+from holdfast._core.scripts import Spec, StepCall, find
+from holdfast._core.stops import Unwind
+from holdfast._runtime.frames import Frame, check_owner, current, in_flow, in_step
+from holdfast.errors import UsageError
+
+
+def now() -> dt.datetime:
+    """Return the time, in UTC; the same again on replay."""
+    return _recorded("now", lambda us: dt.datetime.fromtimestamp(us / 1e6, dt.UTC))
+
+
+def rng() -> random.Random:
+    """Return a random generator whose seed is recorded."""
+    seed: int = _recorded("rng", lambda _us: secrets.randbits(63))
+    return random.Random(seed)  # noqa: S311 - repeatable on purpose
+
+
+def new_id() -> str:
+    """Return a fresh unique id; the same again on replay."""
+    return _recorded("new_id", lambda _us: str(uuid.uuid4()))
+
+
+def _recorded(name: str, make: Callable[[int], Any]) -> Any:
+    frame = in_flow(f"holdfast.{name}()")
+    check_owner(frame, name)
+    execution = frame.execution
+    execution.check()
+    key, position = frame.scope.take(name)
+    call = StepCall(Spec(name), key, position, None, "", None)
+    record = _found(frame, call)
+    if record is not None and record.outcome is not None:
+        execution.unreplayed -= 1
+        return execution.values.decode(bytes(record.outcome.data()["value"]))
+    at_us = execution.engine.now_us()
+    with execution.lock:
+        node, value = execution.values.copy(make(at_us), name)
+        body = b'{"value":%b}' % node
+        draft = Draft(Kind.VALUE_RECORDED, at_us, key, position=position, body=body)
+        execution.write([draft], lazily=True)
+    return value
+
+
+def _found(frame: Frame, call: StepCall) -> Any:
+    try:
+        return find(call, frame.execution.history)
+    except Unwind as unwind:
+        raise frame.execution.stop(unwind) from None
+
+
+def emit(value: Any) -> None:
+    """Send a value to whoever follows the run's stream; from a flow or a step."""
+    frame = current.get()
+    if frame is None:
+        raise UsageError("holdfast.emit(…) is called inside a flow or a step")
+    execution = frame.execution
+    execution.check()
+    if frame.call is not None:
+        key, attempt, position = frame.call.key, frame.call.attempt, None
+    else:
+        check_owner(frame, "emit")
+        key, position = frame.scope.take("emit")
+        attempt = 0
+        if _found(frame, StepCall(Spec("emit"), key, position, None, "", None)) is not None:
+            execution.unreplayed -= 1
+            return
+    with execution.lock:
+        body = b'{"value":%b}' % execution.values.encode(value, "emit")
+        at_us = execution.engine.now_us()
+        draft = Draft(Kind.EMITTED, at_us, key, attempt, position, body=body)
+        execution.write([draft], execution.in_background)
+
+
+def idempotency_key() -> str:
+    """Inside an effect: the key to show to the other side; the same on every attempt."""
+    call = in_step("holdfast.idempotency_key()").call
+    assert call is not None
+    return call.idempotency_key
+
+
+def attempt() -> int:
+    """Inside a step: which try this is, from 1 on."""
+    call = in_step("holdfast.attempt()").call
+    assert call is not None
+    return call.attempt
+
+
+def usage(
+    *,
+    model: str | None = None,
+    input_tokens: int = 0,
+    output_tokens: int = 0,
+    cost: float = 0.0,
+    **more: Any,
+) -> None:
+    """Inside a step: say what a model call used. It is recorded and added up for the run."""
+    call = in_step("holdfast.usage(…)").call
+    assert call is not None
+    used: dict[str, Any] = call.usage if call.usage is not None else {}
+    amounts = {"input_tokens": input_tokens, "output_tokens": output_tokens, "cost": cost}
+    for name, amount in amounts.items():
+        if not isinstance(amount, int | float) or amount < 0:
+            raise UsageError(f"usage({name}={amount!r}): a number, not negative")
+        if amount:
+            used[name] = used.get(name, 0) + amount
+    if model is not None:
+        used["model"] = str(model)
+    used.update({name: str(value) for name, value in more.items()})
+    call.usage = used
+
+
+def progress(value: Any) -> None:
+    """Inside a step: note how far it is; a later attempt finds it with `last_progress()`."""
+    frame = in_step("holdfast.progress(…)")
+    call, execution = frame.call, frame.execution
+    assert call is not None
+    execution.check()
+    with execution.lock:
+        node, kept = execution.values.copy(value, f"{call.key}: progress")
+        at_us = execution.engine.now_us()
+        draft = Draft(
+            Kind.STEP_PROGRESSED,
+            at_us,
+            call.key,
+            call.attempt,
+            call.position,
+            call.args_digest,
+            body=b'{"value":%b}' % node,
+        )
+        execution.write([draft], execution.in_background)
+        execution.progress[call.key] = kept
+
+
+def last_progress() -> Any:
+    """Inside a step: what the last `progress(…)` of this step noted, in any attempt; or None."""
+    frame = in_step("holdfast.last_progress()")
+    call, execution = frame.call, frame.execution
+    assert call is not None
+    if call.key in execution.progress:
+        return execution.progress[call.key]
+    record = execution.history.records.get(call.key)
+    if record is None or record.progress is None:
+        return None
+    return execution.values.decode(bytes(record.progress.data()["value"]))
+
+
+def replaying() -> bool:
+    """Say whether the flow is still being replayed: what it does now happened before."""
+    frame = current.get()
+    if frame is None or frame.call is not None:
+        return False
+    return frame.execution.unreplayed > 0
+
+
+class CurrentRun:
+    """What code can know of the run that it is part of."""
+
+    def __init__(self, frame: Frame) -> None:
+        row = frame.execution.lease.row
+        self.run_id = row.run_id
+        self.flow = row.flow
+        self.generation = frame.execution.generation
+        self.step = frame.call.key if frame.call is not None else None
+        self.awaits = frame.awaits
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id!r} of {self.flow}>"
+
+
+def current_run() -> CurrentRun | None:
+    """Return the run that this code is part of, or None outside any run."""
+    frame = current.get()
+    return None if frame is None else CurrentRun(frame)

@@ -1,0 +1,47 @@
+"""Recovery: take up runs that nobody works on any more. One pass of what a worker does."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast._runtime import registry
+from holdfast._runtime.admission import claim, execution_of
+from holdfast.errors import HoldfastError, RunBusy
+
+if TYPE_CHECKING:
+    from holdfast._runtime.engine import Engine
+    from holdfast._runtime.flows import AsyncFlow, Flow
+
+log = logging.getLogger("holdfast")
+
+
+def recover(engine: Engine, limit: int) -> list[str]:
+    """Execute every claimable run whose flow is known here, one after the other."""
+    executed: list[str] = []
+    for row in engine.kept.claimable(engine.now_us(), limit):
+        flow = registry.flows.get(row.flow)
+        if flow is None or engine.is_executing(row.run_id):
+            continue
+        try:
+            lease = claim(engine, row.run_id)
+        except RunBusy:
+            continue
+        except HoldfastError as error:
+            log.warning("run %s was not taken up: %s", row.run_id, error)
+            continue
+        executed.append(row.run_id)
+        try:
+            _execute(flow, execution_of(engine, lease, awaits=flow.awaits))
+        except HoldfastError as error:
+            log.warning("run %s: %s", row.run_id, error)
+    return executed
+
+
+def _execute(flow: Any, execution: Any) -> None:
+    if flow.awaits:
+        import asyncio  # noqa: PLC0415 - only where something is awaited
+
+        asyncio.run(cast("AsyncFlow[..., Any]", flow).execute(execution))
+    else:
+        cast("Flow[..., Any]", flow).execute(execution)

@@ -1,0 +1,74 @@
+"""Names of flows and steps. One name, one function; the same function again replaces itself."""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast._core.keys import check_name
+from holdfast._core.known import KNOWN
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast._runtime.flows import FlowLike
+
+T = TypeVar("T")
+
+_LOCALS = re.compile(r"<locals>\.")
+_ODD = re.compile(r"[<>]")
+
+_functions: dict[tuple[str, str], Callable[..., Any]] = {}
+flows: dict[str, FlowLike] = {}
+"""Every flow of this process, by name and alias."""
+
+
+def name_for(what: str, fn: Callable[..., Any], name: str | None) -> str:
+    """Return the name of a function, and see to it that no other function has it."""
+    if name is None:
+        name = _ODD.sub("", _LOCALS.sub("", fn.__qualname__))
+    check_name(what, name)
+    known = _functions.get((what, name))
+    if known is not None and not _same(known, fn):
+        raise UsageError(
+            f"two different functions are the {what} {name!r}: {_where(known)} and {_where(fn)}; "
+            "give one of them name="
+        )
+    _functions[what, name] = fn
+    return name
+
+
+def _same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Say whether two functions are one definition, loaded again (notebook, reload)."""
+    if one.__qualname__ != other.__qualname__:
+        return False
+    return one.__module__ == other.__module__ or _file(one) == _file(other)
+
+
+def _file(fn: Callable[..., Any]) -> str | None:
+    code = getattr(fn, "__code__", None)
+    return code.co_filename if code is not None else None
+
+
+def _where(fn: Callable[..., Any]) -> str:
+    return f"{fn.__module__}.{fn.__qualname__}"
+
+
+def learn_types(fn: Callable[..., Any]) -> None:
+    """Make the classes in a function's annotations known to the reader of values."""
+    try:
+        hints = typing.get_type_hints(fn)
+    except Exception:  # noqa: BLE001 - names that exist only for type checkers, not an error here
+        hints = {
+            name: hint
+            for name, hint in getattr(fn, "__annotations__", {}).items()
+            if not isinstance(hint, str)
+        }
+    for hint in hints.values():
+        KNOWN.learn(hint)
+
+
+def register(cls: type[T], name: str | None = None) -> type[T]:
+    """Make a class known to the reader of values, under its own or another short name."""
+    return KNOWN.register(cls, name)

@@ -1,0 +1,70 @@
+"""Keeps Ctrl-C out of the moments in which an outcome is being recorded.
+
+Python raises KeyboardInterrupt in the main thread between any two instructions. While a durable
+operation is under way there, the handlers of SIGINT and SIGTERM are replaced by one that only
+remembers the signal; they are back in place while user code runs, and a remembered signal is
+given to its handler at the end. So an effect that returned is recorded before the interrupt
+goes on. In other threads there is nothing to do: Python never interrupts them.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_main = threading.main_thread().ident
+
+
+class Shield:
+    """`with Shield() as shield:` defers signals; `with shield.open():` lets them through."""
+
+    __slots__ = ("_handlers", "_pending")
+
+    def __init__(self) -> None:
+        self._handlers: list[tuple[signal.Signals, Any]] = []
+        self._pending: list[tuple[int, FrameType | None]] = []
+
+    def __enter__(self) -> Shield:
+        if threading.get_ident() == _main:
+            for number in _SIGNALS:
+                handler = signal.getsignal(number)
+                # Only handlers written in Python can raise; the rest needs no shield.
+                if callable(handler) and getattr(handler, "__self__", None) is None:
+                    signal.signal(number, self._remember)
+                    self._handlers.append((number, handler))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.lower()
+
+    def lower(self) -> None:
+        """Put the handlers back and hand over what came meanwhile."""
+        handlers, self._handlers = self._handlers, []
+        for number, handler in handlers:
+            signal.signal(number, handler)
+        pending, self._pending = self._pending, []
+        for number, frame in pending:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                handler(number, frame)
+
+    def raise_again(self) -> None:
+        """Defer signals again after `lower`."""
+        self.__enter__()
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self._pending.append((number, frame))
+
+
+def after_fork() -> None:
+    """Learn the new main thread's identity."""
+    global _main  # noqa: PLW0603
+    _main = threading.get_ident()

@@ -1,0 +1,108 @@
+"""Arguments: bound to the signature once, split into what is recorded and what is only used.
+
+A call's arguments are bound to names, so that positional and keyword calls are the same call.
+Defaults are applied. `use(factory)` defaults, `self` and parameters named in `unrecorded=` are
+handed to the body and are no part of the record or its digest.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from holdfast.errors import UsageError
+
+T = TypeVar("T")
+
+_PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Use:
+    """The default of a parameter that is filled with a resource."""
+
+    __slots__ = ("factory",)
+
+    def __init__(self, factory: Callable[[], Any]) -> None:
+        self.factory = factory
+
+
+def use(factory: Callable[[], T]) -> T:
+    """Mark a parameter as a client or secret: built once per store, never recorded.
+
+    `def think(messages: list[dict], client: Client = use(make_client)) -> dict: ...`
+    """
+    if not callable(factory):
+        raise UsageError("use(factory) takes a function that builds the resource")
+    return cast("T", Use(factory))
+
+
+class Signature:
+    """How to bind the calls of one function."""
+
+    def __init__(
+        self, fn: Callable[..., Any], *, skip_self: bool, unrecorded: Sequence[str] = ()
+    ) -> None:
+        parameters = list(inspect.signature(fn).parameters.values())
+        if skip_self:
+            parameters = parameters[1:]
+        self._signature = inspect.Signature(parameters)
+        names = {parameter.name for parameter in parameters}
+        missing = [name for name in unrecorded if name not in names]
+        if missing:
+            raise UsageError(f"unrecorded={missing} of {fn.__qualname__}: no such parameter")
+        self.resources = {
+            parameter.name: parameter.default
+            for parameter in parameters
+            if isinstance(parameter.default, Use)
+        }
+        self.hidden = frozenset(unrecorded) | self.resources.keys()
+        self.defaults: dict[str, Any] = {
+            parameter.name: parameter.default
+            for parameter in parameters
+            if parameter.default is not inspect.Parameter.empty
+            and not isinstance(parameter.default, Use)
+        }
+        self._fast = all(parameter.kind in _PLAIN for parameter in parameters)
+        self._positional = tuple(
+            parameter.name
+            for parameter in parameters
+            if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        )
+        self._expected = frozenset(parameter.name for parameter in parameters)
+        # Given values take the places of the defaults, so the order is that of the signature
+        # only up to the first parameter without one; the digest does not depend on the order.
+        self._template: dict[str, Any] = {**self.defaults, **self.resources}
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return all arguments by name, with defaults; raises TypeError as a call would."""
+        if self._fast and len(args) <= len(self._positional):
+            bound = dict(zip(self._positional, args, strict=False))
+            if not (kwargs and bound.keys() & kwargs.keys()):
+                given = {**self._template, **bound, **kwargs}
+                if given.keys() == self._expected:
+                    return given
+        slow = self._signature.bind(*args, **kwargs)
+        slow.apply_defaults()
+        return dict(slow.arguments)
+
+    def recorded(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments that are part of the record."""
+        if not self.hidden:
+            return arguments
+        return {name: value for name, value in arguments.items() if name not in self.hidden}
+
+    def call_form(
+        self, arguments: dict[str, Any], resource: Callable[[Callable[[], Any]], Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return args and kwargs for the call itself, resources filled in."""
+        if self.resources:
+            arguments = {
+                name: resource(value.factory) if isinstance(value, Use) else value
+                for name, value in arguments.items()
+            }
+        if self._fast:
+            return (), arguments
+        bound = inspect.BoundArguments(self._signature, cast("Any", arguments))
+        return bound.args, bound.kwargs
+

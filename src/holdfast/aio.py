@@ -1,0 +1,11 @@
+"""The awaited twins: what waits inside an async flow."""
+
+from __future__ import annotations
+
+from holdfast._runtime.blocks import aio_run as run
+from holdfast._runtime.fanout import aio_call as call
+from holdfast._runtime.fanout import aio_each as each
+from holdfast._runtime.fanout import aio_gather as gather
+from holdfast._runtime.loops import aio_turns as turns
+
+__all__ = ["call", "each", "gather", "run", "turns"]
