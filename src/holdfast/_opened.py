@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import getpass
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast._core.effects import Done, Fail, NotDone
 from holdfast._core.lifecycle import Status
@@ -17,8 +17,14 @@ from holdfast._store import contract
 from holdfast.errors import RunNotFound, UsageError
 
 if TYPE_CHECKING:
-    from holdfast._ops.explain import Explanation
+    from holdfast._ops.explanation import Explanation
     from holdfast._ops.inspect import EntryView, RunSummary, RunView
+
+    # Named, because inside `Store` the word `list` is one of its operations.
+    Summaries = list[RunSummary]
+    Entries = list[EntryView]
+    Findings = list[contract.Finding]
+    RunIds = list[str]
 
 
 class Store:
@@ -31,7 +37,7 @@ class Store:
     def __repr__(self) -> str:
         return f"<store {self.kept.url}>"
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -50,7 +56,7 @@ class Store:
 
     def get(self, run_id: str) -> RunView:
         """Return all about one run; raises RunNotFound."""
-        from holdfast._ops import inspect  # noqa: PLC0415 - only where somebody looks
+        from holdfast._ops import inspect
 
         return inspect.view(self.kept, run_id)
 
@@ -62,9 +68,9 @@ class Store:
         tag: tuple[str, str] | None = None,
         older_than: dt.timedelta | None = None,
         limit: int = 100,
-    ) -> list[RunSummary]:
+    ) -> Summaries:
         """Return runs, newest first."""
-        from holdfast._ops import inspect  # noqa: PLC0415
+        from holdfast._ops import inspect
 
         before_us = None
         if older_than is not None:
@@ -74,15 +80,15 @@ class Store:
         )
         return inspect.summaries(self.kept, query)
 
-    def history(self, run_id: str) -> list[EntryView]:  # type: ignore[valid-type]
+    def history(self, run_id: str) -> Entries:
         """Return the entries of a run's journal, in order."""
-        from holdfast._ops import inspect  # noqa: PLC0415
+        from holdfast._ops import inspect
 
         return inspect.history(self.kept, run_id)
 
     def explain(self, run_id: str) -> Explanation:
         """Say what is the case, what is known, what is not, and the next safe action."""
-        from holdfast._ops import explain  # noqa: PLC0415
+        from holdfast._ops import explain
 
         return explain.explain(self.kept, run_id)
 
@@ -99,10 +105,15 @@ class Store:
     # -- acting --------------------------------------------------------------------------------
 
     def settle(
-        self, run_id: str, step: str, decision: Done[Any] | NotDone | Fail, *, actor: str | None = None
+        self,
+        run_id: str,
+        step: str,
+        decision: Done[Any] | NotDone | Fail,
+        *,
+        actor: str | None = None,
     ) -> Any:
         """Settle an effect in doubt: Done(value), NOT_DONE or Fail(reason)."""
-        from holdfast._ops import actions  # noqa: PLC0415
+        from holdfast._ops import actions
 
         return actions.settle(self.kept, run_id, step, decision, actor=actor or _actor())
 
@@ -115,7 +126,7 @@ class Store:
         confirm: bool = False,
     ) -> Any:
         """Record the decision to take a failed or held run up again."""
-        from holdfast._ops import actions  # noqa: PLC0415
+        from holdfast._ops import actions
 
         return actions.resume(
             self.kept,
@@ -125,14 +136,14 @@ class Store:
             confirm=confirm,
         )
 
-    def recover(self, *, limit: int = 1000) -> list[str]:  # type: ignore[valid-type]
+    def recover(self, *, limit: int = 1000) -> RunIds:
         """One pass of what a worker does: take up every stranded run whose flow is known here.
 
         Returns the ids of the runs that were executed, whatever came out.
         """
         return recover(self.engine, limit)
 
-    def verify(self, run_ids: Iterable[str] | None = None) -> list[contract.Finding]:  # type: ignore[valid-type]
+    def verify(self, run_ids: Iterable[str] | None = None) -> Findings:
         """Check everything that is stored; an empty list means that all is well."""
         return self.kept.verify(run_ids)
 
@@ -145,7 +156,7 @@ class Store:
         return self.kept.adopt(actor or _actor())
 
 
-def open(  # noqa: A001 - the design's name
+def open(
     url: str,
     *,
     namespace: str = "default",
@@ -156,7 +167,7 @@ def open(  # noqa: A001 - the design's name
 
     URLs: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:`.
     """
-    from holdfast._store.locate import open_store  # noqa: PLC0415 - apsw only when it is used
+    from holdfast._store.locate import open_store
 
     if lease_s <= 0:
         raise UsageError(f"lease_s={lease_s!r}: positive seconds")

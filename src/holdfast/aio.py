@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from holdfast._runtime.blocks import aio_run as run
-from holdfast._runtime.fanout import aio_call as call
-from holdfast._runtime.fanout import aio_each as each
-from holdfast._runtime.fanout import aio_gather as gather
+from holdfast._runtime.fanout import aio_call as call, aio_each as each, aio_gather as gather
 from holdfast._runtime.loops import aio_turns as turns
 
 __all__ = ["call", "each", "gather", "run", "turns"]

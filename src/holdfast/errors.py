@@ -37,7 +37,7 @@ class UsageError(HoldfastError):
     """The calling code is wrong; the message says what to write instead."""
 
 
-class ValueRefused(UsageError):  # noqa: N818 - the name says what happened to the value
+class ValueRefused(UsageError):
     """A value would not survive being stored, so it was refused before it counted."""
 
     def __init__(self, path: str, why: str) -> None:
@@ -46,7 +46,7 @@ class ValueRefused(UsageError):  # noqa: N818 - the name says what happened to t
         self.why = why
 
 
-class StepFailed(HoldfastError):  # noqa: N818
+class StepFailed(HoldfastError):
     """A step gave up; looks the same live and replayed."""
 
     def __init__(
@@ -70,7 +70,7 @@ class StepFailed(HoldfastError):  # noqa: N818
         self.outcome_unknown = outcome_unknown
 
 
-class TurnLimit(HoldfastError):  # noqa: N818
+class TurnLimit(HoldfastError):
     """A loop of turns reached its limit without ending."""
 
     def __init__(self, loop: str, limit: int) -> None:
@@ -79,7 +79,7 @@ class TurnLimit(HoldfastError):  # noqa: N818
         self.limit = limit
 
 
-class KeyConflict(HoldfastError):  # noqa: N818
+class KeyConflict(HoldfastError):
     """A business key is taken by a call that differs from this one, or was undone."""
 
     def __init__(self, effect: str, key: str, why: str, *, other_run: str | None = None) -> None:
@@ -98,14 +98,14 @@ class RunError(HoldfastError):
         self.run_id = run_id
 
 
-class RunNotFound(RunError):  # noqa: N818
+class RunNotFound(RunError):
     """No run has this id."""
 
     def __init__(self, run_id: str, where: str = "") -> None:
         super().__init__(run_id, f"there is no run {run_id!r}{where and ' in ' + where}")
 
 
-class RunConflict(RunError):  # noqa: N818
+class RunConflict(RunError):
     """The id belongs to a run with another input or another flow; nothing was changed."""
 
     def __init__(self, run_id: str, why: str) -> None:
@@ -113,7 +113,7 @@ class RunConflict(RunError):  # noqa: N818
         self.why = why
 
 
-class RunBusy(RunError):  # noqa: N818
+class RunBusy(RunError):
     """A live process owns the run."""
 
     def __init__(self, run_id: str, owner: str) -> None:
@@ -121,7 +121,7 @@ class RunBusy(RunError):  # noqa: N818
         self.owner = owner
 
 
-class RunHeld(RunError):  # noqa: N818
+class RunHeld(RunError):
     """The run waits for a decision."""
 
     def __init__(
@@ -136,7 +136,7 @@ class RunHeld(RunError):  # noqa: N818
         self.step = step
 
 
-class RunFailed(RunError):  # noqa: N818
+class RunFailed(RunError):
     """The run failed; `flow.run` with the same id takes it up again."""
 
     def __init__(self, run_id: str, type_name: str, message: str) -> None:
@@ -145,14 +145,14 @@ class RunFailed(RunError):  # noqa: N818
         self.message = message
 
 
-class RunCancelled(RunError):  # noqa: N818
+class RunCancelled(RunError):
     """The run was cancelled; that is final."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id, f"run {run_id!r} was cancelled")
 
 
-class LeaseLost(RunError):  # noqa: N818
+class LeaseLost(RunError):
     """Another owner has the run now; what this process tried to write was refused."""
 
     def __init__(self, run_id: str) -> None:
@@ -161,7 +161,7 @@ class LeaseLost(RunError):  # noqa: N818
         )
 
 
-class StaleView(RunError):  # noqa: N818
+class StaleView(RunError):
     """The run changed since it was looked at."""
 
     def __init__(self, run_id: str) -> None:
@@ -172,27 +172,27 @@ class StoreError(HoldfastError):
     """Something about the store as a whole."""
 
 
-class StoreUnusable(StoreError):  # noqa: N818
+class StoreUnusable(StoreError):
     """The store cannot be opened or used as asked; the message says why."""
 
 
-class StoreTooNew(StoreError):  # noqa: N818
+class StoreTooNew(StoreError):
     """The store was written by a newer version of Holdfast."""
 
 
-class StoreFull(StoreError):  # noqa: N818
+class StoreFull(StoreError):
     """No space left. Nothing recorded was lost."""
 
 
-class StoreFailed(StoreError):  # noqa: N818
+class StoreFailed(StoreError):
     """An I/O error: this handle acknowledges nothing any more; open the store again."""
 
 
-class Regressed(StoreError):  # noqa: N818
+class Regressed(StoreError):
     """The store lost acknowledged commits (an old copy, a lost tail): effects are blocked."""
 
 
-class Corrupt(StoreError):  # noqa: N818
+class Corrupt(StoreError):
     """Stored bytes are damaged."""
 
     def __init__(self, what: str, *, run_id: str | None = None, why: str = "") -> None:

@@ -7,9 +7,9 @@ or raises `Divergence`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -74,7 +74,7 @@ class Record(msgspec.Struct):
         return self.state in OUTCOMES
 
 
-class Divergence(Exception):  # noqa: N818 - internal; becomes a held run
+class Divergence(Exception):
     """The flow asked for something else than what the journal has at this place."""
 
     def __init__(self, step: str, expected: str, found: str) -> None:
@@ -124,9 +124,7 @@ class History:
 
     # -- replay ------------------------------------------------------------------------------
 
-    def match(
-        self, key: str, position: int | None, args_digest: bytes | None
-    ) -> Record | None:
+    def match(self, key: str, position: int | None, args_digest: bytes | None) -> Record | None:
         """Return the record of this call, None if there is none, or raise Divergence."""
         if position is None:
             record = self.records.get(key)
@@ -222,9 +220,6 @@ class History:
     def _run_completed(self, entry: Entry) -> None:
         self.completed = entry
 
-    def _nothing(self, entry: Entry) -> None:
-        """Entries that replay does not look at."""
-
     def _step_started(self, entry: Entry) -> None:
         record = self._record(entry)
         record.state = State.RUNNING
@@ -300,7 +295,13 @@ class History:
         self.saved[entry.step] = entry
 
 
-_FOLD = {kind: getattr(History, f"_{kind.value}", History._nothing) for kind in Kind}
+def _nothing(_history: History, _entry: Entry) -> None:
+    """Entries that replay does not look at."""
+
+
+_FOLD: dict[Kind, Callable[[History, Entry], None]] = {
+    kind: getattr(History, f"_{kind.value}", _nothing) for kind in Kind
+}
 _decoder = msgspec.json.Decoder()
 
 
@@ -323,7 +324,8 @@ def escaped(error: BaseException) -> list[str]:
         if isinstance(step, str) and step not in found:
             found.append(step)
         if isinstance(current, BaseExceptionGroup):
-            queue.extend(current.exceptions)
+            group = cast("BaseExceptionGroup[BaseException]", current)
+            queue.extend(group.exceptions)
         queue += [current.__cause__, current.__context__]
     return found
 

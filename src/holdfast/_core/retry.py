@@ -32,7 +32,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        if not isinstance(self.attempts, int) or self.attempts < 1:
+        if not isinstance(self.attempts, int) or self.attempts < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"Retry(attempts={self.attempts!r}): at least 1")
         if self.first_s < 0 or self.max_s < 0 or self.backoff < 1 or not 0 <= self.jitter <= 1:
             raise UsageError("Retry: first_s, max_s >= 0, backoff >= 1, 0 <= jitter <= 1")
@@ -74,7 +74,7 @@ def retry_after_s(error: BaseException, now_s: float) -> float | None:
     headers = getattr(getattr(error, "response", None), "headers", None)
     try:
         text = headers.get("retry-after") if headers is not None else None
-    except Exception:  # noqa: BLE001 - a foreign object; whatever it raises, it told us nothing
+    except Exception:
         return None
     return _parsed(text, now_s) if isinstance(text, str) else None
 

@@ -18,7 +18,7 @@ and one awaiting, and the simulation has a third. One step, from the call to the
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -400,13 +400,14 @@ def _settle(call: StepCall, doubt: _Doubt, run_id: str) -> Script:
 
 def _ask_the_world(call: StepCall, doubt: _Doubt, run_id: str, now_us: int) -> Script:
     called: Called = yield Call(call, "on_doubt")
-    answer = called.value if called.error is None else None
+    answer: Any = called.value if called.error is None else None
     if isinstance(answer, Done):
+        happened = cast("Done[Any]", answer)
         facts = {"as": "done", "source": "on_doubt"}
         try:
             wrote: Wrote = yield Append(
                 call,
-                [Note(Kind.STEP_SETTLED, facts, {"result": answer.result}, ends_attempt=True)],
+                [Note(Kind.STEP_SETTLED, facts, {"result": happened.result}, ends_attempt=True)],
                 keys=key_change(call, "completed", result=True),
             )
         except ValueRefused as refused:
@@ -460,9 +461,7 @@ def _failed_attempt(call: StepCall, error: BaseException, pause: float) -> Scrip
     return None
 
 
-def _give_up(
-    call: StepCall, error: BaseException, run_id: str, *, unknown: bool = False
-) -> Script:
+def _give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool = False) -> Script:
     """Record the final failure (or the fallback's value) and hand it to the flow."""
     if call.spec.has_fallback and not unknown:
         called: Called = yield Call(call, "fallback")
@@ -473,9 +472,7 @@ def _give_up(
                 {"result": called.value},
                 ends_attempt=True,
             )
-            wrote: Wrote = yield Append(
-                call, [note], keys=key_change(call, "not_done"), degraded=1
-            )
+            wrote: Wrote = yield Append(call, [note], keys=key_change(call, "not_done"), degraded=1)
             return wrote.value
     facts: dict[str, Any] = {"error": told(error), "final": True}
     if unknown:

@@ -1,12 +1,12 @@
 """How a run comes to be executed here: started or found, claimed, loaded, folded.
 
-    admit ─► start ─┬─ made here ───────────────────────────────► Execution
-                    └─ exists: same flow and input?
-                         ├─ completed ► its result   cancelled ► RunCancelled
-                         ├─ failed ► next generation ┐
-                         ├─ held ► RunHeld, or again ┤
-                         └─ claim ◄──────────────────┘ busy ► RunBusy
-                              └─ load, verify, fold ────────────► Execution
+admit ─► start ─┬─ made here ───────────────────────────────► Execution
+                └─ exists: same flow and input?
+                     ├─ completed ► its result   cancelled ► RunCancelled
+                     ├─ failed ► next generation ┐
+                     ├─ held ► RunHeld, or again ┤
+                     └─ claim ◄──────────────────┘ busy ► RunBusy
+                          └─ load, verify, fold ────────────► Execution
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast._core import resume
+from holdfast._core.chunks import Values
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History, State
 from holdfast._core.lifecycle import HeldReason, Status
@@ -118,16 +119,11 @@ def hold_as_corrupt(engine: Engine, lease: Lease, damage: errors.Corrupt) -> Non
     engine.kept.append([write])
 
 
-def _start(
-    engine: Engine, request: RunRequest, owner: int | None
-) -> tuple[RunRow, Lease | None]:
-    # A value space that fetches nothing: a new run has no chunks yet.
-    from holdfast._core.chunks import Values  # noqa: PLC0415
-
+def _start(engine: Engine, request: RunRequest, owner: int | None) -> tuple[RunRow, Lease | None]:
     existing = engine.kept.get(request.run_id)
     if existing is not None:
         return existing, None
-    values = Values(lambda number: {})
+    values = Values(_no_chunks)  # A new run has no chunks yet.
     node = values.encode(request.input, "input")
     facts = _encode({"fingerprint": request.fingerprint(), "format": 1})
     body = b'{"input":' + node + b"," + facts[1:]
@@ -144,6 +140,10 @@ def _start(
     return started.row, started.lease
 
 
+def _no_chunks(_number: int) -> dict[int, bytes]:
+    return {}
+
+
 def _same_run(engine: Engine, request: RunRequest, row: RunRow) -> RunRow:
     """Check that the id belongs to this flow with this input."""
     if row.flow not in request.names:
@@ -154,8 +154,7 @@ def _same_run(engine: Engine, request: RunRequest, row: RunRow) -> RunRow:
     entry = engine.kept.entry(row.run_no, 1)
     if entry is None:
         raise errors.Corrupt("entry 1", run_id=row.run_id, why="it is missing")
-    recorded = values.decode(bytes(entry.data()["input"]))
-    assert isinstance(recorded, dict)
+    recorded: dict[str, Any] = values.decode(bytes(entry.data()["input"]))
     theirs = {**request.defaults, **recorded}
     ours = {**theirs, **request.input} if theirs.keys() <= request.input.keys() else request.input
     if values.digest(theirs) == values.digest(ours):

@@ -65,9 +65,7 @@ def call_blocking(execution: Execution, body: Body, what: str) -> Called:
 
 
 def _invoke(execution: Execution, body: Body, what: str) -> Any:
-    frame = Frame(
-        execution, execution.root, here(awaits=False), awaits=False, call=body.call
-    )
+    frame = Frame(execution, execution.root, here(awaits=False), awaits=False, call=body.call)
     token = current.set(frame)
     try:
         args, kwargs = body.arguments()
@@ -90,7 +88,7 @@ def _called(invoke: Callable[[], Any]) -> Called:
         raise
     except INTERRUPTS:
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever user code raises is its outcome
+    except BaseException as error:
         return Called(error=error)
 
 
@@ -102,7 +100,7 @@ def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -
     def work() -> None:
         try:
             box.append(context.run(_called, lambda: _invoke(execution, body, what)))
-        except BaseException as error:  # noqa: BLE001 - handed to the waiting thread
+        except BaseException as error:
             box.append(error)
         finally:
             finished.set()
@@ -123,8 +121,8 @@ def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -
 
 async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:
     """Call user code from an async flow: async code is awaited, sync code runs in a thread."""
-    import asyncio  # noqa: PLC0415 - only where something is awaited
-    import inspect  # noqa: PLC0415
+    import asyncio
+    import inspect
 
     target = body.target(what)
     if not inspect.iscoroutinefunction(target):
@@ -139,19 +137,20 @@ async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:
         raise
     except (*INTERRUPTS, asyncio.CancelledError):
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever user code raises is its outcome
+    except BaseException as error:
         return Called(error=error)
     finally:
         current.reset(token)
 
 
 async def _awaited(coroutine: Coroutine[Any, Any, Any], body: Body, what: str) -> Called:
-    import asyncio  # noqa: PLC0415
+    import asyncio
 
     if body.timeout_s is None or what == "fallback":
         return Called(await coroutine)
+    limit = asyncio.timeout(body.timeout_s)
     try:
-        async with asyncio.timeout(body.timeout_s) as limit:
+        async with limit:
             return Called(await coroutine)
     except TimeoutError as error:
         if not limit.expired():
@@ -162,7 +161,7 @@ async def _awaited(coroutine: Coroutine[Any, Any, Any], body: Body, what: str) -
 
 async def _in_thread(execution: Execution, body: Body, what: str) -> Called:
     """Run sync code in a thread; a cancelled wait still sees the code through to its end."""
-    import asyncio  # noqa: PLC0415
+    import asyncio
 
     context = contextvars.copy_context()
     loop = asyncio.get_running_loop()
@@ -176,14 +175,14 @@ async def _in_thread(execution: Execution, body: Body, what: str) -> Called:
             await asyncio.shield(future)
         except asyncio.CancelledError as error:
             interrupt = error
-        except BaseException:  # noqa: BLE001, S110 - read from the future below
+        except BaseException:  # noqa: S110 - read from the future below
             pass
     if interrupt is not None:
         raise Interrupted(future.result()) from interrupt
     return future.result()
 
 
-class Interrupted(BaseException):  # noqa: N818 - a control signal
+class Interrupted(BaseException):
     """The waiting task was cancelled, but the thread's outcome is known and must be recorded."""
 
     def __init__(self, called: Called) -> None:

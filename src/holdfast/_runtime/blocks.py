@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import Token
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from holdfast._core.keys import check_name, check_run_id
 from holdfast._core.lifecycle import FINAL
-from holdfast._runtime import ending
-from holdfast._runtime import engine as engines
+from holdfast._runtime import ending, engine as engines
 from holdfast._runtime.admission import Ended, RunRequest, admit
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
@@ -85,7 +84,7 @@ class Block:
 class RunBlock(Block):
     """`with holdfast.run("order-42"):`."""
 
-    def __enter__(self) -> RunBlock:
+    def __enter__(self) -> Self:
         if current_task() is not None:
             raise UsageError("in async code write `async with holdfast.aio.run(…):`")
         self._begin(admit(self._engine(), self._request()))
@@ -107,8 +106,8 @@ class AsyncRunBlock(Block):
 
     awaits = True
 
-    async def __aenter__(self) -> AsyncRunBlock:
-        import asyncio  # noqa: PLC0415 - only where something is awaited
+    async def __aenter__(self) -> Self:
+        import asyncio
 
         engine, request = self._engine(), self._request()
         loop = asyncio.get_running_loop()

@@ -37,7 +37,7 @@ class SystemClock:
 
     async def wait_async(self, seconds: float) -> None:
         """Wait in an event loop."""
-        import asyncio  # noqa: PLC0415 - only where something is awaited
+        import asyncio
 
         await asyncio.sleep(max(0.0, seconds))
 

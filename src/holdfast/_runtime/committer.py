@@ -126,7 +126,7 @@ class Committer:
             return
         try:
             outcomes = self._append(batch)
-        except BaseException as error:  # noqa: BLE001 - every waiter must hear of it
+        except BaseException as error:
             for ticket in batch:
                 ticket.error = error
         else:
@@ -169,9 +169,7 @@ class Committer:
             self._wake.release()
 
     def _start(self) -> None:
-        self._thread = threading.Thread(
-            target=self._run, name="holdfast-committer", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:

@@ -56,20 +56,20 @@ def _set_on_doubt(settings: Settings, fn: Callable[..., Any]) -> None:
 
 class _StepDecorator(Protocol):
     @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
     @overload
     def __call__(self, fn: Callable[P, R], /) -> Step[P, R]: ...
 
 
 class _EffectDecorator(Protocol):
     @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncEffect[P, R]: ...
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncEffect[P, R]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
     @overload
     def __call__(self, fn: Callable[P, R], /) -> Effect[P, R]: ...
 
 
 @overload
-def step(fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...
+def step(fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
 @overload
 def step(fn: Callable[P, R], /) -> Step[P, R]: ...
 @overload
@@ -94,7 +94,7 @@ def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 @overload
-def effect(fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncEffect[P, R]: ...
+def effect(fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncEffect[P, R]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
 @overload
 def effect(fn: Callable[P, R], /) -> Effect[P, R]: ...
 @overload
@@ -137,7 +137,9 @@ def _decorated(
     return decorate if fn is None else decorate(fn)
 
 
-def inline_step(name: str, fn: Callable[..., Any], *, awaits: bool) -> Step[..., Any] | AsyncStep[..., Any]:
+def inline_step(
+    name: str, fn: Callable[..., Any], *, awaits: bool
+) -> Step[..., Any] | AsyncStep[..., Any]:
     """Return an unregistered step for one inline call."""
     settings = Settings(fn, effect=False, name=name, registered=False)
     return AsyncStep(settings) if awaits else Step(settings)

@@ -149,7 +149,7 @@ def _interrupted(call: StepCall, interrupt: BaseException) -> Append:
 
 async def drive_async(script: Script, execution: Execution, body: Body) -> Any:
     """Perform a script in the running event loop."""
-    import asyncio  # noqa: PLC0415 - only where something is awaited
+    import asyncio
 
     try:
         return await _drive_async(script, execution, body)
@@ -163,7 +163,7 @@ async def drive_async(script: Script, execution: Execution, body: Body) -> Any:
 
 
 async def _drive_async(script: Script, execution: Execution, body: Body) -> Any:
-    import asyncio  # noqa: PLC0415
+    import asyncio
 
     answer: Any = None
     refused: ValueRefused | None = None
@@ -203,7 +203,7 @@ async def _append_async(
     execution: Execution, request: Append
 ) -> tuple[Wrote, BaseException | None]:
     """Write and wait; a cancellation meanwhile is returned, not raised: the write goes on."""
-    import asyncio  # noqa: PLC0415
+    import asyncio
 
     if not request.waits:
         _, copy = execution.append(request, execution.in_background)

@@ -49,7 +49,9 @@ def raised(execution: Execution, error: BaseException, *, wraps: bool = True) ->
         return stopped(execution, execution.stopped)
     if isinstance(error, INTERRUPTS) or type(error).__name__ == "CancelledError":
         body = _encode({"why": "interrupted", "by": type(error).__name__})
-        return Ending([Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)], {}, error=error)
+        return Ending(
+            [Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)], {}, error=error
+        )
     facts = {
         "error": told(error),
         "steps": escaped(error),

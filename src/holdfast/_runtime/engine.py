@@ -132,7 +132,7 @@ class Engine:
         """Return the pool in which sync steps of async flows run."""
         with self._lock:
             if self._threads is None:
-                from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+                from concurrent.futures import ThreadPoolExecutor
 
                 self._threads = ThreadPoolExecutor(THREADS_MAX, "holdfast-step")
             return self._threads
@@ -199,7 +199,7 @@ _default: Engine | None = None
 
 def set_default(engine: Engine) -> None:
     """Make an engine the one that runs use when no other is named."""
-    global _default  # noqa: PLW0603
+    global _default
     if _default is not None and not _default.closed:
         raise UsageError(
             f"this process has a default store already ({_default.kept.url}); close it first, "
@@ -212,7 +212,7 @@ def default_engine() -> Engine:
     """Return the process's default, opening HOLDFAST_URL or ./holdfast.db if there is none."""
     if _default is not None and not _default.closed:
         return _default
-    from holdfast._store.locate import open_store  # noqa: PLC0415 - apsw only when a store is used
+    from holdfast._store.locate import open_store
 
     url = os.environ.get("HOLDFAST_URL")
     if not url:
@@ -225,7 +225,7 @@ def default_engine() -> Engine:
 
 def any_executing() -> bool:
     """Say whether any run is at work in this process."""
-    return any(engine._active for engine in list(_engines))  # noqa: SLF001
+    return any(engine.executing() for engine in list(_engines))
 
 
 def _after_fork() -> None:

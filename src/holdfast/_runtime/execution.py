@@ -110,7 +110,9 @@ class Execution:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def append(self, request: Append, callback: Callable[[Ticket], None] | None) -> tuple[Ticket, Any]:
+    def append(
+        self, request: Append, callback: Callable[[Ticket], None] | None
+    ) -> tuple[Ticket, Any]:
         """Encode and queue what a script wants written; returns the ticket and the copy of the
         value that the caller gets. Raises ValueRefused with nothing written."""
         call = request.call
@@ -152,9 +154,7 @@ class Execution:
                 raise self.stopped
             if lazily:
                 callback = self.in_background
-            return self._queue(
-                drafts, changes or {}, callback, took=took or [], lazily=lazily
-            )
+            return self._queue(drafts, changes or {}, callback, took=took or [], lazily=lazily)
 
     def _queue(
         self,

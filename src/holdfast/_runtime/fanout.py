@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
 
 from holdfast._core.keys import check_name
 from holdfast._runtime import parallel
 from holdfast._runtime.decorators import inline_step
 from holdfast._runtime.frames import current
+from holdfast._runtime.functions import Step
 from holdfast.errors import UsageError
 
 A = TypeVar("A")
@@ -50,9 +51,7 @@ async def aio_gather(a: Awaitable[A], /) -> tuple[A]: ...
 @overload
 async def aio_gather(a: Awaitable[A], b: Awaitable[B], /) -> tuple[A, B]: ...
 @overload
-async def aio_gather(
-    a: Awaitable[A], b: Awaitable[B], c: Awaitable[C], /
-) -> tuple[A, B, C]: ...
+async def aio_gather(a: Awaitable[A], b: Awaitable[B], c: Awaitable[C], /) -> tuple[A, B, C]: ...
 @overload
 async def aio_gather(
     a: Awaitable[A], b: Awaitable[B], c: Awaitable[C], d: Awaitable[D], /
@@ -143,7 +142,7 @@ async def aio_each(
 
 
 def _checked(at_once: int | None) -> int | None:
-    if at_once is not None and (not isinstance(at_once, int) or at_once < 1):
+    if at_once is not None and (not isinstance(at_once, int) or at_once < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"each(…, at_once={at_once!r}): a positive number")
     return at_once
 
@@ -155,8 +154,7 @@ def call(name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
         raise UsageError(f"call({name!r}, …) of an async function: `await holdfast.aio.call(…)`")
     if current.get() is None:
         return fn(*args, **kwargs)
-    result: R = inline_step(name, _plain(fn), awaits=False)(*args, **kwargs)
-    return result
+    return cast("R", inline_step(name, _plain(fn), awaits=False)(*args, **kwargs))
 
 
 @overload
@@ -174,11 +172,11 @@ def aio_call(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     if current.get() is None:
         return fn(*args, **kwargs) if awaits else _in_thread(fn, args, kwargs)
     step = inline_step(name, _plain(fn), awaits=awaits)
-    return step(*args, **kwargs) if awaits else step.aio(*args, **kwargs)  # type: ignore[union-attr]
+    return step.aio(*args, **kwargs) if isinstance(step, Step) else step(*args, **kwargs)
 
 
 async def _in_thread(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    import asyncio  # noqa: PLC0415 - only where something is awaited
+    import asyncio
 
     return await asyncio.to_thread(fn, *args, **kwargs)
 
@@ -188,14 +186,10 @@ def _plain(fn: Callable[..., Any]) -> Callable[..., Any]:
     if inspect.isfunction(fn):
         return fn
 
-    if inspect.iscoroutinefunction(fn):
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        return await fn(*args, **kwargs)
 
-        async def cover(*args: Any, **kwargs: Any) -> Any:
-            return await fn(*args, **kwargs)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
 
-    else:
-
-        def cover(*args: Any, **kwargs: Any) -> Any:
-            return fn(*args, **kwargs)
-
-    return cover
+    return awaited if inspect.iscoroutinefunction(fn) else called

@@ -10,8 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast._core.keys import check_run_id
-from holdfast._runtime import ending, registry
-from holdfast._runtime import engine as engines
+from holdfast._runtime import ending, engine as engines, registry
 from holdfast._runtime.admission import Ended, RunRequest, admit, submit
 from holdfast._runtime.committer import Ticket
 from holdfast._runtime.engine import Engine
@@ -57,7 +56,7 @@ class FlowLike:
         self._signature = Signature(fn, skip_self=False)
         self._store: HasEngine | None = None
         self._tags: dict[str, str] = {}
-        functools.update_wrapper(self, fn)
+        functools.update_wrapper(cast("Callable[..., Any]", self), fn)
         registry.learn_types(fn)
         for known in (self.name, *self.aliases):
             registry.flows[known] = self
@@ -98,9 +97,7 @@ class FlowLike:
         """Return the engine of the store that runs of this flow are kept in."""
         return self._store.engine if self._store is not None else engines.default_engine()
 
-    def request(
-        self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> RunRequest:
+    def request(self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RunRequest:
         """Return what is asked for by a call of run, start or submit."""
         frame = current.get()
         if frame is not None:
@@ -183,7 +180,7 @@ class Flow(FlowLike, Generic[P, R]):
             try:
                 args, kwargs = self.arguments_of(execution)
                 end = ending.returned(execution, self.fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 - every end of a flow is recorded
+            except BaseException as error:
                 end = ending.raised(execution, error)
         finally:
             current.reset(token)
@@ -198,7 +195,7 @@ def finish(execution: Execution, end: ending.Ending) -> Any:
                 ticket = execution.write(end.drafts, None, end.changes)
                 execution.engine.committer.wait(ticket)
                 execution.settled(ticket)
-        except BaseException as error:  # noqa: BLE001 - the reason of the end is the better news
+        except BaseException as error:
             if end.error is None:
                 raise getattr(error, "error", error) from None
         finally:
@@ -226,7 +223,7 @@ class AsyncFlow(FlowLike, Generic[P, R]):
 
     def start(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Start the run in a background thread with an event loop of its own."""
-        import asyncio  # noqa: PLC0415 - only where something is awaited
+        import asyncio
 
         engine = self.engine()
         admitted = admit(engine, self.request(run_id, args, kwargs))
@@ -251,7 +248,7 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Execution | Ended:
         """Admit in a thread; a cancellation meanwhile gives a claimed run back."""
-        import asyncio  # noqa: PLC0415
+        import asyncio
 
         engine, request = self.engine(), self.request(run_id, args, kwargs)
         loop = asyncio.get_running_loop()
@@ -272,7 +269,7 @@ class AsyncFlow(FlowLike, Generic[P, R]):
             try:
                 args, kwargs = self.arguments_of(execution)
                 end = ending.returned(execution, await self.fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 - every end of a flow is recorded
+            except BaseException as error:
                 end = ending.raised(execution, error)
         finally:
             current.reset(token)
@@ -285,7 +282,7 @@ async def finish_async(execution: Execution, end: ending.Ending) -> Any:
     try:
         if end.drafts:
             cancelled = await _written(execution, end)
-    except BaseException as error:  # noqa: BLE001 - the reason of the end is the better news
+    except BaseException as error:
         if end.error is None:
             raise getattr(error, "error", error) from None
     finally:
@@ -299,13 +296,11 @@ async def finish_async(execution: Execution, end: ending.Ending) -> Any:
 
 async def _written(execution: Execution, end: ending.Ending) -> BaseException | None:
     """Write the end; a cancellation meanwhile is returned when the write is through."""
-    import asyncio  # noqa: PLC0415
+    import asyncio
 
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
-    ticket: Ticket = execution.write(
-        end.drafts, execution.engine.wakes(loop, future), end.changes
-    )
+    ticket: Ticket = execution.write(end.drafts, execution.engine.wakes(loop, future), end.changes)
     cancelled: BaseException | None = None
     while not ticket.done:
         try:
@@ -319,8 +314,8 @@ async def _written(execution: Execution, end: ending.Ending) -> BaseException | 
 @functools.lru_cache(maxsize=1024)
 def fingerprint(fn: Callable[..., Any]) -> str:
     """Return a digest of a function's normalised source: for people, never for the rules."""
-    import ast  # noqa: PLC0415 - once per flow, when its first run starts
-    import textwrap  # noqa: PLC0415
+    import ast
+    import textwrap
 
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
@@ -332,13 +327,13 @@ def fingerprint(fn: Callable[..., Any]) -> str:
 
 class _FlowDecorator(Protocol):
     @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFlow[P, R]: ...
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFlow[P, R]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
     @overload
     def __call__(self, fn: Callable[P, R], /) -> Flow[P, R]: ...
 
 
 @overload
-def flow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFlow[P, R]: ...
+def flow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFlow[P, R]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
 @overload
 def flow(fn: Callable[P, R], /) -> Flow[P, R]: ...
 @overload
@@ -349,8 +344,8 @@ def flow(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a flow: `my_flow.run("run-id", …)` starts a run or picks it up."""
 
     def decorate(fn: Callable[..., Any]) -> Any:
-        return (AsyncFlow if inspect.iscoroutinefunction(fn) else Flow)(fn, **options)
+        awaits = inspect.iscoroutinefunction(fn)
+        kind = cast("type[FlowLike]", AsyncFlow if awaits else Flow)
+        return kind(fn, **options)
 
     return decorate if fn is None else decorate(fn)
-
-

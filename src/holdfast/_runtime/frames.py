@@ -82,9 +82,13 @@ def in_step(what: str) -> Frame:
 def check_owner(frame: Frame, what: str) -> None:
     """Refuse a call from a thread or task that the run does not know."""
     if frame.owner != here(awaits=frame.awaits):
-        kind, way = ("task", "holdfast.aio.gather or aio.each") if frame.awaits else (
-            "thread",
-            "holdfast.each or gather",
+        kind, way = (
+            ("task", "holdfast.aio.gather or aio.each")
+            if frame.awaits
+            else (
+                "thread",
+                "holdfast.each or gather",
+            )
         )
         raise UsageError(
             f"{what} was called from a {kind} that run {frame.execution.run_id!r} does not know, "

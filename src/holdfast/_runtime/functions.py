@@ -18,8 +18,7 @@ from holdfast._core.effects import OnDoubt
 from holdfast._core.keys import checked_business_key, derived_key, quoted, rendered_key
 from holdfast._core.retry import Retry
 from holdfast._core.scripts import Spec, StepCall, step_script
-from holdfast._runtime import engine as engines
-from holdfast._runtime import registry
+from holdfast._runtime import engine as engines, registry
 from holdfast._runtime.attempt import Body
 from holdfast._runtime.drivers import drive, drive_async
 from holdfast._runtime.frames import Frame, check_owner, current
@@ -39,7 +38,7 @@ Undo = Callable[..., Any]
 class Settings:
     """What a step or effect was declared with; one object, shared by its bound forms."""
 
-    def __init__(  # noqa: PLR0913 - the options of the decorators, by name
+    def __init__(
         self,
         fn: Callable[..., Any],
         *,
@@ -64,7 +63,7 @@ class Settings:
             raise UsageError(f'commit={commit!r} of {fn.__qualname__}: "each" or "grouped"')
         if timeout is not None and timeout <= 0:
             raise UsageError(f"timeout={timeout!r} of {fn.__qualname__}: positive seconds")
-        if retry is not None and not isinstance(retry, Retry):
+        if retry is not None and not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"retry={retry!r} of {fn.__qualname__}: use Retry(attempts=…)")
         self.fn = fn
         self.what = what
@@ -95,7 +94,7 @@ class Recorded(Generic[P, R]):
         self._settings = settings
         self._bound: Any = None
         self._step_key: str | None = None
-        functools.update_wrapper(self, settings.fn)
+        functools.update_wrapper(cast("Callable[..., Any]", self), settings.fn)
 
     @property
     def name(self) -> str:
@@ -312,7 +311,9 @@ class _Fake:
 
     def __enter__(self) -> None:
         self._real = self._settings.fn
-        answer = self._result if callable(self._result) else lambda *_a, **_k: self._result
+        answer: Callable[..., Any] = (
+            self._result if callable(self._result) else _constant(self._result)
+        )
         if inspect.iscoroutinefunction(self._real):
             self._settings.fn = _as_async(answer)
         else:
@@ -323,6 +324,13 @@ class _Fake:
         self._settings.fn = self._real
 
 
+def _constant(result: Any) -> Callable[..., Any]:
+    def fake(*_args: Any, **_kwargs: Any) -> Any:
+        return result
+
+    return fake
+
+
 def _as_async(answer: Callable[..., Any]) -> Callable[..., Any]:
     async def fake(*args: Any, **kwargs: Any) -> Any:
         result = answer(*args, **kwargs)
@@ -331,7 +339,7 @@ def _as_async(answer: Callable[..., Any]) -> Callable[..., Any]:
     return fake
 
 
-def _check_function(what: str, fn: object) -> None:
+def _check_function(what: str, fn: Any) -> None:
     if not callable(fn) or isinstance(fn, type):
         raise UsageError(f"@{what} takes a function, not {fn!r:.80}")
     if isinstance(fn, Recorded):

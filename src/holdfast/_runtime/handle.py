@@ -53,7 +53,7 @@ class Handle(Generic[R]):
         def target() -> None:
             try:
                 work()
-            except BaseException as error:  # noqa: BLE001 - `result` tells it
+            except BaseException as error:
                 self._error = error
 
         self._thread = threading.Thread(
@@ -92,7 +92,7 @@ class Handle(Generic[R]):
 
 def outcome(engine: Engine, row: RunRow) -> Any:
     """Return the result of a run that goes no further, or raise why it has none."""
-    from holdfast._runtime.admission import held_error  # noqa: PLC0415 - both are of one floor
+    from holdfast._runtime.admission import held_error
 
     if row.status is Status.HELD:
         raise held_error(engine, row)

@@ -27,7 +27,7 @@ class Turns(Generic[S]):
 
     def __init__(self, state: S, limit: int, *, awaits: bool) -> None:
         name = "aio.turns" if awaits else "turns"
-        if not isinstance(limit, int) or limit < 1:
+        if not isinstance(limit, int) or limit < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"{name}(…, limit={limit!r}): a positive number of turns")
         frame = in_flow(name)
         if frame.awaits != awaits:

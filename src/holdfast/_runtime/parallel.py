@@ -15,7 +15,7 @@ from holdfast._core.keys import Scope, quoted
 from holdfast._core.stops import Unwind
 from holdfast._runtime.attempt import INTERRUPTS
 from holdfast._runtime.frames import Frame, check_owner, current, here, in_flow
-from holdfast._runtime.functions import Recorded
+from holdfast._runtime.functions import Step
 from holdfast.errors import UsageError
 
 T = TypeVar("T")
@@ -92,13 +92,13 @@ def _in_thread(frame: Frame, branch: Branch) -> None:
     try:
         frame.execution.check()
         branch.value = branch.work()
-    except BaseException as error:  # noqa: BLE001 - raised by the parent, in branch order
+    except BaseException as error:
         branch.error = error
 
 
 async def run_tasks(frame: Frame, branches: Sequence[Branch], at_once: int | None) -> None:
     """Run branches in tasks, at most so many at once, until all have finished."""
-    import asyncio  # noqa: PLC0415 - only where something is awaited
+    import asyncio
 
     slots = asyncio.Semaphore(at_once or len(branches) or 1)
 
@@ -109,7 +109,7 @@ async def run_tasks(frame: Frame, branches: Sequence[Branch], at_once: int | Non
             try:
                 frame.execution.check()
                 branch.value = await branch.work()
-            except BaseException as error:  # noqa: BLE001 - raised by the parent
+            except BaseException as error:
                 branch.error = error
 
     tasks = [asyncio.ensure_future(work(branch)) for branch in branches]
@@ -179,7 +179,7 @@ class Pending:
 
 def branches_of_awaitables(frame: Frame, awaitables: Sequence[Awaitable[Any]]) -> list[Branch]:
     """Return the branches of an `aio.gather`."""
-    import inspect  # noqa: PLC0415
+    import inspect
 
     for awaitable in awaitables:
         if not inspect.isawaitable(awaitable):
@@ -196,13 +196,13 @@ def branches_of_awaitables(frame: Frame, awaitables: Sequence[Awaitable[Any]]) -
 
 def branches_of_items(
     frame: Frame,
-    fn: Callable[[Any], Any],
+    fn: Any,
     items: Iterable[Any],
     key: Callable[[Any], str] | None,
 ) -> list[Branch]:
     """Return the branches of an `each`; `key` names them by item instead of by number."""
     each_key, _ = frame.scope.take("each")
-    work = fn.aio if frame.awaits and _is_sync_step(fn) else fn
+    work = fn.aio if frame.awaits and isinstance(fn, Step) else fn
     branches: list[Branch] = []
     seen: set[str] = set()
     for index, item in enumerate(items):
@@ -216,10 +216,6 @@ def branches_of_items(
 
 def _bound(fn: Callable[[Any], Any], item: Any) -> Callable[[], Any]:
     return lambda: fn(item)
-
-
-def _is_sync_step(fn: object) -> bool:
-    return isinstance(fn, Recorded) and hasattr(fn, "aio")
 
 
 def check_failures(failures: str) -> bool:

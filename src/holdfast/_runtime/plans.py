@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from holdfast._runtime.decorators import step
 from holdfast._runtime.flows import AsyncFlow, Flow
-from holdfast._runtime.functions import AsyncStep, Recorded, Step
+from holdfast._runtime.functions import AsyncStep, Recorded
 from holdfast.errors import UsageError
 
 StateDict = dict[str, Any]
 
 
-def plan(
-    name: str, steps: Sequence[Callable[[StateDict], Any]]
-) -> Flow[[StateDict], StateDict]:
+def plan(name: str, steps: Sequence[Callable[[StateDict], Any]]) -> Flow[[StateDict], StateDict]:
     """Make a flow of functions that each take and return the state.
 
     Plain functions become steps under their own names. If one of them is async, the plan is an
@@ -24,13 +22,14 @@ def plan(
     """
     if not steps:
         raise UsageError(f"plan({name!r}, []): at least one step")
-    recorded = [fn if isinstance(fn, Recorded) else step(name=fn.__name__)(fn) for fn in steps]
+    recorded: list[Any] = [
+        fn if isinstance(fn, Recorded) else step(name=fn.__name__)(fn) for fn in steps
+    ]
     if any(isinstance(fn, AsyncStep) for fn in recorded):
-        return _async_plan(name, recorded)  # type: ignore[return-value]
+        return cast("Flow[[StateDict], StateDict]", _async_plan(name, recorded))
 
     def body(state: StateDict) -> StateDict:
         for fn in recorded:
-            assert isinstance(fn, Step)
             state = _checked(name, fn, fn(state))
         return state
 
@@ -40,7 +39,8 @@ def plan(
 def _async_plan(name: str, recorded: Sequence[Any]) -> AsyncFlow[[StateDict], StateDict]:
     async def body(state: StateDict) -> StateDict:
         for fn in recorded:
-            result = await (fn(state) if isinstance(fn, AsyncStep) else fn.aio(state))
+            called = fn.aio if hasattr(fn, "aio") else fn
+            result: Any = await called(state)
             state = _checked(name, fn, result)
         return state
 
@@ -53,7 +53,7 @@ def _checked(name: str, fn: Any, state: Any) -> StateDict:
             f"step {fn.name} of plan {name!r} returned {type(state).__name__}; "
             "each step returns the state dict"
         )
-    return state
+    return cast("StateDict", state)
 
 
 def _named(body: Callable[..., Any], name: str) -> Callable[..., Any]:

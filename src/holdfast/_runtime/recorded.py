@@ -22,7 +22,8 @@ from holdfast.errors import UsageError
 
 def now() -> dt.datetime:
     """Return the time, in UTC; the same again on replay."""
-    return _recorded("now", lambda us: dt.datetime.fromtimestamp(us / 1e6, dt.UTC))
+    moment: dt.datetime = _recorded("now", _moment)
+    return moment
 
 
 def rng() -> random.Random:
@@ -33,7 +34,12 @@ def rng() -> random.Random:
 
 def new_id() -> str:
     """Return a fresh unique id; the same again on replay."""
-    return _recorded("new_id", lambda _us: str(uuid.uuid4()))
+    made: str = _recorded("new_id", lambda _us: str(uuid.uuid4()))
+    return made
+
+
+def _moment(at_us: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(at_us / 1e6, dt.UTC)
 
 
 def _recorded(name: str, make: Callable[[int], Any]) -> Any:
@@ -114,7 +120,7 @@ def usage(
     used: dict[str, Any] = call.usage if call.usage is not None else {}
     amounts = {"input_tokens": input_tokens, "output_tokens": output_tokens, "cost": cost}
     for name, amount in amounts.items():
-        if not isinstance(amount, int | float) or amount < 0:
+        if not isinstance(amount, int | float) or amount < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"usage({name}={amount!r}): a number, not negative")
         if amount:
             used[name] = used.get(name, 0) + amount

@@ -40,7 +40,7 @@ def recover(engine: Engine, limit: int) -> list[str]:
 
 def _execute(flow: Any, execution: Any) -> None:
     if flow.awaits:
-        import asyncio  # noqa: PLC0415 - only where something is awaited
+        import asyncio
 
         asyncio.run(cast("AsyncFlow[..., Any]", flow).execute(execution))
     else:

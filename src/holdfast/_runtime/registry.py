@@ -59,7 +59,7 @@ def learn_types(fn: Callable[..., Any]) -> None:
     """Make the classes in a function's annotations known to the reader of values."""
     try:
         hints = typing.get_type_hints(fn)
-    except Exception:  # noqa: BLE001 - names that exist only for type checkers, not an error here
+    except Exception:
         hints = {
             name: hint
             for name, hint in getattr(fn, "__annotations__", {}).items()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _main = threading.main_thread().ident
@@ -27,7 +27,7 @@ class Shield:
         self._handlers: list[tuple[signal.Signals, Any]] = []
         self._pending: list[tuple[int, FrameType | None]] = []
 
-    def __enter__(self) -> Shield:
+    def __enter__(self) -> Self:
         if threading.get_ident() == _main:
             for number in _SIGNALS:
                 handler = signal.getsignal(number)
@@ -51,10 +51,10 @@ class Shield:
         for number, handler in handlers:
             signal.signal(number, handler)
         pending, self._pending = self._pending, []
-        for number, frame in pending:
-            handler = signal.getsignal(number)
+        for came, frame in pending:
+            handler = signal.getsignal(came)
             if callable(handler):
-                handler(number, frame)
+                handler(came, frame)
 
     def raise_again(self) -> None:
         """Defer signals again after `lower`."""
@@ -66,5 +66,5 @@ class Shield:
 
 def after_fork() -> None:
     """Learn the new main thread's identity."""
-    global _main  # noqa: PLW0603
+    global _main
     _main = threading.get_ident()

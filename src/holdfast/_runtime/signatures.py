@@ -105,4 +105,3 @@ class Signature:
             return (), arguments
         bound = inspect.BoundArguments(self._signature, cast("Any", arguments))
         return bound.args, bound.kwargs
-

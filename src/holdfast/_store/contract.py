@@ -9,6 +9,7 @@ Time: `now_us()` is the store's own clock, which never runs backwards.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Protocol, runtime_checkable
@@ -48,7 +49,14 @@ class Committed(msgspec.Struct):
     entries: list[Entry]
 
 
-Outcome = Committed | Fenced | KeyTaken
+class Broken(msgspec.Struct):
+    """The write was refused by an error of its own (an illegal entry, an effect in a store that
+    lost commits). Zero rows were changed; the rest of the batch is not concerned."""
+
+    error: Exception
+
+
+Outcome = Committed | Fenced | KeyTaken | Broken
 
 
 class Started(msgspec.Struct):
@@ -91,6 +99,13 @@ class Posted(Enum):
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
+
+
+Rows = list[RunRow]
+Entries = list[Entry]
+Messages = list[Message]
+Findings = list[Finding]
+"""Named, because inside `Store` the word `list` is one of its operations."""
 
 
 @runtime_checkable
@@ -140,7 +155,8 @@ class Store(Protocol):
         """Commit a batch in one transaction, in order; a refused write fails alone. On return
         each committed lease's `row` is the new row. Renewal is a write without drafts.
         Raises StoreFull (nothing of the batch was written, may be tried again) or StoreFailed
-        (I/O error: this handle is dead), Regressed."""
+        (I/O error: this handle is dead). An error of one write (Regressed, an illegal entry) is
+        raised if the batch has no other write, else it is the `Broken` of that write."""
         ...
 
     def get(self, run_id: str) -> RunRow | None:
@@ -151,11 +167,11 @@ class Store(Protocol):
         """Return the verified row of a run number."""
         ...
 
-    def list(self, query: Query) -> list[RunRow]:
+    def list(self, query: Query) -> Rows:
         """Return rows, newest first."""
         ...
 
-    def load(self, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> list[Entry]:
+    def load(self, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> Entries:
         """Return the entries up to `row.last_seq` but for the skipped ranges (inclusive), with
         digests and chain verified for everything returned (a range that follows a gap is
         chained to the digest stored just before it), and the end compared with `row.head`."""
@@ -173,11 +189,11 @@ class Store(Protocol):
         """Return a claimed key; absence is confirmed by a second path."""
         ...
 
-    def waiting_on(self, token: str) -> list[RunRow]:
+    def waiting_on(self, token: str) -> Rows:
         """Return the runs whose `waiting_on` is this token."""
         ...
 
-    def claimable(self, at_us: int, limit: int) -> list[RunRow]:
+    def claimable(self, at_us: int, limit: int) -> Rows:
         """Return runs that `claim` would give: claimable status, unowned, owner dead or lease
         run out, and due (`wake_us`)."""
         ...
@@ -190,11 +206,11 @@ class Store(Protocol):
         """Put a message into the inbox of a run; its id is unique per run."""
         ...
 
-    def inbox(self, run_no: int) -> list[Message]:
+    def inbox(self, run_no: int) -> Messages:
         """Return the messages that no write has taken yet, oldest first, verified."""
         ...
 
-    def verify(self, run_ids: Iterable[str] | None = None) -> list[Finding]:
+    def verify(self, run_ids: Iterable[str] | None = None) -> Findings:
         """Check everything: pages, rows, chains, chunks, keys, and that rows and journals agree."""
         ...
 
