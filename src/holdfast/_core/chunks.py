@@ -11,8 +11,7 @@ A node depends on the value alone and not on where it stands. That is why a step
 again when it comes back as an element of a list, inside a state, or as a field of a message.
 
 To see that a list has only grown, its JSON is made in C and compared with that of the lists seen
-last. Those are the *trunks*: the JSON of the longest list of a family, with a mark at the end of each
-list that is a stored part of it.
+last (`trunks`); only the new elements are looked at one by one.
 
 Numbers only ever refer to smaller ones. So there are no cycles, whatever a damaged store may say.
 """
@@ -20,57 +19,31 @@ Numbers only ever refer to smaller ones. So there are no cycles, whatever a dama
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from holdfast._core.codec import Refused, Writer, json_copy, plain_json, to_json
+import msgspec
+
 from holdfast._core.digest import Digester, list_end, list_state
 from holdfast._core.known import KNOWN, Known
 from holdfast._core.reader import Reader, damaged, from_json
+from holdfast._core.trunks import Growth, Mark, Trunk, Trunks
+from holdfast._core.writer import Writer, is_plain, surely_long, to_json
 
 INLINE_LIMIT_BYTES: Final = 512
 LONG_LIST_ELEMENTS: Final = 16
-TRUNKS_MAX_COUNT: Final = 8
-TRUNKS_MAX_BYTES: Final = 16 * 1024 * 1024
 CACHE_MAX_BYTES: Final = 8 * 1024 * 1024
-STATES_KEPT: Final = 4
-"""Digest states are kept for the last marks of a trunk: where lists usually go on from."""
 
 
-class Mark:
-    """The end of a stored list within the JSON of its trunk."""
+class Link(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """What a chunk of a list holds: the list before, and what was added to it."""
 
-    __slots__ = ("count", "end", "number", "state")
-
-    def __init__(self, count: int, end: int, number: int, state: Any = None) -> None:
-        self.count = count
-        self.end = end
-        self.number = number
-        self.state = state
+    prev: int | None
+    len: int
+    items: list[Any]
 
 
-class Trunk:
-    """The JSON of a list (of its elements, or of their nodes), and which beginnings are stored."""
-
-    __slots__ = ("marks", "raw", "typed")
-
-    def __init__(self, raw: bytes, marks: list[Mark], *, typed: bool) -> None:
-        self.raw = raw
-        self.marks = marks
-        self.typed = typed
-
-    def longest_in(self, raw: bytes) -> int:
-        """How many of the marks are beginnings of this list too."""
-        view = memoryview(self.raw)
-
-        def differs(mark: Mark) -> bool:
-            # After the same bytes a number could go on; after a comma or bracket nothing can.
-            return not raw.startswith(view[: mark.end]) or raw[mark.end] not in b",]"
-
-        if not differs(self.marks[-1]):
-            return len(self.marks)
-        return bisect_left(self.marks, True, key=differs)  # noqa: FBT003
+_read_link = msgspec.json.Decoder(Link).decode
 
 
 class Values:
@@ -86,7 +59,7 @@ class Values:
         self.known = known
         self.next_chunk = next_chunk
         self.inline_limit = inline_limit
-        self.trunks: list[Trunk] = []
+        self.trunks = Trunks()
         self._fetch = fetch
         self._fresh: dict[int, bytes] = {}
         self._recent: dict[int, bytes] = {}
@@ -132,10 +105,11 @@ class Values:
         self._fresh[number] = raw
 
     def chunk(self, number: int) -> bytes:
-        """A chunk's bytes; from now on the same content is not stored again."""
-        raw = self._fresh.get(number) or self._recent.get(number) or self._fetched(number)
+        return self._fresh.get(number) or self._recent.get(number) or self._fetched(number)
+
+    def seen(self, number: int, raw: bytes) -> None:
+        """From now on this content is not stored again."""
         self._numbers.setdefault(content_hash(raw), number)
-        return raw
 
     def _fetched(self, number: int) -> bytes:
         try:
@@ -155,31 +129,6 @@ class Values:
         while self._recent_bytes > CACHE_MAX_BYTES:
             self._recent_bytes -= len(self._recent.pop(next(iter(self._recent))))
 
-    def grown_from(self, raw: bytes, *, typed: bool) -> tuple[Trunk | None, int]:
-        """The trunk with the longest beginning of this list, and how many of its marks fit."""
-        best: Trunk | None = None
-        fitting = count = 0
-        for trunk in self.trunks:
-            if trunk.typed is typed and (n := trunk.longest_in(raw)):
-                if trunk.marks[n - 1].count > count:
-                    best, fitting, count = trunk, n, trunk.marks[n - 1].count
-        return best, fitting
-
-    def remember(self, trunk: Trunk, instead_of: Trunk | None = None) -> None:
-        """Put a trunk in front; drop those that have not been used for longest."""
-        self.trunks = [t for t in self.trunks if t is not instead_of and t is not trunk]
-        self.trunks.append(trunk)
-        size = 0
-        for index in range(len(self.trunks) - 1, -1, -1):
-            size += len(self.trunks[index].raw)
-            if size > TRUNKS_MAX_BYTES or len(self.trunks) - index > TRUNKS_MAX_COUNT:
-                # The newest stays, however large: it is the one that will grow.
-                self.trunks = self.trunks[min(index + 1, len(self.trunks) - 1) :]
-                break
-
-    def remembers(self, number: int) -> bool:
-        return any(mark.number == number for trunk in self.trunks for mark in trunk.marks[-2:])
-
 
 class ChunkWriter(Writer):
     """Writes one value into a run. All it finds out waits until `commit`."""
@@ -198,7 +147,7 @@ class ChunkWriter(Writer):
             self._values.add(number, content, raw)
         self._values.next_chunk = self._next
         for trunk, instead_of in self._grown:
-            self._values.remember(trunk, instead_of)
+            self._values.trunks.put(trunk, instead_of)
 
     def text(self, value: str) -> bytes:
         raw = self._text(value)
@@ -215,76 +164,79 @@ class ChunkWriter(Writer):
         size = len(node)
         if size >= self._limit:
             return self._chunk(node)
-        if size >= self._limit // 4 and b'{"chunk":' in node and b'{"list":' not in node:
+        if size >= self._limit // 8 and b'{"chunk":' in node and b'{"list":' not in node:
             return self._chunk(node)
         return node
 
-    def plain(self, value: Any, raw: bytes) -> bytes:
-        if len(raw) < self._limit:
-            return super().plain(value, raw)
+    def plain(self, value: Any) -> bytes:
+        raw = None if surely_long(value, self._limit) else to_json(value)
+        if raw is not None and len(raw) < self._limit:
+            self.count(raw)
+            return b'{"plain":%b}' % raw
         if type(value) is list:
-            return self._plain_list(cast("list[Any]", value), raw)
+            return self._plain_list(value)  # pyright: ignore[reportUnknownArgumentType]
         before = self._references
-        items = [b"%b:%b" % (self._text(k), self._plain_part(v)) for k, v in value.items()]
+        items = [b"%b:%b" % (to_json(k), self._plain_part(v)) for k, v in value.items()]
         if self._references == before:  # Nothing inside is long by itself: the whole is one chunk.
-            return self._chunk(b'{"plain":%b}' % raw)
+            return self._chunk(b'{"plain":%b}' % (raw or to_json(value)))
         return self.place(b'{"dict":{%b}}' % b",".join(items))
 
     def _plain_part(self, value: Any) -> bytes:
         kind = type(value)
-        if kind is str:
-            return self.text(value)
+        if kind is dict or kind is list:
+            return self.plain(value)
         raw = to_json(value)
-        return self.plain(value, raw) if kind is dict or kind is list else raw
-
-    def _plain_list(self, value: list[Any], raw: bytes) -> bytes:
-        trunk, fitting = self._values.grown_from(raw, typed=False)
-        old = trunk.marks[fitting - 1] if trunk else None
         self.count(raw)
-        if old is not None and old.count == len(value):
-            return self._list_reference(old.number)
-        items = value[old.count :] if old else value
-        nodes = self._plain_nodes(items)
-        number = self._list_number(old, len(value), nodes)
-        mark = Mark(len(value), len(raw) - 1, number)
-        if old is not None and old.state is not None:
-            mark.state = old.state.copy()
-            Digester(self.known).extend(mark.state, items)
-        self._grow(trunk, fitting, raw, mark, typed=False)
-        return self._list_reference(number)
+        return raw if len(raw) < self._limit else self._chunk(raw)
+
+    def _plain_list(self, value: list[Any]) -> bytes:
+        nodes = None
+        if len(value) <= LONG_LIST_ELEMENTS:
+            nodes = [self._plain_part(part) for part in value]
+            inline = b"[%b]" % b",".join(nodes)
+            if self._stays_inline(inline):
+                return inline
+        raw = to_json(value)
+        self.count(raw)
+        growth = self._values.trunks.grown_from(raw, typed=False)
+        old = growth.mark.count if growth.mark else 0
+        if growth.mark and old == len(value):
+            return self._list_reference(growth.mark.number)
+        items = self._plain_nodes(value[old:]) if nodes is None else b",".join(nodes[old:])
+        mark = self._new_mark(growth, raw, len(value), items, typed=False)
+        if growth.mark and growth.mark.state is not None:
+            mark.state = growth.mark.state.copy()
+            Digester(self.known).extend(mark.state, value[old:])
+        return self._list_reference(mark.number)
 
     def _plain_nodes(self, items: list[Any]) -> bytes:
-        if not _MAY_BE_LONG.isdisjoint(map(type, items)):
-            return b",".join(map(self._plain_part, items))
-        return to_json(items)[1:-1]
+        if _MAY_BE_LONG.isdisjoint(map(type, items)):
+            return to_json(items)[1:-1]
+        return b",".join(map(self._plain_part, items))
 
     def listing(self, nodes: list[bytes]) -> bytes:
         """A list that is not plain, by the nodes of its elements."""
         raw = super().listing(nodes)
-        if len(raw) < self._limit and len(nodes) <= LONG_LIST_ELEMENTS:
-            if len(raw) < self._limit // 4 or b'{"chunk":' not in raw:
-                return raw
-        trunk, fitting = self._values.grown_from(raw, typed=True)
-        old = trunk.marks[fitting - 1] if trunk else None
-        if old is not None and old.count == len(nodes):
-            return self._list_reference(old.number)
-        items = nodes[old.count :] if old else nodes
-        number = self._list_number(old, len(nodes), b",".join(items))
-        mark = Mark(len(nodes), len(raw) - 1, number)
-        self._grow(trunk, fitting, raw, mark, typed=True)
-        return self._list_reference(number)
+        if len(nodes) <= LONG_LIST_ELEMENTS and self._stays_inline(raw):
+            return raw
+        growth = self._values.trunks.grown_from(raw, typed=True)
+        old = growth.mark.count if growth.mark else 0
+        if growth.mark and old == len(nodes):
+            return self._list_reference(growth.mark.number)
+        mark = self._new_mark(growth, raw, len(nodes), b",".join(nodes[old:]), typed=True)
+        return self._list_reference(mark.number)
 
-    def _grow(self, trunk: Trunk | None, fitting: int, raw: bytes, mark: Mark, *, typed: bool) -> None:
-        marks = [*trunk.marks[:fitting], mark] if trunk else [mark]
-        if len(marks) > STATES_KEPT:
-            marks[-STATES_KEPT - 1].state = None
-        # If it grew out of the middle, the other branch may grow again too: both are kept.
-        at_the_end = trunk is not None and fitting == len(trunk.marks)
-        self._grown.append((Trunk(raw, marks, typed=typed), trunk if at_the_end else None))
+    def _stays_inline(self, node: bytes) -> bool:
+        """A short list is not worth a chunk, unless it begins to hold messages."""
+        size = len(node)
+        return size < self._limit // 4 or (size < self._limit and b'{"chunk":' not in node)
 
-    def _list_number(self, old: Mark | None, length: int, items: bytes) -> int:
-        prev = b"null" if old is None else b"%d" % old.number
-        return self._store(b'{"prev":%b,"len":%d,"items":[%b]}' % (prev, length, items))
+    def _new_mark(self, growth: Growth, raw: bytes, count: int, items: bytes, *, typed: bool) -> Mark:
+        prev = b"%d" % growth.mark.number if growth.mark else b"null"
+        number = self._store(b'{"prev":%b,"len":%d,"items":[%b]}' % (prev, count, items))
+        mark = Mark(count, len(raw) - 1, number)
+        self._grown.append(growth.grown(raw, mark, typed=typed))
+        return mark
 
     def _list_reference(self, number: int) -> bytes:
         self._references += 1
@@ -314,7 +266,11 @@ class ChunkReader(Reader):
         self._below = values.next_chunk
 
     def chunk(self, number: Any) -> Any:
-        tree = self._parsed(number)
+        raw = self._raw(number, self._below)
+        self._values.seen(number, raw)
+        tree = from_json(raw)
+        if type(tree) is str:
+            return tree
         if type(tree) is dict and not tree.keys().isdisjoint(_REFERENCES):
             raise damaged(f"its chunk {number} is only a reference")
         return self._read_below(number, tree)
@@ -323,29 +279,28 @@ class ChunkReader(Reader):
         return self._inside(ChunkReader._list, number)
 
     def _list(self, number: Any) -> list[Any]:
-        links: list[tuple[int, list[Any], int]] = []
-        at = number
-        while at is not None:
-            prev, length, items = _link(self._parsed(at, self._below if not links else links[-1][0]))
-            links.append((at, items, length))
-            at = prev
+        links: list[tuple[int, Link]] = []
+        at, below = number, self._below
+        while at is not None or not links:
+            link = _read_link(self._raw(at, below))
+            links.append((at, link))
+            at, below = link.prev, at
         value: list[Any] = []
         nodes: list[Any] = []
-        for at, items, length in reversed(links):
-            value += self._read_below(at, items, Reader.elements)
-            nodes += items
-            if len(value) != length:
-                raise damaged(f"its list {at} has {len(value)} elements instead of {length}")
+        for at, link in reversed(links):
+            value += self._read_below(at, link.items, Reader.elements)
+            nodes += link.items
+            if len(value) != link.len:
+                raise damaged(f"its list {at} has {len(value)} elements instead of {link.len}")
         self._remember(number, value, nodes)
         return value
 
-    def _parsed(self, number: Any, below: int | None = None) -> Any:
-        limit = self._below if below is None else below
-        if type(number) is not int or not 0 < number < limit:
-            raise damaged(f"it refers to chunk {number!r}, which cannot be: chunks before {limit}")
+    def _raw(self, number: Any, below: int) -> bytes:
+        if type(number) is not int or not 0 < number < below:
+            raise damaged(f"it refers to chunk {number!r}, and there are only those before {below}")
         raw = self._values.chunk(number)
         self.count(raw)
-        return from_json(raw)
+        return raw
 
     def _read_below(
         self, number: int, tree: Any, read: Callable[[Any, Any], Any] = Reader.read
@@ -356,22 +311,12 @@ class ChunkReader(Reader):
         return value
 
     def _remember(self, number: int, value: list[Any], nodes: list[Any]) -> None:
-        if self._values.remembers(number):
+        if self._values.trunks.have(number):
             return
-        raw = plain_json(value)
-        typed = raw is None
-        raw = to_json(nodes) if raw is None else raw
+        typed = not is_plain(value)
+        raw = to_json(nodes if typed else value)
         mark = Mark(len(value), len(raw) - 1, number)
-        self._values.remember(Trunk(raw, [mark], typed=typed))
-
-
-def _link(tree: Any) -> tuple[int | None, int, list[Any]]:
-    if type(tree) is not dict or tree.keys() != {"prev", "len", "items"}:
-        raise damaged("a chunk of it that should hold a list does not")
-    link = cast("dict[str, Any]", tree)
-    if type(link["len"]) is not int or type(link["items"]) is not list:
-        raise damaged("a chunk of it that should hold a list is malformed")
-    return link["prev"], link["len"], link["items"]
+        self._values.trunks.put(Trunk(raw, [mark], typed=typed))
 
 
 class ListDigester(Digester):
@@ -381,11 +326,10 @@ class ListDigester(Digester):
         super().__init__(values.known)
         self._values = values
 
-    def list_form(self, value: list[Any], raw: bytes) -> bytes:
-        trunk, fitting = self._values.grown_from(raw, typed=False)
-        if trunk is None:
-            return super().list_form(value, raw)
-        mark = trunk.marks[fitting - 1]
+    def list_form(self, value: list[Any]) -> bytes:
+        mark = self._values.trunks.grown_from(to_json(value), typed=False).mark
+        if mark is None:
+            return super().list_form(value)
         if mark.state is None:
             mark.state = list_state()
             self.extend(mark.state, value[: mark.count])

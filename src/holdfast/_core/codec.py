@@ -24,28 +24,13 @@ The reader imports nothing and calls nothing that data names: names are looked u
 from __future__ import annotations
 
 import enum
-import types
-from collections.abc import Callable, Iterable
-from typing import Any, Final, cast
-
-import msgspec
+import math
+from typing import Any
 
 from holdfast._core.known import KNOWN, Known
-from holdfast._core.leaves import LEAVES, Leaf, Unfit
-from holdfast._core.reader import DEPTH_MAX_LEVELS, VALUE_MAX_BYTES, Reader, from_json, read_enum
-from holdfast._core.shapes import Misfit, Shape, has_parts
-from holdfast.errors import ValueRefused
-
-NODES_MAX_COUNT: Final = 1_000_000
-PATH_SHOWN_CHARS: Final = 200
-
-INT_MIN: Final = -(2**63)
-INT_MAX: Final = 2**63 - 1
-
-to_json = msgspec.json.Encoder().encode
-
-_SCALARS = frozenset({str, int, float, bool, type(None)})
-_CONTAINERS = (dict, list)
+from holdfast._core.leaves import LEAVES
+from holdfast._core.reader import Reader
+from holdfast._core.writer import Writer
 
 
 def encode(value: object, path: str = "value", known: Known = KNOWN) -> bytes:
@@ -53,327 +38,56 @@ def encode(value: object, path: str = "value", known: Known = KNOWN) -> bytes:
     return Writer(known).write(value, path)[0]
 
 
-def decode(node: bytes, known: Known = KNOWN) -> object:
+def decode(node: bytes, known: Known = KNOWN) -> Any:
     """The value of a node."""
     return Reader(known).decode(node)
 
 
-def plain_json(value: object) -> bytes | None:
-    """The JSON of a value made of exact JSON types only, or None.
+def same(a: Any, b: Any, known: Known = KNOWN) -> bool:
+    """Are two values the same, exact types included? NaN is itself; dicts and sets have no order.
 
-    The walk goes level by level, which bounds the depth without a count at every element, and ends
-    on a cycle too.
+    Written apart from the writer and the digests, as the measure of both.
     """
-    level: list[Any] = [value]
-    count = 0
-    for _ in range(DEPTH_MAX_LEVELS + 1):
-        below: list[Any] = []
-        for part in level:
-            kind = type(part)
-            if kind is str or part is None or kind is bool:
-                continue
-            if kind is dict:
-                for key in part:
-                    if type(key) is not str:
-                        return None
-                below.extend(part.values())
-            elif kind is list:
-                below.extend(part)
-            elif kind is int:
-                if not INT_MIN <= part <= INT_MAX:
-                    return None
-            elif kind is not float or part - part != 0:  # NaN and the infinities differ from 0 here
-                return None
-        if not below:
-            return _try_json(value)
-        level = below
-        count += len(below)
-        if count > NODES_MAX_COUNT:
-            return None
-    return None
+    kind = type(a)
+    if kind is not type(b):
+        return False
+    if kind is float:
+        return (a == b and math.copysign(1, a) == math.copysign(1, b)) or (a != a and b != b)
+    if kind is list or kind is tuple:
+        return len(a) == len(b) and all(same(x, y, known) for x, y in zip(a, b, strict=True))
+    if kind is dict:
+        return len(a) == len(b) and _same_dicts(a, b, known)
+    if kind is set or kind is frozenset:
+        return len(a) == len(b) and _same_sets(list(a), list(b), known)
+    return _same_whole(a, b, known)
 
 
-def _try_json(value: object) -> bytes | None:
-    try:
-        return to_json(value)
-    except (UnicodeEncodeError, RecursionError):
-        return None  # The slow way finds the text with the surrogate, and its path.
+def _same_whole(a: Any, b: Any, known: Known) -> bool:
+    kind: Any = type(a)
+    if isinstance(a, enum.Enum):
+        return a is b
+    shape = known.shape(kind)
+    if shape is not None:
+        pairs = zip(shape.apart(a), shape.apart(b), strict=True)
+        return all(same(x, y, known) for x, y in pairs)
+    if kind in LEAVES and kind is not int:
+        pack = LEAVES[kind].pack
+        return bool(pack(a) == pack(b))
+    return bool(a == b)
 
 
-def json_copy(value: Any) -> Any:
-    """An independent copy of plain data."""
-    return msgspec.to_builtins(value) if type(value) in _CONTAINERS else value
+def _same_dicts(a: dict[Any, Any], b: dict[Any, Any], known: Known) -> bool:
+    if all(type(key) is str for key in (*a, *b)):
+        return all(key in b and same(part, b[key], known) for key, part in a.items())
+    return _same_sets(list(a.items()), list(b.items()), known)
 
 
-class Refused(Exception):
-    """A value cannot be written; collects the path to it on its way up."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
-        self.steps: list[str] = []
-
-    def path(self, root: str) -> str:
-        whole = root + "".join(reversed(self.steps))
-        half = PATH_SHOWN_CHARS // 2
-        return whole if len(whole) <= PATH_SHOWN_CHARS else f"{whole[:half]} ... {whole[-half:]}"
-
-
-class Writer:
-    """Writes one value. `copying`: what it gives back shares nothing mutable with the value."""
-
-    def __init__(self, known: Known, *, copying: bool = False) -> None:
-        self.known = known
-        self.copying = copying
-        self._bytes = 0
-        self._nodes = 0
-        self._open: set[int] = set()
-
-    def write(self, value: object, path: str) -> tuple[bytes, Any]:
-        """The node, and the value as the reader would give it."""
-        try:
-            return self.walk(value)
-        except Refused as refused:
-            raise ValueRefused(refused.path(path), refused.why) from None
-        except RecursionError:
-            raise ValueRefused(path, "it is nested too deeply for what is left of the stack") from None
-
-    # --- what a subclass that stores parts elsewhere overrides ----------------------------------
-
-    def text(self, value: str) -> bytes:
-        return self._text(value)
-
-    def plain(self, value: Any, raw: bytes) -> bytes:
-        """The node of a plain dict or list whose JSON is known."""
-        self.count(raw)
-        return b'{"plain":%b}' % raw
-
-    def listing(self, nodes: list[bytes]) -> bytes:
-        return b"[%b]" % b",".join(nodes)
-
-    def place(self, node: bytes) -> bytes:
-        """Any finished node of a container passes here."""
-        return node
-
-    # --- the walk -------------------------------------------------------------------------------
-
-    def walk(self, value: Any) -> tuple[bytes, Any]:
-        kind = type(value)
-        if kind is str:
-            return self.text(value), value
-        if value is None or kind is bool or (kind is int and INT_MIN <= value <= INT_MAX):
-            return to_json(value), value
-        if kind is float and value - value == 0:
-            return to_json(value), value
-        if kind is dict or kind is list:
-            raw = plain_json(value)
-            if raw is not None:
-                return self.plain(value, raw), json_copy(value) if self.copying else value
-        elif kind in LEAVES:
-            return self._leaf(value, LEAVES[kind])
-        return self._inside(value, self._container(value, kind))
-
-    def _inside(
-        self, value: object, write: Callable[[Any], tuple[bytes, Any]]
-    ) -> tuple[bytes, Any]:
-        """Go one level down: where cycles, depth and the number of parts are bounded."""
-        mark, self._nodes = id(value), self._nodes + 1
-        if mark in self._open:
-            raise Refused("it contains itself")
-        if len(self._open) >= DEPTH_MAX_LEVELS:
-            raise Refused(f"it is nested more than {DEPTH_MAX_LEVELS} levels deep")
-        if self._nodes > NODES_MAX_COUNT:
-            raise Refused(f"it has more than {NODES_MAX_COUNT:,} parts")
-        self._open.add(mark)
-        node, copy = write(value)
-        # Not in a `finally`: after a refusal the writer is thrown away.
-        self._open.discard(mark)
-        return node, copy
-
-    def _container(self, value: object, kind: type) -> Callable[[Any], tuple[bytes, Any]]:
-        if kind is list:
-            return self._list
-        if kind is dict:
-            return self._dict
-        if kind is tuple:
-            return self._tuple
-        if kind is set or kind is frozenset:
-            return self._set
-        name = self.known.name_of(kind)
-        if name is None:
-            raise Refused(why_not(value))
-        if issubclass(kind, enum.Enum):
-            return self._enum
-        return self._object
-
-    def _elements(self, values: Iterable[object]) -> tuple[list[bytes], list[Any]]:
-        nodes: list[bytes] = []
-        copies: list[Any] = []
-        for index, value in enumerate(values):
-            try:
-                node, copy = self.walk(value)
-            except Refused as refused:
-                refused.steps.append(f"[{index}]")
-                raise
-            nodes.append(node)
-            copies.append(copy)
-        return nodes, copies
-
-    def _named(self, values: dict[str, Any], step: str) -> tuple[bytes, dict[str, Any]]:
-        """A JSON object of nodes, and the copies under the same names."""
-        raw = self._scalars(values)
-        if raw is not None:
-            return raw, values
-        nodes: list[bytes] = []
-        copies: dict[str, Any] = {}
-        for name, value in values.items():
-            try:
-                nodes.append(b"%b:%b" % (self._text(name), (pair := self.walk(value))[0]))
-            except Refused as refused:
-                refused.steps.append(step.format(name))
-                raise
-            copies[name] = pair[1]
-        return b"{%b}" % b",".join(nodes), copies
-
-    def _scalars(self, values: dict[str, Any]) -> bytes | None:
-        """Most objects have a few short texts and numbers: those are their own nodes."""
-        parts = values.values()
-        if not _SCALARS.issuperset(map(type, parts)):
-            return None
-        for part in parts:
-            if (type(part) is int and not INT_MIN <= part <= INT_MAX) or (
-                type(part) is float and part - part != 0
-            ):
-                return None
-        raw = _try_json(values)
-        return raw if raw is not None and self.is_small(raw) else None
-
-    def is_small(self, raw: bytes) -> bool:
-        self.count(raw)
-        return True
-
-    def count(self, raw: bytes) -> None:
-        self._bytes += len(raw)
-        if self._bytes > VALUE_MAX_BYTES:
-            raise Refused(f"it is larger than {VALUE_MAX_BYTES // 2**20} MiB")
-
-    def _text(self, value: str) -> bytes:
-        try:
-            raw = to_json(value)
-        except UnicodeEncodeError:
-            raise Refused("its text has a lone surrogate, which is no valid Unicode") from None
-        self.count(raw)
-        return raw
-
-    def _list(self, value: list[Any]) -> tuple[bytes, Any]:
-        nodes, copies = self._elements(value)
-        return self.listing(nodes), copies
-
-    def _tuple(self, value: tuple[Any, ...]) -> tuple[bytes, Any]:
-        nodes, copies = self._elements(value)
-        return self.place(b'{"tuple":[%b]}' % b",".join(nodes)), tuple(copies)
-
-    def _set(self, value: set[Any] | frozenset[Any]) -> tuple[bytes, Any]:
-        nodes, copies = self._elements(value)
-        tag, made = (b"set", set(copies)) if type(value) is set else (b"frozenset", frozenset(copies))
-        if len(made) != len(value):
-            raise Refused("two of its elements could not be told apart when read back")
-        return self.place(b'{"%b":[%b]}' % (tag, b",".join(sorted(nodes)))), made
-
-    def _dict(self, value: dict[Any, Any]) -> tuple[bytes, Any]:
-        if all(type(key) is str for key in value):
-            raw, copies = self._named(value, "[{!r}]")
-            return self.place(b'{"dict":%b}' % raw), copies if copies is not value else dict(value)
-        return self._map(value)
-
-    def _map(self, value: dict[Any, Any]) -> tuple[bytes, Any]:
-        pairs: list[bytes] = []
-        made: dict[Any, Any] = {}
-        for key, part in value.items():
-            step = f"[{_shown(key)}]"
-            try:
-                (key_node, key_copy), (node, copy) = self.walk(key), self.walk(part)
-            except Refused as refused:
-                refused.steps.append(step)
-                raise
-            pairs.append(b"[%b,%b]" % (key_node, node))
-            made[key_copy] = copy
-        if len(made) != len(value):
-            raise Refused("two of its keys could not be told apart when read back")
-        return self.place(b'{"map":[%b]}' % b",".join(pairs)), made
-
-    def _leaf(self, value: Any, leaf: Leaf) -> tuple[bytes, Any]:
-        try:
-            payload = leaf.pack(value)
-            raw = to_json(payload)
-            copy = leaf.unpack(from_json(raw))
-            exact = type(copy) is type(value) and leaf.pack(copy) == payload
-        except (Unfit, UnicodeEncodeError) as unfit:
-            raise Refused(str(unfit)) from None
-        if not exact:
-            raise Refused(f"this {type(value).__name__} would come back as {copy!r}")
-        self.count(raw)
-        return self.place(b'{"%b":%b}' % (leaf.tag.encode(), raw)), copy
-
-    def _enum(self, value: enum.Enum) -> tuple[bytes, Any]:
-        name = cast("str", self.known.name_of(type(value)))
-        # A combination of flags has no member of its own.
-        of: object = value._name_
-        if type(value).__members__.get(str(of)) is not value:
-            of = value._value_
-        if read_enum(type(value), of) is not value:
-            raise Refused(f"the member {of!r} of {name} cannot be found again")
-        return b'{"enum":%b}' % to_json([name, of]), value
-
-    def _object(self, value: Any) -> tuple[bytes, Any]:
-        shape = cast("Shape", self.known.shape(type(value)))
-        try:
-            parts = shape.apart(value)
-            raws, copies = zip(*(self._named(part, ".{}") for part in parts), strict=True)
-            made = shape.build(copies)
-            exact = type(made) is type(value) and _are(shape.apart(made), copies)
-        except Misfit as misfit:
-            raise Refused(str(misfit)) from None
-        except Refused:
-            raise
-        except Exception as error:
-            raise Refused(f"a {shape.name} cannot be rebuilt from its fields: {error}") from None
-        if not exact:
-            raise Refused(f"a {shape.name} changes its fields when it is rebuilt")
-        while len(raws) > 1 and raws[-1] == b"{}":
-            raws = raws[:-1]
-        head = b'{"%b":[%b,' % (shape.tag.encode(), to_json(shape.name))
-        return self.place(b"%b%b]}" % (head, b",".join(raws))), made
-
-
-def _are(parts: Iterable[dict[str, Any]], copies: Iterable[dict[str, Any]]) -> bool:
-    """Has the rebuilt object the very parts that it was given?"""
-    return all(
-        part.keys() == copy.keys() and all(part[name] is copy[name] for name in part)
-        for part, copy in zip(parts, copies, strict=True)
-    )
-
-
-def _shown(key: object) -> str:
-    return repr(key)[:40]
-
-
-def why_not(value: object) -> str:
-    """Why a value of an unknown class is refused, and what to do now."""
-    kind = type(value)
-    name = kind.__qualname__.rpartition("<locals>.")[2]
-    if has_parts(kind):
-        return f"the class {name} is not known to the reader; add: holdfast.register({name})"
-    if isinstance(value, type):
-        return f"{value.__qualname__} is a class, not a value"
-    if callable(value):
-        return f"a {name} can be called, but not stored"
-    if isinstance(value, types.GeneratorType | types.CoroutineType | types.AsyncGeneratorType):
-        return f"a {name} runs once and cannot be stored; return a list"
-    for base in (*LEAVES, dict, list, tuple, set, frozenset, str):
-        if isinstance(value, base):
-            return f"a {name} would come back as {base.__name__}; convert it: {base.__name__}(...)"
-    return (
-        f"a {name} cannot be stored; return plain data, a dataclass, a msgspec Struct or a pydantic "
-        "model, and take clients with holdfast.use(...)"
-    )
+def _same_sets(a: list[Any], b: list[Any], known: Known) -> bool:
+    """By search, since 1 and True, or two NaN, are equal or not to a set in other ways than to us."""
+    rest = list(b)
+    for part in a:
+        index = next((i for i, other in enumerate(rest) if same(part, other, known)), None)
+        if index is None:
+            return False
+        del rest[index]
+    return True

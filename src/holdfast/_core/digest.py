@@ -21,11 +21,11 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast._core.codec import INT_MAX, INT_MIN, Refused, plain_json, to_json, why_not
 from holdfast._core.known import KNOWN, Known
 from holdfast._core.leaves import LEAVES, Unfit
 from holdfast._core.reader import DEPTH_MAX_LEVELS
 from holdfast._core.shapes import Misfit
+from holdfast._core.writer import INT_MAX, INT_MIN, Refused, is_plain, surely_long, why_not
 from holdfast.errors import ValueRefused
 
 DIGEST_BYTES: Final = 16
@@ -56,48 +56,42 @@ class Digester:
     def form(self, value: Any) -> bytes:
         """The canonical form of a value."""
         kind = type(value)
+        if kind is str or value is None or kind is bool:
+            return _line(value)
         if kind is dict or kind is list:
-            raw = plain_json(value)
-            if raw is not None:
-                return self.plain_form(value, raw)
-        elif kind is str or value is None or kind is bool:
-            return _line(value)
-        elif kind is int and INT_MIN <= value <= INT_MAX:
-            return _line(value)
-        elif kind is float and value - value == 0:
+            if is_plain(value, DEPTH_MAX_LEVELS - self._depth):
+                return self.plain_form(value)
+        elif (kind is int and INT_MIN <= value <= INT_MAX) or (kind is float and value - value == 0):
             return _line(value)
         elif kind in LEAVES:
             return _leaf_form(value)
         return self._deeper(value)
 
-    def plain_form(self, value: Any, raw: bytes) -> bytes:
-        """The form of a plain dict or list whose JSON is known."""
-        if len(raw) < INLINE_MAX_BYTES:
+    def plain_form(self, value: Any) -> bytes:
+        """The form of a value that is known to be plain."""
+        if type(value) is not dict and type(value) is not list:
             return _line(value)
+        if not surely_long(value, INLINE_MAX_BYTES):
+            line = _line(value)
+            if len(line) <= INLINE_MAX_BYTES:
+                return line
         if type(value) is list:
-            return self.list_form(value, raw)
-        return _marked("dict", "", *self._items(value, self._plain_part))
+            return self.list_form(value)  # pyright: ignore[reportUnknownArgumentType]
+        return _marked("dict", "", *self._items(value, self.plain_form))
 
-    def list_form(self, value: list[Any], raw: bytes) -> bytes:
+    def list_form(self, value: list[Any]) -> bytes:
         """The form of a long plain list. Overridden where earlier digests are remembered."""
-        del raw
         state = list_state()
         self.extend(state, value)
         return list_end(state)
 
     def extend(self, state: Any, values: list[Any]) -> None:
         """Let more elements of a plain list into its digest."""
-        lines = _sorted_json.encode_lines(values)
-        if max(map(len, lines.split(b"\n")), default=0) < INLINE_MAX_BYTES:
-            state.update(lines)
+        if _NUMBERS.issuperset(map(type, values)):
+            state.update(_sorted_json.encode_lines(values))
         else:
             for value in values:
-                state.update(self._plain_part(value))
-
-    def _plain_part(self, value: Any) -> bytes:
-        if type(value) is dict or type(value) is list:
-            return self.plain_form(value, to_json(value))
-        return _line(value)
+                state.update(self.plain_form(value))
 
     def _items(self, value: dict[Any, Any], form: Any) -> Iterable[bytes]:
         return sorted(self.form(key) + form(part) for key, part in value.items())
@@ -143,6 +137,9 @@ class Digester:
         yield b"%d\n" % len(parts)
         for name in sorted(parts):
             yield _line(name) + self.form(parts[name])
+
+
+_NUMBERS = frozenset({int, float, bool, type(None)})
 
 
 def list_state() -> Any:

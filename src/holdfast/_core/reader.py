@@ -61,6 +61,8 @@ class Reader:
             [(tag, body)] = tree.items()
             if tag == "plain":
                 return body
+            if tag == "chunk":
+                return self.chunk(body)
             reads = _TAGS.get(tag)
             if reads is None:
                 return self._leaf(tag, body)
@@ -89,8 +91,6 @@ class Reader:
         return value
 
     def _leaf(self, tag: str, body: Any) -> Any:
-        if tag == "chunk":
-            return self.chunk(body)
         if tag == "list":
             return self.list_chunk(body)
         leaf = LEAF_BY_TAG.get(tag)

@@ -12,6 +12,7 @@ import enum
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import MemberDescriptorType
 from typing import Any, Protocol
 
 import msgspec
@@ -27,10 +28,15 @@ Parts = tuple[dict[str, object], ...]
 
 
 class Shape(Protocol):
-    """What the codec needs to know of one class."""
+    """What the codec needs to know of one class.
+
+    `faithful`: setting the fields of a bare object and reading them back cannot run code of the
+    class, so that there is no need to try it with every value.
+    """
 
     tag: str
     name: str
+    faithful: bool
 
     def apart(self, value: Any) -> Parts: ...
     def build(self, parts: Sequence[Mapping[str, object]]) -> object: ...
@@ -93,6 +99,7 @@ class FieldShape:
         self.cls = cls
         self.name = name
         self.fields = tuple(defaults)
+        self.faithful = _is_faithful(cls, self.fields)
         self._known = frozenset(defaults)
         self._defaults = defaults
 
@@ -125,6 +132,13 @@ class FieldShape:
 
     def _make(self, parts: Mapping[str, object]) -> object:
         raise NotImplementedError
+
+
+def _is_faithful(cls: type, fields: Sequence[str]) -> bool:
+    if cls.__getattribute__ is not object.__getattribute__ or issubclass(cls, BaseException):
+        return False
+    holders = [vars(base)[name] for name in fields for base in cls.__mro__ if name in vars(base)]
+    return all(type(h) is MemberDescriptorType or not hasattr(type(h), "__set__") for h in holders)
 
 
 def _constant(value: object) -> Callable[[], object]:
@@ -204,6 +218,7 @@ class ModelShape:
     """
 
     tag: str = "model"
+    faithful: bool = False
 
     def __init__(self, cls: Any, name: str) -> None:
         self.cls = cls
