@@ -1,0 +1,191 @@
+"""The process in which a supervised run is executed: `python -m holdfast._ops.cli.child ORDER`.
+
+It reports how it ended through a pipe of its own. A process that ends without a report has died,
+whatever its exit code is, and its supervisor starts another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import inspect
+import os
+import signal
+import sys
+import typing
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any, NoReturn
+
+import msgspec
+
+from holdfast._ops.cli.session import ERROR, INTERRUPTED, OK, code_of
+from holdfast.errors import HoldfastError, UsageError
+
+
+class Order(msgspec.Struct):
+    """What the supervisor wants to have executed."""
+
+    target: str
+    run_id: str
+    url: str
+    namespace: str
+    input: str | None = None
+    """JSON; None for a run that exists and knows its input."""
+    report_fd: int = -1
+
+
+class Report(msgspec.Struct):
+    """How the process ended."""
+
+    code: int
+    message: str = ""
+
+
+def main(argv: list[str]) -> int:
+    """Execute one order."""
+    order = msgspec.json.decode(argv[1], type=Order)
+    signal.signal(signal.SIGTERM, _terminated)
+    report = execute(order)
+    if order.report_fd >= 0:
+        os.write(order.report_fd, msgspec.json.encode(report))
+    return report.code
+
+
+def execute(order: Order) -> Report:
+    """Execute the run of an order until it ends here, however it ends."""
+    try:
+        _work(order)
+    except HoldfastError as error:
+        return Report(code_of(error), str(error))
+    except (KeyboardInterrupt, SystemExit):
+        return Report(INTERRUPTED, "interrupted")
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return Report(ERROR, f"{type(error).__name__}: {error}")
+    return Report(OK)
+
+
+def _work(order: Order) -> None:
+    import holdfast
+
+    flow = find_flow(order.target)
+    # Not the default: the module may have opened a store of its own.
+    store = holdfast.open(order.url, namespace=order.namespace, default=False)
+    with store:
+        args, kwargs = _arguments(order, flow, store.kept)
+        going = flow.with_options(store=store).run(order.run_id, *args, **kwargs)
+        if inspect.isawaitable(going):
+            asyncio.run(_awaited(going))
+
+
+async def _awaited(going: Any) -> Any:
+    return await going
+
+
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+    """Let the run be released, as after Ctrl-C."""
+    raise SystemExit(128 + number)
+
+
+# -- what to execute ---------------------------------------------------------------------------
+
+
+def find_flow(target: str) -> Any:
+    """Return the flow that MODULE:FLOW names; MODULE may be a file."""
+    where, colon, path = target.rpartition(":")
+    if not colon or not where or not path:
+        raise UsageError(
+            f"{target!r} is not MODULE:FLOW, as in agent:research or agent.py:research"
+        )
+    found: Any = _module(where)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+        if found is None:
+            raise UsageError(f"{where} has no {path!r}")
+    if not callable(getattr(found, "with_options", None)) or not hasattr(found, "submit"):
+        raise UsageError(f"{target} is no flow; decorate it with @holdfast.flow")
+    return found
+
+
+def _module(where: str) -> ModuleType:
+    if where.endswith(".py"):
+        return _module_of_file(Path(where))
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{where}.".startswith(f"{error.name}."):
+            raise  # The module is there; something that it imports is not.
+        raise UsageError(
+            f"there is no module {where!r} here; give its name as you would import it, or its file"
+        ) from None
+
+
+def _module_of_file(file: Path) -> ModuleType:
+    if not file.is_file():
+        raise UsageError(f"there is no file {file}")
+    sys.path.insert(0, str(file.resolve().parent))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+# -- with which input --------------------------------------------------------------------------
+
+
+def _arguments(order: Order, flow: Any, kept: Any) -> tuple[list[Any], dict[str, Any]]:
+    if order.input is None:
+        return [], _recorded_input(kept, order.run_id)
+    given = msgspec.json.decode(order.input)
+    signature = inspect.signature(flow.fn)
+    if isinstance(given, list):
+        names = list(signature.parameters)[: len(given)]  # pyright: ignore[reportUnknownArgumentType]
+        hints = _hints(flow.fn)
+        return [_typed(hints.get(n), v, n) for n, v in zip(names, given, strict=False)], {}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if not isinstance(given, dict):
+        raise UsageError(
+            "--input is a JSON object of arguments by name, or an array of them in order"
+        )
+    hints = _hints(flow.fn)
+    return [], {str(n): _typed(hints.get(n), v, n) for n, v in given.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _recorded_input(kept: Any, run_id: str) -> dict[str, Any]:
+    """A run that exists knows its input; its classes are known by now."""
+    from holdfast._ops import inspect as looking
+
+    if kept.get(run_id) is None:
+        return {}
+    recorded = looking.view(kept, run_id).input
+    return dict(recorded) if isinstance(recorded, dict) else {}  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _hints(fn: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(fn)
+    except Exception:
+        return {}
+
+
+def _typed(hint: Any, value: Any, name: Any) -> Any:
+    """Return JSON data as what the flow's annotation asks for."""
+    try:
+        if hasattr(hint, "model_validate"):
+            return hint.model_validate(value)
+        return value if hint is None else msgspec.convert(value, hint)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"--input: {name}: {error}") from None
+    except TypeError:
+        return value  # An annotation that says nothing of data.
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

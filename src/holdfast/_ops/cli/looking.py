@@ -1,0 +1,305 @@
+"""Commands that only look: runs, show, history, explain."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Any
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from holdfast._core.lifecycle import Status
+from holdfast._core.resume import command as command_line
+from holdfast._ops import explain as explaining, inspect
+from holdfast._ops.cli.session import NoStore, Session, command
+from holdfast._ops.inspect import EntryView, RunSummary, RunView, StepView
+from holdfast._ops.text import clipped, count, length, shown, visible
+from holdfast._store.contract import Query
+from holdfast.errors import UsageError
+
+STYLES = {
+    "completed": "green",
+    "running": "cyan",
+    "queued": "cyan",
+    "waiting": "cyan",
+    "held": "yellow",
+    "in_doubt": "yellow",
+    "retrying": "yellow",
+    "failed": "red",
+    "cancelled": "dim",
+}
+STEPS_SHOWN = 40
+ENTRIES_SHOWN = 200
+_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def add_to(group: click.Group) -> None:
+    """Add these commands to the group."""
+    command(group, "runs")(_runs)
+    command(group, "show")(_show)
+    command(group, "history")(_history)
+    command(group, "explain")(_explain)
+
+
+# -- runs --------------------------------------------------------------------------------------
+
+
+@click.option("--status", multiple=True, type=click.Choice([str(status) for status in Status]))
+@click.option("--flow", help="Only runs of this flow.")
+@click.option("--tag", metavar="NAME=VALUE", help="Only runs with this tag.")
+@click.option("--older-than", metavar="AGE", help="Not changed for so long: 30s, 10m, 2h, 7d.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+def _runs(
+    session: Session,
+    status: tuple[str, ...],
+    flow: str | None,
+    tag: str | None,
+    older_than: str | None,
+    limit: int,
+) -> None:
+    """List runs, newest first."""
+    try:
+        store = session.store()
+    except NoStore as missing:
+        if session.as_json:
+            session.answer(runs=[])
+        else:
+            session.say(f"No runs: {missing}.")
+        return
+    query = Query(
+        status=[Status(name) for name in status] or None,
+        flow=flow,
+        tag=_tag(tag),
+        updated_before_us=_before_us(store.now_us(), older_than),
+        limit=limit,
+    )
+    found = inspect.summaries(store, query)
+    if session.as_json:
+        session.answer(runs=found)
+    elif not found and not any((status, flow, tag, older_than)):
+        session.say(
+            "No runs yet. Start one from your program (flow.run('my-run-id', …)), or:\n"
+            "  holdfast run MODULE:FLOW RUN_ID --input '{…}'\n"
+            "  holdfast demo"
+        )
+    elif not found:
+        session.say("No runs like that.")
+    else:
+        session.out.print(_runs_table(found, store.now_us()))
+        if len(found) == limit:
+            session.say(f"The newest {limit}; more with --limit.", "dim")
+
+
+def _tag(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--tag is NAME=VALUE, not {text!r}")
+    return name, value
+
+
+def _before_us(now_us: int, age: str | None) -> int | None:
+    if age is None:
+        return None
+    match = _AGE.fullmatch(age)
+    if match is None:
+        raise UsageError(f"--older-than is a number and a unit (30s, 10m, 2h, 7d), not {age!r}")
+    return now_us - int(float(match[1]) * _UNITS_S[match[2]] * 1e6)
+
+
+def _runs_table(found: list[RunSummary], now_us: int) -> Table:
+    table = _table("RUN", "FLOW", "STATUS", "STEPS", "AT", "CHANGED")
+    for run in found:
+        status = f"held: {run.held_reason}" if run.status == "held" else run.status
+        if run.status == "completed" and run.totals.degraded:
+            status += ", degraded"
+        changed = length(max(0.0, now_us / 1e6 - run.updated_at.timestamp())) + " ago"
+        table.add_row(
+            _text(run.run_id),
+            _text(run.flow),
+            _text(status, STYLES.get(run.status, "")),
+            _text(str(run.totals.steps)),
+            _text(run.current_step or ""),
+            _text(changed),
+        )
+    return table
+
+
+# -- show --------------------------------------------------------------------------------------
+
+
+@click.argument("run_id")
+@click.option("--all", "every", is_flag=True, help=f"All steps, not only the last {STEPS_SHOWN}.")
+def _show(session: Session, run_id: str, every: bool) -> None:
+    """Show one run: its input, its steps, its result."""
+    run = inspect.view(session.store(), run_id, plain=True)
+    if session.as_json:
+        session.answer(run=run)
+        return
+    _print_head(session, run)
+    steps = run.steps if every else run.steps[-STEPS_SHOWN:]
+    if steps:
+        session.say()
+        session.out.print(_steps_table(steps))
+    if len(steps) < len(run.steps):
+        session.say(f"The last {len(steps)} of {len(run.steps):,} steps; all with --all.", "dim")
+    if run.status == "held":
+        session.say()
+        session.say(f"What can be done: {command_line('explain', run.run_id)}", "yellow")
+
+
+def _print_head(session: Session, run: RunView) -> None:
+    status = f"held: {run.held_reason}" if run.status == "held" else run.status
+    _field(session, "run", run.run_id)
+    _field(session, "flow", run.flow)
+    _field(session, "status", status, STYLES.get(run.status, ""))
+    if run.held_detail:
+        _field(session, "", run.held_detail)
+    if run.owner is not None:
+        _field(session, "owner", run.owner)
+    if run.generation > 1:
+        _field(session, "generation", str(run.generation))
+    if run.tags:
+        _field(session, "tags", ", ".join(f"{name}={value}" for name, value in run.tags.items()))
+    _field(session, "input", shown(run.input))
+    if run.status == "completed":
+        _field(session, "result", shown(run.result))
+    if run.error is not None:
+        _field(session, "error", clipped(str(run.error)), "red")
+    _field(session, "started", _at(run.created_at))
+    _field(session, "changed", _at(run.updated_at))
+    _field(session, "totals", _totals(run))
+
+
+def _totals(run: RunView) -> str:
+    totals = run.totals
+    parts = [count(totals.steps, "step"), count(totals.attempts, "attempt")]
+    if totals.degraded:
+        parts.append(f"{totals.degraded} degraded")
+    if totals.usage:
+        parts.append(shown(totals.usage))
+    return ", ".join(parts)
+
+
+def _steps_table(steps: list[StepView]) -> Table:
+    table = _table("STEP", "STATUS", "TRIES", "TOOK", "")
+    for step in steps:
+        status = step.status.replace("_", " ")
+        notes = ["effect"] if step.effect else []
+        if step.superseded:
+            notes.append("superseded")
+        if step.degraded is not None:
+            notes.append(f"degraded: {step.degraded}")
+        if step.error is not None:
+            notes.append(clipped(str(step.error), 120))
+        table.add_row(
+            _text(step.key),
+            _text(status, STYLES.get(step.status, "")),
+            _text(str(step.attempts or "")),
+            _text("" if step.duration_s is None else length(step.duration_s)),
+            _text(", ".join(notes), "dim"),
+        )
+    return table
+
+
+# -- history -----------------------------------------------------------------------------------
+
+
+@click.argument("run_id")
+@click.option("--step", help="Only entries of this step key.")
+@click.option("--after", type=int, default=0, help="Only entries with a larger number.")
+@click.option(
+    "--limit", type=click.IntRange(1), help=f"Default: {ENTRIES_SHOWN}; with --json, all."
+)
+def _history(
+    session: Session, run_id: str, step: str | None, after: int, limit: int | None
+) -> int | None:
+    """Show the entries of a run's journal, in order."""
+    entries = inspect.history(session.store(), run_id, plain=True)
+    chosen = [e for e in entries if e.seq > after and step in (None, e.step)]
+    if step is not None and not chosen:
+        raise UsageError(f"run {run_id!r} has no entries of a step {step!r}")
+    if limit is None:
+        limit = len(chosen) if session.as_json else ENTRIES_SHOWN
+    if session.as_json:
+        session.answer(run_id=run_id, entries=[entry_data(entry) for entry in chosen[:limit]])
+        return None
+    table = _table("SEQ", "AT (UTC)", "ENTRY", "STEP", "")
+    for entry in chosen[:limit]:
+        table.add_row(
+            _text(str(entry.seq)),
+            _text(entry.at.strftime("%H:%M:%S.%f")[:-3]),
+            _text(entry.kind),
+            _text(entry.step or ""),
+            _text(summary_of(entry), "dim"),
+        )
+    session.out.print(table)
+    if len(chosen) > limit:
+        last = chosen[limit - 1].seq
+        session.say(f"{len(chosen) - limit:,} more: --after {last}", "dim")
+    return None
+
+
+def entry_data(entry: EntryView) -> dict[str, Any]:
+    """Return an entry as JSON data."""
+    return {
+        "seq": entry.seq,
+        "kind": entry.kind,
+        "step": entry.step,
+        "attempt": entry.attempt,
+        "at": entry.at,
+        "body": entry.body,
+    }
+
+
+def summary_of(entry: EntryView) -> str:
+    """Return what an entry says, in a few words."""
+    body = entry.body
+    for field in ("error", "result", "value", "args", "input", "detail", "superseded"):
+        if body.get(field) not in (None, [], {}):
+            return shown(body[field], 90)
+    facts = {name: body[name] for name in ("why", "as", "actor", "owner", "turn") if name in body}
+    return ", ".join(f"{name}={value}" for name, value in facts.items())
+
+
+# -- explain -----------------------------------------------------------------------------------
+
+
+@click.argument("run_id")
+def _explain(session: Session, run_id: str) -> None:
+    """Say what is the case with a run, and what can safely be done."""
+    explanation = explaining.explain(session.store(), run_id)
+    if session.as_json:
+        session.answer(explanation=msgspec.to_builtins(explanation))
+    else:
+        explanation.warning = None  # The banner has said it.
+        session.say(str(explanation))
+
+
+# -- pieces ------------------------------------------------------------------------------------
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(visible(text), style=style)
+
+
+def _field(session: Session, name: str, value: str, style: str = "") -> None:
+    line = Text(f"{name:<11}", style="dim")
+    line.append(visible(value), style=style)
+    session.out.print(line, soft_wrap=True)
+
+
+def _at(at: dt.datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,26 @@
+"""The command `holdfast`: see what runs did, and decide what only a person can decide."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast._ops.cli import acting, demo, keeping, looking, running
+from holdfast._ops.cli.session import EXIT_CODES, store_options
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EXIT_CODES,
+)
+@click.version_option(package_name="holdfast", message="holdfast %(version)s")
+@store_options
+def main(url: str | None, namespace: str | None, as_json: bool) -> None:
+    """Durable runs for AI agents.
+
+    Commands read the store of a program while it runs, or after it died. Decisions are recorded with
+    their actor; a process that has the flow carries them out.
+    """
+
+
+for module in (demo, running, looking, acting, keeping):
+    module.add_to(main)

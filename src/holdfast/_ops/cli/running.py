@@ -1,0 +1,146 @@
+"""The command `run`: execute a run in a supervised process until it ends or is held."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from holdfast._core.entries import Kind
+from holdfast._core.lifecycle import Status
+from holdfast._core.resume import command as command_line, facts_of
+from holdfast._ops import explain, inspect
+from holdfast._ops.cli.acting import parsed
+from holdfast._ops.cli.child import Order, Report
+from holdfast._ops.cli.following import Follower, Lines
+from holdfast._ops.cli.session import (
+    CANCELLED,
+    FAILED,
+    HELD,
+    INTERRUPTED,
+    OK,
+    Session,
+    command,
+    console,
+)
+from holdfast._ops.cli.supervisor import Child, Supervisor
+from holdfast._ops.text import clipped, count, length, shown
+from holdfast._store.contract import Store
+
+_CODES = {
+    Status.COMPLETED: OK,
+    Status.HELD: HELD,
+    Status.FAILED: FAILED,
+    Status.CANCELLED: CANCELLED,
+}
+TRACE_CHARS = 4_000
+
+
+def add_to(group: click.Group) -> None:
+    """Add this command to the group."""
+    command(group, "run")(_run)
+
+
+@click.argument("target", metavar="MODULE:FLOW")
+@click.argument("run_id")
+@click.option(
+    "--input",
+    "given",
+    metavar="JSON",
+    help="An object of arguments by name, or an array of them in order. A run that exists knows its "
+    "input.",
+)
+def _run(session: Session, target: str, run_id: str, given: str | None) -> int:
+    """Execute a run until it ends or is held; if its process dies, another goes on.
+
+    MODULE is a name as you would import it from this folder, or a file: agent:research,
+    agent.py:research. Ctrl-C releases the run; the same command goes on with it later.
+    """
+    if given is not None:
+        parsed("--input", given)
+    store = session.store(create=True)
+    order = Order(target, run_id, session.url, session.namespace, given)
+    lines = Lines(console(stderr=True) if session.as_json else session.out)
+    follower = Follower(store, run_id, lines)
+    recorded = follower.catch_up()
+    if recorded and not session.as_json:
+        steps = "1 step is" if recorded == 1 else f"{recorded:,} steps are"
+        session.say(f"Going on with run {run_id}: {steps} recorded and not executed again.")
+    elif not session.as_json:
+        session.say(f"Executing run {run_id}.")
+    report, restarts = _supervised(session, order, follower)
+    return _tell(session, store, run_id, report, restarts)
+
+
+def _supervised(session: Session, order: Order, follower: Follower) -> tuple[Report, int]:
+    # What the flow prints must not mix with the one object of --json.
+    stdout = sys.stderr.fileno() if session.as_json else None
+
+    def died(child: Child, pause_s: float) -> None:
+        session.note(
+            f"! process {child.pid} {child.fate()}; another goes on in {length(pause_s)}",
+            "bold red",
+        )
+
+    supervisor = Supervisor(follower, lambda: Child(order, stdout=stdout), died)
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        return supervisor.work(), supervisor.restarts
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+    raise SystemExit(128 + number)
+
+
+# -- how it ended ------------------------------------------------------------------------------
+
+
+def _tell(session: Session, store: Store, run_id: str, report: Report, restarts: int) -> int:
+    row = store.get(run_id)
+    ended = None if row is None else _CODES.get(row.status)
+    # A report of another kind (wrong input, a live owner) is about this call and not about the run.
+    code = report.code if report.code not in (OK, FAILED, HELD, CANCELLED) or row is None else ended
+    code = report.code if code is None else code
+    if session.as_json:
+        run = None if row is None else inspect.view(store, run_id, plain=True)
+        told: dict[str, Any] = {"run": run, "restarts": restarts, "exit_code": code}
+        if report.message and code != OK:
+            told["error"] = {"message": report.message}
+        session.answer(**told)
+        return code
+    if code == INTERRUPTED:
+        session.say(f"Interrupted. Run {run_id} is released; the same command goes on with it.")
+    elif code == OK:
+        run = inspect.view(store, run_id, plain=True)
+        again = f", {count(restarts, 'restart')}" if restarts else ""
+        session.say(f"Completed: {count(run.totals.steps, 'step')}{again}.", "green")
+        session.say(f"Result: {shown(run.result)}")
+    elif code == HELD and ended == HELD:
+        session.say()
+        session.say(str(explain.explain(store, run_id)))
+    elif code == FAILED and ended == FAILED:
+        _tell_failure(session, store, run_id)
+    else:
+        session.note(f"holdfast: {report.message}")
+    return code
+
+
+def _tell_failure(session: Session, store: Store, run_id: str) -> None:
+    row = inspect.found(store, run_id)
+    last = store.entry(row.run_no, row.last_seq)
+    facts = {} if last is None or last.kind is not Kind.RUN_FAILED else facts_of(last)
+    trace = str(facts.get("trace", ""))
+    if trace:
+        session.note(trace[-TRACE_CHARS:].rstrip(), "dim")
+    error = facts.get("error", {})
+    session.say(
+        f"Failed: {clipped(str(error.get('type')))}: {clipped(str(error.get('message')))}", "red"
+    )
+    session.say(
+        f"The same command takes it up again. What is known: {command_line('explain', run_id)}"
+    )

@@ -1,0 +1,263 @@
+"""What every command shares: where the store is, how answers are printed, how errors end.
+
+A command never prints a traceback for an error of ours, never colours what is not a terminal, and
+never lets text of others reach the terminal unescaped. With `--json` it prints one object, with
+"version": 1, on standard output, also when it fails.
+"""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from holdfast._ops.text import visible
+from holdfast._store.contract import Store
+from holdfast.errors import (
+    Corrupt,
+    HoldfastError,
+    Regressed,
+    RunBusy,
+    RunCancelled,
+    RunError,
+    RunFailed,
+    RunHeld,
+    RunNotFound,
+    StaleView,
+    UsageError,
+)
+
+JSON_VERSION = 1
+DEFAULT_URL = "sqlite:///holdfast.db"
+
+OK, ERROR, USAGE, HELD, FAILED, BUSY, NOT_FOUND, DAMAGED, CANCELLED = range(9)
+INTERRUPTED = 130
+EXIT_CODES = """\b
+Exit codes:
+  0  done, or nothing to do        5  busy: a live process has the run
+  1  any other error               6  no such run
+  2  wrong usage                   7  the store is damaged or lost commits
+  3  the run is held               8  the run was cancelled
+  4  the run failed              130  interrupted; the run can go on later
+"""
+_CODES: list[tuple[type[HoldfastError], int]] = [
+    (RunHeld, HELD),
+    (RunFailed, FAILED),
+    (RunBusy, BUSY),
+    (StaleView, BUSY),
+    (RunNotFound, NOT_FOUND),
+    (Corrupt, DAMAGED),
+    (Regressed, DAMAGED),
+    (RunCancelled, CANCELLED),
+    (UsageError, USAGE),
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Session:
+    """One invocation of a command."""
+
+    def __init__(self, command: str, url: str, namespace: str, *, as_json: bool) -> None:
+        self.command = command
+        self.url = url
+        self.namespace = namespace
+        self.as_json = as_json
+        self.out = console(stderr=False)
+        self.err = console(stderr=True)
+        self.warning: str | None = None
+        self._store: Store | None = None
+
+    # -- the store -----------------------------------------------------------------------------
+
+    def store(self, *, create: bool = False) -> Store:
+        """Open the store; unless it may be created, one that is not there is an error."""
+        if self._store is None:
+            if not create and not self.exists():
+                raise NoStore(self.url)
+            self._store = open_store(self.url, self.namespace)
+            self.warning = self._store.regression()
+            if self.warning is not None and not self.as_json:
+                self.banner(
+                    f"This store has lost acknowledged commits: {self.warning}",
+                    "It can be read. Effects are blocked until you accept it: holdfast adopt",
+                )
+        return self._store
+
+    def exists(self) -> bool:
+        """Say whether the store is there, without making it."""
+        path = sqlite_path(self.url)
+        return path is None or path.exists()
+
+    def close(self) -> None:
+        """Release the store."""
+        if self._store is not None:
+            self._store.close()
+
+    # -- answering -----------------------------------------------------------------------------
+
+    def answer(self, **data: Any) -> None:
+        """Print the one object of `--json`."""
+        whole: dict[str, Any] = {"version": JSON_VERSION, "command": self.command}
+        if self.warning is not None:
+            whole["warning"] = self.warning
+        click.echo(msgspec.json.format(msgspec.json.encode(whole | data), indent=2).decode())
+
+    def say(self, text: str = "", style: str = "") -> None:
+        """Print a line for people; whatever it holds is made inert."""
+        self.out.print(Text(visible(text, lines=True), style=style), soft_wrap=True)
+
+    def note(self, text: str, style: str = "") -> None:
+        """Print a line beside the answer (standard error)."""
+        self.err.print(Text(visible(text, lines=True), style=style), soft_wrap=True)
+
+    def banner(self, *lines: str) -> None:
+        """Print what must not be overlooked."""
+        for line in lines:
+            self.note(f"! {line}", "bold red")
+
+    def exit_code(self, code: int = OK) -> int:
+        """Return the exit code: what is read from a store that lost commits is never just fine."""
+        return DAMAGED if code == OK and self.warning is not None else code
+
+    def fail(self, error: Exception) -> int:
+        """Print an error, and return its exit code."""
+        code = code_of(error)
+        if self.as_json:
+            told: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
+            if isinstance(error, RunError):
+                told["run_id"] = error.run_id
+            if isinstance(error, RunHeld):
+                told |= {"reason": error.reason, "step": error.step, "actions": error.actions}
+            self.answer(error=told, exit_code=code)
+        elif code == DAMAGED:
+            self.banner(
+                str(error), "Nothing is repaired silently. To see all damage: holdfast verify"
+            )
+        else:
+            self.note(f"holdfast: {error}")
+        return code
+
+
+class NoStore(HoldfastError):
+    """There is no store yet where one was looked for."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"there is no store at {url} yet; it is made when a first run is started "
+            "(`holdfast demo` shows one), or say where it is: --url, or HOLDFAST_URL"
+        )
+
+
+def console(*, stderr: bool) -> Console:
+    """Return a console that prints text as it is: no markup, no guesses, no emoji."""
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+def code_of(error: BaseException) -> int:
+    """Return the exit code that tells an error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), ERROR)
+
+
+def sqlite_path(url: str) -> Path | None:
+    """Return the file of a SQLite store; an address that is none is refused."""
+    from holdfast._store import locate
+
+    return None if url.startswith("memory:") else Path(locate.parse(url).path)
+
+
+def open_store(url: str, namespace: str) -> Store:
+    """Open a store by its address."""
+    from holdfast._store import locate
+
+    return locate.open_store(url, namespace=namespace)
+
+
+def os_user() -> str:
+    """Return who is at the terminal, as far as the system knows."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return f"uid {os.getuid()}"
+
+
+# -- options that commands share ---------------------------------------------------------------
+
+
+def command(group: click.Group, name: str, *, acts: bool = False) -> Callable[[F], F]:
+    """Add a command that is given a session first, and ends with the exit code it returns."""
+
+    def add(function: F) -> F:
+        @functools.wraps(function)
+        def invoked(
+            url: str | None, namespace: str | None, as_json: bool, **options: Any
+        ) -> NoReturn:
+            context = click.get_current_context()
+            given: dict[str, Any] = context.find_root().params
+            session = Session(
+                name,
+                url or given.get("url") or os.environ.get("HOLDFAST_URL") or DEFAULT_URL,
+                namespace or given.get("namespace") or "default",
+                as_json=as_json or bool(given.get("as_json")),
+            )
+            context.exit(perform(session, function, options))
+
+        wrapped: Any = invoked
+        for option in _options(acts=acts):
+            wrapped = option(wrapped)
+        group.command(name)(wrapped)
+        return function
+
+    return add
+
+
+def perform(session: Session, function: Callable[..., Any], options: dict[str, Any]) -> int:
+    """Call a command; errors of ours become one line and an exit code."""
+    try:
+        return session.exit_code(function(session, **options) or OK)
+    except HoldfastError as error:
+        return session.fail(error)
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return OK
+    finally:
+        session.close()
+
+
+def store_options(function: Any) -> Any:
+    """Add the options that say where the store is and how to answer."""
+    for option in _options(acts=False):
+        function = option(function)
+    return function
+
+
+def _options(*, acts: bool) -> list[Callable[[Any], Any]]:
+    options = [
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        click.option("--namespace", metavar="NAME", help="Default: default."),
+        click.option(
+            "--url",
+            metavar="URL",
+            help=f"Where the store is. Default: HOLDFAST_URL, or {DEFAULT_URL}.",
+        ),
+    ]
+    if acts:
+        options.insert(
+            0,
+            click.option(
+                "--actor",
+                default=os_user,
+                show_default="the user of the system",
+                help="Who decides.",
+            ),
+        )
+    return options

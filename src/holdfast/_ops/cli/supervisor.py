@@ -1,0 +1,142 @@
+"""Starts a run's process, watches it through the journal, and starts another when it dies.
+
+A dead process proves nothing about the run, so nothing is decided here: the next process takes it
+over and goes on from what is recorded. Who dies again and again without recording anything new is
+stopped by the store, which quarantines the run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast._core.lifecycle import CLAIMABLE
+from holdfast._ops.cli.child import Order, Report
+from holdfast._ops.cli.following import Follower
+from holdfast._ops.cli.session import ERROR, INTERRUPTED
+
+LOOK_S = 0.05
+BACKOFF_S = 0.2
+BACKOFF_MAX_S = 5.0
+DEATHS_BEFORE_START = 3
+"""How often a process may die before it has recorded anything at all."""
+GRACE_S = 30.0
+"""How long a process may take to release its run after an interrupt."""
+
+
+class Child:
+    """One process that executes the run."""
+
+    def __init__(
+        self, order: Order, *, stdout: int | None, env: dict[str, str] | None = None
+    ) -> None:
+        self._reads, writes = os.pipe()
+        order = msgspec.structs.replace(order, report_fd=writes)
+        self.process = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
+            [
+                sys.executable,
+                "-m",
+                "holdfast._ops.cli.child",
+                msgspec.json.encode(order).decode(),
+            ],
+            pass_fds=(writes,),
+            stdout=stdout,
+            env=None if env is None else os.environ | env,
+        )
+        os.close(writes)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def ended(self) -> bool:
+        """Say whether the process is gone."""
+        return self.process.poll() is not None
+
+    def report(self) -> Report | None:
+        """Return how it ended, or None if it died."""
+        self.process.wait()
+        with os.fdopen(self._reads, "rb") as pipe:
+            raw = pipe.read()
+        return msgspec.json.decode(raw, type=Report) if raw else None
+
+    def fate(self) -> str:
+        """Return what a dead process died of."""
+        code = self.process.returncode
+        if code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"ended with exit code {code} before its run did"
+
+
+class Supervisor:
+    """Executes one run, in as many processes as it takes."""
+
+    def __init__(
+        self,
+        follower: Follower,
+        start: Callable[[], Child],
+        on_death: Callable[[Child, float], None],
+    ) -> None:
+        self.follower = follower
+        self.start = start
+        self.on_death = on_death
+        self.deaths = 0
+        self.restarts = 0
+
+    def work(self) -> Report:
+        """Return how the run's last process ended."""
+        while True:
+            before = self.follower.seen
+            child = self.start()
+            try:
+                self._watch(child)
+            except (KeyboardInterrupt, SystemExit):
+                return self._interrupt(child)
+            report = child.report()
+            self.follower.follow()
+            if report is not None:
+                return report
+            if not self._goes_on():
+                return Report(ERROR, f"its process {child.fate()}")
+            self.deaths = 1 if self.follower.seen > before else self.deaths + 1
+            if self._dies_at_once():
+                return Report(ERROR, f"its process {child.fate()}, {self.deaths} times at once")
+            pause_s = min(BACKOFF_S * 2 ** (self.deaths - 1), BACKOFF_MAX_S)
+            self.on_death(child, pause_s)
+            self.restarts += 1
+            try:
+                time.sleep(pause_s)
+            except (KeyboardInterrupt, SystemExit):
+                return Report(INTERRUPTED)
+
+    def _watch(self, child: Child) -> None:
+        while not child.ended():
+            self.follower.follow()
+            self.follower.store.wait_for_change(LOOK_S)
+
+    def _goes_on(self) -> bool:
+        row = self.follower.store.get(self.follower.run_id)
+        return row is None or row.status in CLAIMABLE
+
+    def _dies_at_once(self) -> bool:
+        return self.follower.seen == 0 and self.deaths >= DEATHS_BEFORE_START
+
+    def _interrupt(self, child: Child) -> Report:
+        """Let the process release its run. After Ctrl-C it has had the signal too; a second one
+        does not wait any longer."""
+        if not child.ended():
+            child.process.send_signal(signal.SIGTERM)
+        try:
+            child.process.wait(GRACE_S)
+        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+            child.process.kill()
+        child.report()
+        self.follower.follow()
+        return Report(INTERRUPTED)
