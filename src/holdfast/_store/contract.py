@@ -9,7 +9,6 @@ Time: `now_us()` is the store's own clock, which never runs backwards.
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Protocol, runtime_checkable

@@ -1,0 +1,218 @@
+"""What every store decides in the same way: who may take a run, a key, and what a first row is.
+
+Pure functions over rows. A store brings the facts (is that owner dead? is there a message?) and
+performs the outcome inside its own transaction, so memory, SQLite and PostgreSQL cannot drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from holdfast._core.entries import Draft, Entry, Kind
+from holdfast._core.lifecycle import CLAIMABLE, HeldReason, Status
+from holdfast._core.rows import (
+    GENESIS,
+    Applied,
+    KeyChange,
+    KeyClaim,
+    KeyState,
+    Lease,
+    RunRow,
+    Write,
+    apply,
+)
+from holdfast._store.contract import NewRun
+from holdfast.errors import KeyConflict
+
+QUARANTINE_AT = 5
+"""The claim in a row without anything new at which a run is held instead."""
+
+OUTCOMES = frozenset({Kind.STEP_COMPLETED, Kind.STEP_FAILED, Kind.STEP_IN_DOUBT, Kind.STEP_SETTLED})
+"""What may use the reserved space of a full disk: something that has already happened."""
+
+_KEEPS_OWN_KEY = frozenset({"in_progress", "in_doubt"})
+
+
+def new_run(
+    new: NewRun, namespace: str, run_no: int, owner: int | None, lease_until_us: int
+) -> Applied:
+    """Return the first entries and the first row of a run, claimed if there is an owner."""
+    at_us = new.drafts[0].at_us
+    row = _blank(new, namespace, run_no, at_us)
+    write = Write(Lease(row), list(new.drafts), list(new.chunks))
+    if owner is not None:
+        write.drafts.append(_claimed(at_us, "new", owner, 1))
+        write.changes = {"epoch": 1, "owner": owner, "claims": 1}
+    return apply(row, write, lease_until_us)
+
+
+def _blank(new: NewRun, namespace: str, run_no: int, at_us: int) -> RunRow:
+    return RunRow(
+        run_no=run_no,
+        namespace=namespace,
+        run_id=new.run_id,
+        flow=new.flow,
+        version=new.version,
+        status=Status.QUEUED,
+        held_reason=None,
+        generation=1,
+        epoch=0,
+        owner=None,
+        lease_until_us=0,
+        last_seq=0,
+        head=GENESIS,
+        next_chunk=1,
+        input_digest=new.input_digest,
+        current_step=None,
+        steps=0,
+        attempts=0,
+        degraded=0,
+        claims=0,
+        skips="[]",
+        waiting_on=None,
+        wake_us=None,
+        usage="{}",
+        tags=new.tags,
+        created_us=at_us,
+        updated_us=at_us,
+    )
+
+
+def why_claimable(
+    row: RunRow, owner: int, at_us: int, is_dead: Callable[[int], bool]
+) -> str | None:
+    """Say why `owner` may take the run now, or None if it may not."""
+    if row.status not in CLAIMABLE:
+        return None
+    if row.owner is None:
+        return "free"
+    if row.owner == owner:
+        return "taken up again by its owner"
+    if is_dead(row.owner):
+        return "owner dead"
+    if row.lease_until_us <= at_us:
+        return "lease ran out"
+    return None
+
+
+def claim_write(row: RunRow, owner: int, at_us: int, why: str) -> Write:
+    """Return the write that a claim is. A run that waits for nothing more has no wake time."""
+    draft = _claimed(at_us, why, owner, row.epoch + 1)
+    changes = {
+        "epoch": row.epoch + 1,
+        "owner": owner,
+        "claims": row.claims + 1,
+        "waiting_on": None,
+        "wake_us": None,
+        "lease_until_us": 0,
+    }
+    return Write(Lease(row), [draft], changes=changes)
+
+
+def quarantine_write(row: RunRow, at_us: int) -> Write:
+    """Return the write that holds a run which was claimed too often and never got on."""
+    body = msgspec.json.encode({"reason": HeldReason.QUARANTINED, "claims": row.claims + 1})
+    changes = {"epoch": row.epoch + 1, "held_reason": HeldReason.QUARANTINED.value, "wake_us": None}
+    return Write(Lease(row), [Draft(Kind.RUN_HELD, at_us, body=body)], changes=changes)
+
+
+def is_poison(row: RunRow) -> bool:
+    """Tell whether the next claim would be one too many."""
+    return row.claims + 1 >= QUARANTINE_AT
+
+
+def refusal(row: RunRow, owner_name: str) -> str:
+    """Say who or what stands against a claim."""
+    return owner_name if row.status in CLAIMABLE else f"nobody; it is {row.status.value}"
+
+
+def is_due(row: RunRow, at_us: int, has_messages: bool) -> bool:
+    """Tell whether a run that nobody alive owns has something to do.
+
+    A run whose owner died is always due: what it waited for may have come while it was owned.
+    """
+    if row.owner is not None:
+        return True
+    if row.status is Status.WAITING:
+        return has_messages or (row.wake_us is not None and row.wake_us <= at_us)
+    return row.wake_us is None or row.wake_us <= at_us
+
+
+def may_claim_key(existing: KeyState | None, claim: KeyClaim, row: RunRow) -> bool:
+    """Tell whether a business key is free for this call: new, known not to have happened, or
+    already its own from an attempt before. Other arguments never are."""
+    if existing is None:
+        return True
+    if existing.args_digest != claim.args_digest:
+        return False
+    own = existing.run_no == row.run_no and existing.step == claim.step
+    return existing.state == "not_done" or (own and existing.state in _KEEPS_OWN_KEY)
+
+
+def claimed_key(claim: KeyClaim, row: RunRow) -> KeyState:
+    """Return the key's row after the claim."""
+    return KeyState(
+        namespace=row.namespace,
+        effect=claim.effect,
+        key=claim.key,
+        state="in_progress",
+        run_no=row.run_no,
+        run_id=row.run_id,
+        step=claim.step,
+        generation=row.generation,
+        args_digest=claim.args_digest,
+        result_seq=None,
+        updated_us=row.updated_us,
+    ).sealed()
+
+
+def changed_key(
+    existing: KeyState | None, change: KeyChange, row: RunRow, draft: Draft | None
+) -> KeyState:
+    """Return the key's row after a change. A run changes only keys that it has; one that was
+    never claimed (its claim is among the commits that an adopted store lost) becomes its own."""
+    if existing is None:
+        assert draft is not None, f"key {change.key!r} of {change.effect} was never claimed"
+        claim = KeyClaim(change.effect, change.key, draft.step or "", draft.args_digest or b"")
+        existing = claimed_key(claim, row)
+    if existing.run_no != row.run_no:
+        why = f"run {existing.run_id!r} has it now ({existing.state})"
+        raise KeyConflict(change.effect, change.key, why, other_run=existing.run_id)
+    return msgspec.structs.replace(
+        existing,
+        state=change.state,
+        result_seq=row.last_seq if change.result else existing.result_seq,
+        updated_us=row.updated_us,
+    ).sealed()
+
+
+def starts_effect(write: Write) -> bool:
+    """Tell whether a write has the intent of an effect."""
+    return any(
+        draft.kind is Kind.STEP_STARTED and b'"effect":true' in draft.body for draft in write.drafts
+    )
+
+
+def has_outcome(write: Write) -> bool:
+    """Tell whether a write records something that cannot be undone by not writing it."""
+    return any(draft.kind in OUTCOMES for draft in write.drafts)
+
+
+def kinds(journal: Iterable[Entry]) -> Iterator[Kind]:
+    """Yield what a journal says happened, with the start of each joined row."""
+    for entry in journal:
+        if entry.started_us is not None:
+            yield Kind.STEP_STARTED
+        yield entry.kind
+
+
+def may_act(row: RunRow, is_dead: Callable[[int], bool]) -> bool:
+    """Tell whether an actor may write to a run as it stands: nobody alive owns it."""
+    return row.owner is None or is_dead(row.owner)
+
+
+def _claimed(at_us: int, why: str, owner: int, epoch: int) -> Draft:
+    body = msgspec.json.encode({"why": why, "owner": owner, "epoch": epoch})
+    return Draft(Kind.RUN_CLAIMED, at_us, body=body)

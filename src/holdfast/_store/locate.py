@@ -1,0 +1,73 @@
+"""From a URL to a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from holdfast._store.contract import Store
+from holdfast._store.memory import MemoryStore
+from holdfast.errors import StoreUnusable
+
+FORMS = "sqlite:///relative.db, sqlite:////absolute.db or memory:"
+_OPTIONS = ("mode", "force_fs")
+
+
+class SqlitePlace(msgspec.Struct, frozen=True):
+    """A file, and how it is to be opened."""
+
+    path: str
+    read_only: bool = False
+    force_fs: bool = False
+
+
+def open_store(
+    url: str,
+    *,
+    namespace: str = "default",
+    clock: Callable[[], int] | None = None,
+    lease_s: float = 30.0,
+) -> Store:
+    """Open the store that a URL names."""
+    if url in {"memory:", "memory://"}:
+        return MemoryStore(namespace=namespace, clock=clock, lease_s=lease_s)
+    place = parse(url)
+    from holdfast._store.sqlite import SqliteStore
+
+    return SqliteStore(
+        place.path,
+        namespace=namespace,
+        clock=clock,
+        read_only=place.read_only,
+        lease_s=lease_s,
+        force_fs=place.force_fs,
+    )
+
+
+def parse(url: str) -> SqlitePlace:
+    """Take a SQLite URL apart; anything else is refused with what to write instead."""
+    parts = urlsplit(url)
+    if parts.scheme in {"postgresql", "postgres"}:
+        raise StoreUnusable("PostgreSQL is not in this version; use " + FORMS)
+    if parts.scheme != "sqlite":
+        raise StoreUnusable(f"{url!r} is not the URL of a store; write {FORMS}")
+    if parts.netloc or not parts.path.startswith("/") or len(parts.path) < 2:
+        raise StoreUnusable(
+            f"{url!r} names no file; three slashes for a relative path, four for an absolute "
+            f"one: {FORMS}"
+        )
+    if parts.fragment:
+        raise StoreUnusable(f"{url!r} has a '#', which must be written as %23")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = sorted(set(options) - set(_OPTIONS))
+    if unknown:
+        raise StoreUnusable(f"{url!r} has an unknown option {unknown[0]!r}; known: mode, force_fs")
+    if options.get("mode", "rw") not in {"ro", "rw"}:
+        raise StoreUnusable(f"{url!r}: mode is ro or rw")
+    return SqlitePlace(
+        unquote(parts.path[1:]),
+        read_only=options.get("mode") == "ro",
+        force_fs=options.get("force_fs") == "1",
+    )

@@ -1,0 +1,409 @@
+"""A store in memory: the contract in its plainest form, for tests, simulation and `memory:`.
+
+Several handles may share one `MemoryWorld`; each stands for a process, and `world.kill(owner)`
+is that process's death. Nothing survives the world itself.
+"""
+
+from __future__ import annotations
+
+import builtins
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from holdfast._core.entries import Entry
+from holdfast._core.lifecycle import CLAIMABLE, status_of
+from holdfast._core.rows import (
+    GENESIS,
+    Applied,
+    KeyState,
+    Lease,
+    Message,
+    RunRow,
+    Write,
+    apply,
+    entry_digest,
+)
+from holdfast._store import decisions
+from holdfast._store.contract import (
+    Broken,
+    Busy,
+    Committed,
+    Fenced,
+    Finding,
+    KeyTaken,
+    NewRun,
+    Outcome,
+    Posted,
+    Query,
+    Started,
+)
+from holdfast.errors import Corrupt, Regressed, RunNotFound, StoreFailed, StoreUnusable
+
+READ_AHEAD = 64
+"""How many chunks before the one that is asked for come with it."""
+
+
+def system_clock_us() -> int:
+    """Return the time of this machine, in microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+class MemoryWorld:
+    """What the handles of one memory store share."""
+
+    def __init__(self, clock: Callable[[], int] | None = None) -> None:
+        self.clock = clock or system_clock_us
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.rows: dict[int, RunRow] = {}
+        self.numbers: dict[tuple[str, str], int] = {}
+        self.journals: dict[int, list[Entry]] = {}
+        self.chunks: dict[int, dict[int, bytes]] = {}
+        self.keys: dict[tuple[str, str, str], KeyState] = {}
+        self.inboxes: dict[int, list[Message]] = {}
+        self.taken: set[tuple[int, str]] = set()
+        self.owners = 0
+        self.dead: set[int] = set()
+        self.clock_us = 0
+        self.commits = 0
+        self.lost: str | None = None
+        self.adopted_through = 0
+
+    def kill(self, owner: int) -> None:
+        """Prove the death of an owner, as the release of its kernel lock would."""
+        with self.changed:
+            self.dead.add(owner)
+            self.changed.notify_all()
+
+    def now_us(self) -> int:
+        """Return the time; it never runs backwards, whatever the clock does."""
+        with self.lock:
+            self.clock_us = max(self.clock_us, self.clock())
+            return self.clock_us
+
+    def committed(self) -> None:
+        """Wake everybody who waits for a change."""
+        self.commits += 1
+        self.changed.notify_all()
+
+
+class MemoryStore:
+    """One process's handle on a memory world."""
+
+    def __init__(
+        self,
+        world: MemoryWorld | None = None,
+        *,
+        namespace: str = "default",
+        clock: Callable[[], int] | None = None,
+        lease_s: float = 30.0,
+    ) -> None:
+        self.url = "memory:"
+        self.namespace = namespace
+        self.store_id = "memory"
+        self.lease_s = lease_s
+        self.world = world or MemoryWorld(clock)
+        self.owner: int | None = None
+        self._owned: list[int] = []
+        self._seen = -1
+        self._closed = False
+
+    # -- the store as a whole ------------------------------------------------------------------
+
+    def now_us(self) -> int:
+        return self.world.now_us()
+
+    def regression(self) -> str | None:
+        return self.world.lost
+
+    def adopted_through(self) -> int:
+        return self.world.adopted_through
+
+    def adopt(self, actor: str) -> str:
+        with self.world.lock:
+            accepted = self.world.lost or "nothing was missing"
+            self.world.lost = None
+            self.world.adopted_through = len(self.world.rows)
+            self.world.committed()
+            return accepted
+
+    def register_owner(self) -> int:
+        with self.world.lock:
+            self._check_open()
+            self.world.owners += 1
+            self.owner = self.world.owners
+            self._owned.append(self.owner)
+            return self.owner
+
+    def owner_name(self, owner: int | None) -> str:
+        return "nobody" if owner is None else f"owner {owner} in memory"
+
+    def wait_for_change(self, timeout_s: float) -> bool:
+        with self.world.changed:
+            changed = self.world.changed.wait_for(
+                lambda: self.world.commits != self._seen or self._closed, timeout_s
+            )
+            self._seen = self.world.commits
+            return changed
+
+    def close(self) -> None:
+        with self.world.changed:
+            self._closed = True
+            self.world.dead.update(self._owned)
+            self.world.changed.notify_all()
+
+    # -- writes --------------------------------------------------------------------------------
+
+    def start(self, new: NewRun, owner: int | None) -> Started:
+        with self.world.lock:
+            self._check_open()
+            existing = self.get(new.run_id)
+            if existing is not None:
+                return Started(existing, created=False)
+            run_no = len(self.world.rows) + 1
+            made = decisions.new_run(new, self.namespace, run_no, owner, self._lease_until_us())
+            self.world.numbers[self.namespace, new.run_id] = run_no
+            self._keep(made, new.chunks)
+            self.world.committed()
+            lease = None if owner is None else Lease(_copy(made.row))
+            return Started(_copy(made.row), created=True, lease=lease)
+
+    def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
+        with self.world.lock:
+            self._check_open()
+            row = self.get(run_id)
+            if row is None:
+                raise RunNotFound(run_id, f"namespace {self.namespace!r}")
+            why = decisions.why_claimable(row, owner, at_us, self._is_dead)
+            if why is None:
+                return Busy(row, decisions.refusal(row, self.owner_name(row.owner)))
+            poison = decisions.is_poison(row)
+            write = (
+                decisions.quarantine_write(row, at_us)
+                if poison
+                else decisions.claim_write(row, owner, at_us, why)
+            )
+            applied = apply(row, write, self._lease_until_us())
+            self._keep(applied, ())
+            self.world.committed()
+            row = _copy(applied.row)
+            return Busy(row, decisions.refusal(row, "nobody")) if poison else Lease(row)
+
+    def append(self, writes: Sequence[Write]) -> list[Outcome]:
+        with self.world.lock:
+            self._check_open()
+            seen: dict[int, bytes] = {}
+            rows: list[tuple[Lease, RunRow]] = []
+            outcomes = [self._append(write, len(writes) == 1, seen, rows) for write in writes]
+            for lease, row in rows:
+                lease.row = row
+            self.world.committed()
+            return outcomes
+
+    def _append(
+        self, write: Write, alone: bool, seen: dict[int, bytes], rows: list[tuple[Lease, RunRow]]
+    ) -> Outcome:
+        try:
+            return self._write(write, seen, rows)
+        except Exception as error:
+            if alone:
+                raise
+            return Broken(error)
+
+    def _write(
+        self, write: Write, seen: dict[int, bytes], rows: list[tuple[Lease, RunRow]]
+    ) -> Outcome:
+        """Decide everything, then change everything: an error leaves nothing half done."""
+        if self.world.lost and decisions.starts_effect(write):
+            raise Regressed(f"{self.world.lost}; effects wait for `holdfast adopt`")
+        row = self.world.rows[write.lease.row.run_no]
+        if not self._holds(write, row, seen.get(row.run_no, row.digest)):
+            return Fenced()
+        claim = write.claim
+        if claim is not None:
+            taken = self.world.keys.get((self.namespace, claim.effect, claim.key))
+            if taken is not None and not decisions.may_claim_key(taken, claim, row):
+                return KeyTaken(msgspec.structs.replace(taken))
+        applied = apply(row, write, self._lease_until_us())
+        keys = self._changed_keys(write, applied.row)
+        self._check_untaken(row.run_no, write.took)
+        seen.setdefault(row.run_no, row.digest)
+        self._keep(applied, write.chunks)
+        self.world.keys.update({(key.namespace, key.effect, key.key): key for key in keys})
+        self.world.taken.update((row.run_no, message_id) for message_id in write.took)
+        rows.append((write.lease, _copy(applied.row)))
+        return Committed(applied.entries)
+
+    def _holds(self, write: Write, row: RunRow, seen: bytes) -> bool:
+        """The fence: the epoch is the writer's, and the run is as the writer saw it. Writes of
+        one batch stand on each other, so `seen` is its digest before the batch."""
+        lease = write.lease
+        if row.epoch != lease.row.epoch or seen != lease.row.digest:
+            return False
+        return decisions.may_act(row, self._is_dead) if lease.acting else row.owner is not None
+
+    def _check_untaken(self, run_no: int, took: Sequence[str]) -> None:
+        known = {message.message_id for message in self.inbox(run_no)}
+        assert known.issuperset(took), "a message is taken once, by the owner who read it"
+
+    def _changed_keys(self, write: Write, row: RunRow) -> list[KeyState]:
+        states: dict[tuple[str, str], KeyState] = {}
+        if write.claim is not None:
+            claim = write.claim
+            states[claim.effect, claim.key] = decisions.claimed_key(claim, row)
+        last = write.drafts[-1] if write.drafts else None
+        for change in write.keys:
+            at = (change.effect, change.key)
+            existing = states.get(at) or self.world.keys.get((self.namespace, *at))
+            states[at] = decisions.changed_key(existing, change, row, last)
+        return list(states.values())
+
+    def _keep(self, applied: Applied, chunks: Sequence[tuple[int, bytes]]) -> None:
+        run_no = applied.row.run_no
+        self.world.rows[run_no] = _copy(applied.row)
+        self.world.journals.setdefault(run_no, []).extend(applied.entries)
+        self.world.chunks.setdefault(run_no, {}).update(chunks)
+
+    def post(self, run_id: str, message: Message) -> Posted:
+        with self.world.lock:
+            self._check_open()
+            row = self.get(run_id)
+            if row is None:
+                raise RunNotFound(run_id, f"namespace {self.namespace!r}")
+            messages = self.world.inboxes.setdefault(row.run_no, [])
+            if any(known.message_id == message.message_id for known in messages):
+                return Posted.DUPLICATE
+            messages.append(msgspec.structs.replace(message))
+            self.world.committed()
+            return Posted.ACCEPTED
+
+    # -- reads ---------------------------------------------------------------------------------
+
+    def get(self, run_id: str) -> RunRow | None:
+        run_no = self.world.numbers.get((self.namespace, run_id))
+        return None if run_no is None else self.by_number(run_no)
+
+    def by_number(self, run_no: int) -> RunRow | None:
+        row = self.world.rows.get(run_no)
+        return None if row is None else _copy(row)
+
+    def list(self, query: Query) -> builtins.list[RunRow]:
+        with self.world.lock:
+            found = [row for row in self._mine() if _matches(row, query)]
+        return [_copy(row) for row in reversed(found)][: query.limit]
+
+    def load(self, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> builtins.list[Entry]:
+        row.check()
+        with self.world.lock:
+            journal = list(self.world.journals.get(row.run_no, ()))
+        return [
+            entry
+            for entry in journal
+            if entry.seq <= row.last_seq
+            and not any(first <= entry.seq <= last for first, last in skips)
+        ]
+
+    def entry(self, run_no: int, seq: int) -> Entry | None:
+        for entry in self.world.journals.get(run_no, ()):
+            if entry.first_seq <= seq <= entry.seq:
+                return entry
+        return None
+
+    def chunks(self, run_no: int, number: int) -> Mapping[int, bytes]:
+        stored = self.world.chunks.get(run_no, {})
+        if number not in stored:
+            raise Corrupt(f"chunk {number} of run number {run_no}", why="it is not there")
+        first = max(0, number - READ_AHEAD)
+        return {n: stored[n] for n in range(first, number + 1) if n in stored}
+
+    def key(self, effect: str, key: str) -> KeyState | None:
+        state = self.world.keys.get((self.namespace, effect, key))
+        return None if state is None else msgspec.structs.replace(state)
+
+    def waiting_on(self, token: str) -> builtins.list[RunRow]:
+        with self.world.lock:
+            return [_copy(row) for row in self._mine() if row.waiting_on == token]
+
+    def claimable(self, at_us: int, limit: int) -> builtins.list[RunRow]:
+        with self.world.lock:
+            found = [_copy(row) for row in self._mine() if self._is_claimable(row, at_us)]
+        return found[:limit]
+
+    def _is_claimable(self, row: RunRow, at_us: int) -> bool:
+        if row.status not in CLAIMABLE:
+            return False
+        free = row.owner is None or self._is_dead(row.owner) or row.lease_until_us <= at_us
+        return free and decisions.is_due(row, at_us, bool(self.inbox(row.run_no)))
+
+    def inbox(self, run_no: int) -> builtins.list[Message]:
+        with self.world.lock:
+            return [
+                msgspec.structs.replace(message)
+                for message in self.world.inboxes.get(run_no, ())
+                if (run_no, message.message_id) not in self.world.taken
+            ]
+
+    def verify(self, run_ids: Iterable[str] | None = None) -> builtins.list[Finding]:
+        with self.world.lock:
+            rows = list(self._mine())
+        wanted = None if run_ids is None else set(run_ids)
+        return [
+            finding
+            for row in rows
+            if wanted is None or row.run_id in wanted
+            for finding in self._verify(row)
+        ]
+
+    def _verify(self, row: RunRow) -> Iterable[Finding]:
+        head = GENESIS
+        journal = self.world.journals[row.run_no]
+        for entry in journal:
+            head = entry_digest(head, row.run_id, entry.seq, entry)
+            if head != entry.digest:
+                yield Finding(f"entry {entry.seq}", "the digest does not match", row.run_id)
+                return
+        if row.digest != row.expected_digest() or head != row.head:
+            yield Finding("its row in runs", "the digest does not match", row.run_id)
+        elif status_of(decisions.kinds(journal)) != row.status:
+            yield Finding("its row in runs", "the journal says another status", row.run_id)
+
+    def backup(self, path: str) -> None:
+        raise StoreUnusable(f"a store in memory cannot be written to {path!r}; use sqlite:///")
+
+    # -- pieces --------------------------------------------------------------------------------
+
+    def _mine(self) -> Iterable[RunRow]:
+        return (row for row in self.world.rows.values() if row.namespace == self.namespace)
+
+    def _is_dead(self, owner: int) -> bool:
+        return owner in self.world.dead
+
+    def _lease_until_us(self) -> int:
+        return self.world.now_us() + int(self.lease_s * 1_000_000)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreFailed("this handle is closed; open the store again")
+
+
+def _copy(row: RunRow) -> RunRow:
+    return msgspec.structs.replace(row)
+
+
+def _matches(row: RunRow, query: Query) -> bool:
+    return (
+        (query.status is None or row.status in query.status)
+        and (query.flow is None or row.flow == query.flow)
+        and (query.tag is None or _has_tag(row, *query.tag))
+        and (query.run_id_prefix is None or row.run_id.startswith(query.run_id_prefix))
+        and (query.updated_before_us is None or row.updated_us < query.updated_before_us)
+        and (query.before_run_no is None or row.run_no < query.before_run_no)
+    )
+
+
+def _has_tag(row: RunRow, name: str, value: str) -> bool:
+    tags = msgspec.json.decode(row.tags)
+    return isinstance(tags, dict) and tags.get(name) == value

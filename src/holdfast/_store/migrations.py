@@ -1,0 +1,82 @@
+"""The schema, as numbered steps that are taken all or not at all."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+import apsw
+
+from holdfast._store.database import Q
+from holdfast.errors import Corrupt, StoreTooNew, StoreUnusable
+
+APPLICATION_ID = 0x484F4C44
+"""Says in the header of a file that it is ours ("HOLD")."""
+
+Objects = dict[tuple[str, str], str]
+
+
+@cache
+def steps() -> tuple[str, ...]:
+    """Return the migrations, in order: schema/0001.sql and so on."""
+    folder = files("holdfast._store").joinpath("schema")
+    names = sorted(found.name for found in folder.iterdir() if found.name.endswith(".sql"))
+    assert names == [f"{number:04}.sql" for number in range(1, len(names) + 1)], names
+    return tuple(folder.joinpath(name).read_text("utf-8") for name in names)
+
+
+def version_of(connection: apsw.Connection, path: str) -> int:
+    """Return the schema version of a file of ours, 0 for an empty one; refuse any other."""
+    application_id = _number(connection, "application_id")
+    version = _number(connection, "schema_version")
+    if application_id == 0 and version == 0 and not objects(connection):
+        return 0
+    if application_id != APPLICATION_ID:
+        raise StoreUnusable(f"{path} is a database of another program; give another path")
+    if version > len(steps()):
+        raise StoreTooNew(
+            f"{path} has schema version {version}, this Holdfast knows up to {len(steps())}; "
+            "upgrade Holdfast (pip install -U holdfast), or open it with the version that wrote it"
+        )
+    if version < 1:
+        raise Corrupt(f"the header of {path}", why=f"it says schema version {version}")
+    return version
+
+
+def migrate(connection: apsw.Connection, version: int) -> None:
+    """Take the missing steps. The caller's transaction makes them all or nothing."""
+    for step in steps()[version:]:
+        connection.execute(step)
+    connection.execute(Q["set_application_id"].format(APPLICATION_ID))
+    connection.execute(Q["set_schema_version"].format(len(steps())))
+
+
+def check_schema(connection: apsw.Connection, path: str) -> None:
+    """Compare what the file says its tables are with what they were made as."""
+    found = objects(connection)
+    for place, text in expected().items():
+        if found.get(place) != text:
+            kind, name = place
+            raise Corrupt(f"the definition of {kind} {name} in {path}", why="it was changed")
+
+
+@cache
+def expected() -> Objects:
+    """Return the schema of a fresh store."""
+    connection = apsw.Connection(":memory:")
+    migrate(connection, 0)
+    made = objects(connection)
+    connection.close()
+    return made
+
+
+def objects(connection: apsw.Connection) -> Objects:
+    """Return the definitions of all tables, indexes and views."""
+    rows = connection.execute(Q["schema_objects"]).fetchall()
+    return {(str(kind), str(name)): f"{table}: {text}" for kind, name, table, text in rows}
+
+
+def _number(connection: apsw.Connection, name: str) -> int:
+    (found,) = connection.execute(Q[name]).fetchall()[0]
+    assert isinstance(found, int)
+    return found

@@ -1,0 +1,142 @@
+"""Opening a file: make it or check it, compare it with its witness, begin an incarnation."""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+import apsw
+import msgspec
+
+from holdfast._core.digest import seal
+from holdfast._core.rows import GENESIS
+from holdfast._store import filesystem, migrations, records
+from holdfast._store.database import Database, Q
+from holdfast._store.records import StoreRow
+from holdfast._store.witness import Witness, regression
+from holdfast.errors import Corrupt, HoldfastError, StoreUnusable
+
+
+class Opened(msgspec.Struct):
+    """A store that can be read, and what is wrong with it, if something is."""
+
+    row: StoreRow
+    regression: str | None
+
+
+def check_path(path: str, *, read_only: bool) -> None:
+    """Refuse a path that cannot be a store, saying what to do; create the file if it may be."""
+    exists = filesystem.check_file(path)
+    folder = os.path.dirname(path)
+    if read_only:
+        if not exists:
+            raise StoreUnusable(f"there is no database at {path} to read")
+        if not os.access(path, os.R_OK):
+            raise StoreUnusable(f"{path} cannot be read by this user; look at its permissions")
+    elif not exists:
+        filesystem.create_file(path)
+    elif not os.access(path, os.W_OK) or not os.access(folder, os.W_OK):
+        raise StoreUnusable(
+            f"{path} or its folder cannot be written by this user; make both writable, "
+            "or open it for reading: ?mode=ro"
+        )
+
+
+def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opened:
+    """Bring the schema up to date, and find out whether acknowledged commits are missing."""
+    with database.lock:
+        connection = database.writer
+        try:
+            slot = witness.read()  # Before the database: it is never ahead of what we read next.
+            version = migrations.version_of(connection, database.path)
+            if version == len(migrations.steps()):
+                migrations.check_schema(connection, database.path)
+                row = store_row(database, connection)
+                if not row.is_copy and (slot is not None or row.commits):
+                    return Opened(row, regression(row, slot, witness.path))
+            if read_only:
+                return _as_it_is(database, connection, version)
+            return _prepared(database, connection, witness)
+        except (apsw.Error, UnicodeDecodeError, MemoryError) as error:
+            raise database.translated(error, connection) from error
+
+
+def store_row(database: Database, connection: apsw.Connection) -> StoreRow:
+    """Return the verified row of the store."""
+    found = database.fetch(connection, "store_row")
+    if len(found) != 1:
+        raise Corrupt("the row of the store", why="it is not there")
+    return records.store_row(found[0])
+
+
+def _as_it_is(database: Database, connection: apsw.Connection, version: int) -> Opened:
+    if version == 0:
+        raise StoreUnusable(f"{database.path} is empty: there is nothing to read in it yet")
+    if version < len(migrations.steps()):
+        raise StoreUnusable(
+            f"{database.path} has the older schema version {version}; open it once for writing"
+        )
+    return Opened(store_row(database, connection), None)
+
+
+def _prepared(database: Database, connection: apsw.Connection, witness: Witness) -> Opened:
+    """Make or migrate the tables, or begin the life of a copy, in one transaction."""
+    connection.execute(Q["begin"])
+    try:
+        version = migrations.version_of(connection, database.path)
+        migrations.migrate(connection, version)
+        if version == 0:
+            connection.execute(Q["add_store"], msgspec.structs.astuple(first_row()))
+        row = store_row(database, connection)
+        slot = witness.read()
+        if row.is_copy:
+            row = next_incarnation(connection, row, slot.commits if slot else 0, "", "a backup")
+        if row.commits == 0 or not slot or slot.incarnation < row.incarnation:
+            witness.create(row)
+        connection.execute(Q["commit"])
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute(Q["rollback"])
+        raise
+    return Opened(row, regression(row, witness.read(), witness.path))
+
+
+def first_row() -> StoreRow:
+    """Return the row of a new store."""
+    return StoreRow(
+        store_id=uuid.uuid4().hex,
+        incarnation=1,
+        commits=0,
+        head=GENESIS,
+        clock_us=0,
+        last_run_no=0,
+        last_owner=0,
+        adopted_through=0,
+        is_copy=0,
+    ).sealed()
+
+
+def next_incarnation(
+    connection: apsw.Connection, row: StoreRow, known_commits: int, actor: str, accepted: str
+) -> StoreRow:
+    """Accept the store as it is: from here on its commits are counted anew."""
+    row = msgspec.structs.replace(
+        row,
+        incarnation=row.incarnation + 1,
+        commits=max(row.commits, known_commits) + 1,
+        adopted_through=row.last_run_no,
+        is_copy=0,
+    )
+    row.head = seal(row.head, (row.commits, row.clock_us, accepted))
+    row.sealed()
+    values = (row.incarnation, row.clock_us, actor, accepted)
+    connection.execute(Q["put_store"], msgspec.structs.astuple(row))
+    connection.execute(Q["add_incarnation"], (*values, seal(GENESIS, values)))
+    return row
+
+
+def failed(error: HoldfastError, database: Database, witness: Witness) -> HoldfastError:
+    """Close what was opened of a store that cannot be used."""
+    witness.close()
+    database.close()
+    return error

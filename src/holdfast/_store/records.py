@@ -1,0 +1,252 @@
+"""Rows of tables as objects, and back. Whatever does not read as it was written is `Corrupt`.
+
+A digest covers the types as well as the values, so a column whose type changed is found by the
+same comparison; only what cannot even be compared (an unknown status, broken text) is caught here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast._core.digest import seal
+from holdfast._core.entries import Entry, Kind
+from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._core.rows import GENESIS, KeyState, Message, RunRow, entry_digest
+from holdfast.errors import Corrupt
+
+Values = Sequence[Any]
+
+SEQ_BITS = 32
+SEQ_MASK = (1 << SEQ_BITS) - 1
+_KINDS = {kind.value: kind for kind in Kind}
+_STATUSES = {status.value: status for status in Status}
+_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
+"""What building or sealing a row from wrong types raises."""
+
+
+class StoreRow(msgspec.Struct, gc=False):
+    """The one row that every commit changes: how many there were, and the head of their chain."""
+
+    store_id: str
+    incarnation: int
+    commits: int
+    head: bytes
+    clock_us: int
+    last_run_no: int
+    last_owner: int
+    adopted_through: int
+    is_copy: int
+    digest: bytes = b""
+
+    def sealed(self) -> StoreRow:
+        """Return this row with its digest set."""
+        self.digest = seal(GENESIS, msgspec.structs.astuple(self)[:-1])
+        return self
+
+
+class OwnerRow(msgspec.Struct, gc=False):
+    """A process that may own runs, as it described itself."""
+
+    owner: int
+    pid: int
+    started: str
+    boot_id: str
+    pid_namespace: int
+    host: str
+    lock_inode: int
+    registered_us: int
+    digest: bytes = b""
+
+    def sealed(self) -> OwnerRow:
+        """Return this row with its digest set."""
+        self.digest = seal(GENESIS, msgspec.structs.astuple(self)[:-1])
+        return self
+
+
+class MessageRow(msgspec.Struct, gc=False):
+    """A message in an inbox, with its place and the entry that took it."""
+
+    id: int
+    run_no: int
+    message_id: str
+    kind: str
+    actor: str
+    at_us: int
+    body: bytes
+    taken_seq: int | None
+    digest: bytes = b""
+
+    def sealed(self) -> MessageRow:
+        """Return this row with its digest set."""
+        self.digest = seal(GENESIS, msgspec.structs.astuple(self)[:-1])
+        return self
+
+    def message(self) -> Message:
+        """Return what was posted."""
+        return Message(self.message_id, self.kind, self.actor, self.at_us, self.body)
+
+
+def run_row(values: Values) -> RunRow:
+    """Return a verified row of runs."""
+    run_id = values[2] if isinstance(values[2], str) else f"number {values[0]}"
+    try:
+        row = RunRow(*values)
+        row.status = _STATUSES[values[5]]
+        expected = row.expected_digest()
+    except _UNREADABLE as error:
+        raise Corrupt("its row in runs", run_id=run_id, why=repr(error)) from None
+    if row.digest != expected:
+        raise Corrupt("its row in runs", run_id=run_id, why="the digest does not match")
+    return row
+
+
+def key_state(values: Values) -> KeyState:
+    """Return a verified row of keys."""
+    try:
+        state = KeyState(*values)
+        expected = state.expected_digest()
+    except _UNREADABLE as error:
+        raise Corrupt(f"key {values[2]!r} of {values[1]!r}", why=repr(error)) from None
+    if state.digest != expected:
+        raise Corrupt(f"key {values[2]!r} of {values[1]!r}", why="the digest does not match")
+    return state
+
+
+def store_row(values: Values) -> StoreRow:
+    """Return the verified row of the store."""
+    row = StoreRow(*values)
+    _check(row, "the row of the store")
+    return row
+
+
+def owner_row(values: Values) -> OwnerRow:
+    """Return a verified row of owners."""
+    row = OwnerRow(*values)
+    _check(row, f"row {values[0]!r} of owners")
+    return row
+
+
+def message_row(values: Values) -> MessageRow:
+    """Return a verified row of an inbox."""
+    row = MessageRow(*values)
+    _check(row, f"message {values[2]!r} of run number {values[1]!r}")
+    return row
+
+
+def posted(row_id: int, run_no: int, message: Message) -> MessageRow:
+    """Return the row of a new message."""
+    return MessageRow(
+        id=row_id,
+        run_no=run_no,
+        message_id=message.message_id,
+        kind=message.kind,
+        actor=message.actor,
+        at_us=message.at_us,
+        body=message.body,
+        taken_seq=None,
+    ).sealed()
+
+
+def _check(row: StoreRow | OwnerRow | MessageRow, what: str) -> None:
+    stored = row.digest
+    try:
+        expected = row.sealed().digest
+    except _UNREADABLE as error:
+        raise Corrupt(what, why=repr(error)) from None
+    if stored != expected:
+        raise Corrupt(what, why="the digest does not match")
+
+
+def entry(values: Values, prev: bytes, run_id: str) -> Entry:
+    """Return a verified entry that is chained to the digest before it."""
+    row_id, kind, at_us, step, attempt, position, args_digest, started_us, body, digest = values
+    seq = row_id & SEQ_MASK
+    try:
+        made = Entry(
+            seq, _KINDS[kind], at_us, step, attempt, position, args_digest, started_us, body, digest
+        )
+        expected = entry_digest(prev, run_id, seq, made)
+    except _UNREADABLE as error:
+        raise Corrupt(f"entry {seq}", run_id=run_id, why=repr(error)) from None
+    if digest != expected:
+        raise Corrupt(f"entry {seq}", run_id=run_id, why="the digest does not match")
+    return made
+
+
+def entry_values(run_no: int, made: Entry) -> tuple[Any, ...]:
+    """Return what is inserted into the journal."""
+    return (
+        run_no << SEQ_BITS | made.seq,
+        made.kind,
+        made.step,
+        made.attempt,
+        made.position,
+        made.at_us,
+        made.started_us,
+        made.args_digest,
+        made.digest,
+        made.body,
+    )
+
+
+def chunk_digest(run_no: int, number: int, body: bytes) -> bytes:
+    """Return the digest of a chunk at its place."""
+    return seal(GENESIS, (run_no, number, body))
+
+
+def name_hash(*names: str) -> int:
+    """Return a 64-bit number of names, for the index that confirms an absence."""
+    form = b"".join(b"%d:%b" % (len(raw), raw) for raw in (name.encode() for name in names))
+    return int.from_bytes(hashlib.blake2b(form, digest_size=8).digest(), "big", signed=True)
+
+
+def key_values(state: KeyState) -> tuple[Any, ...]:
+    """Return what is put into keys, with the hash of its names."""
+    hashed = name_hash(state.namespace, state.effect, state.key)
+    return (*msgspec.structs.astuple(state), hashed)
+
+
+def run_values(row: RunRow) -> tuple[Any, ...]:
+    """Return what is inserted into runs, with the hash of its names."""
+    return (*msgspec.structs.astuple(row), name_hash(row.namespace, row.run_id))
+
+
+def run_row_or_held(values: Values) -> RunRow:
+    """Return a row of runs; a damaged one is shown as held, and cannot be loaded or written."""
+    try:
+        return run_row(values)
+    except Corrupt as damage:
+        run_no = values[0] if isinstance(values[0], int) else 0
+        return RunRow(
+            run_no=run_no,
+            namespace=str(values[1]),
+            run_id=values[2] if isinstance(values[2], str) else f"number {run_no}",
+            flow=str(values[3]),
+            version="",
+            status=Status.HELD,
+            held_reason=HeldReason.CORRUPT.value,
+            generation=0,
+            epoch=-1,
+            owner=None,
+            lease_until_us=0,
+            last_seq=0,
+            head=GENESIS,
+            next_chunk=0,
+            input_digest=b"",
+            current_step=str(damage),
+            steps=0,
+            attempts=0,
+            degraded=0,
+            claims=0,
+            skips="[]",
+            waiting_on=None,
+            wake_us=None,
+            usage="{}",
+            tags="{}",
+            created_us=0,
+            updated_us=0,
+        )

@@ -1,0 +1,300 @@
+"""The store in one SQLite file, for any number of processes on one machine.
+
+SqliteStore ─┬─ Database    connections: one writes, a few read; none crosses a fork
+             ├─ Writer      transactions: counter, chained head, clock, witness
+             ├─ Appender    the append: fence, entries, chunks, keys, messages
+             ├─ Owners      who is alive
+             └─ Watch       who is told of a commit
+"""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import apsw
+import msgspec
+
+from holdfast._core.entries import Entry
+from holdfast._core.rows import Applied, KeyState, Lease, Message, RunRow, Write, apply
+from holdfast._store import decisions, filesystem, lookups, opening, reading, records
+from holdfast._store.appending import Appender, moved_values
+from holdfast._store.contract import (
+    Busy,
+    Finding,
+    NewRun,
+    Outcome,
+    Posted,
+    Query,
+    Started,
+)
+from holdfast._store.database import Database, Q
+from holdfast._store.memory import system_clock_us
+from holdfast._store.ownership import Locks, Owners
+from holdfast._store.records import SEQ_BITS
+from holdfast._store.watch import Watch
+from holdfast._store.witness import Witness
+from holdfast._store.writer import Changed, Reserve, Writer
+from holdfast.errors import Corrupt, RunNotFound
+
+log = logging.getLogger("holdfast.store")
+
+SCAN_EVERY_S = 60.0
+"""How often an answer of the workers' indexes is compared with the table itself."""
+_END_OF_PREFIX = chr(0x10FFFF)
+
+
+class SqliteStore:
+    """One process's handle on a store in a file."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        namespace: str = "default",
+        clock: Callable[[], int] | None = None,
+        page_size: int = 16384,
+        read_only: bool = False,
+        lease_s: float = 30.0,
+        force_fs: bool = False,
+    ) -> None:
+        self.path = filesystem.resolved(path)
+        self.url = f"sqlite:///{self.path}"
+        self.namespace = namespace
+        self.lease_s = lease_s
+        kind = filesystem.check_file_system(self.path, force=force_fs)
+        opening.check_path(self.path, read_only=read_only)
+        self._database = Database(self.path, read_only=read_only, page_size=page_size)
+        self._witness = Witness(f"{self.path}-witness", read_only=read_only)
+        try:
+            opened = opening.open_rows(self._database, self._witness, read_only=read_only)
+        except BaseException:
+            self._witness.close()
+            self._database.close()
+            raise
+        self.store_id = opened.row.store_id
+        self._regression = opened.regression
+        self._writer = Writer(
+            self._database, self._witness, clock or system_clock_us, read_only=read_only
+        )
+        self._writer.take_up(opened.row)
+        self._locks = Locks(f"{self.path}-owners.lock", trusted=kind not in filesystem.NETWORK)
+        self._owners = Owners(self._database, self._locks)
+        self._watch = Watch(self._witness.path, self._witness.read)
+        reserve = Reserve(f"{self.path}-reserve")
+        if not read_only:
+            reserve.fill()
+        self._appender = Appender(
+            self._writer, reserve, self._owners.is_dead, self._lease_us(), self.regression
+        )
+        self._scanned_s: dict[str, float] = {}
+
+    # -- the store as a whole ------------------------------------------------------------------
+
+    def now_us(self) -> int:
+        return self._writer.now_us()
+
+    def regression(self) -> str | None:
+        return self._regression
+
+    def adopted_through(self) -> int:
+        return self._writer.row.adopted_through
+
+    def adopt(self, actor: str) -> str:
+        accepted = self._regression or "nothing was missing"
+        self._writer.adopt(actor, accepted)
+        self._regression = None
+        return accepted
+
+    def register_owner(self) -> int:
+        return self._owners.register(self._writer)
+
+    def owner_name(self, owner: int | None) -> str:
+        return self._owners.name(owner)
+
+    def wait_for_change(self, timeout_s: float) -> bool:
+        return self._watch.wait(timeout_s)
+
+    def close(self) -> None:
+        self._watch.close()
+        self._database.close()
+        self._locks.close()
+        self._witness.close()
+
+    # -- writes --------------------------------------------------------------------------------
+
+    def append(self, writes: Sequence[Write]) -> list[Outcome]:
+        return self._appender.append(writes)
+
+    def start(self, new: NewRun, owner: int | None) -> Started:
+        def work(connection: apsw.Connection) -> tuple[Started, Changed | None]:
+            existing = lookups.find_run(self._inside(connection), self.namespace, new.run_id)
+            if existing is not None:
+                return Started(existing, created=False), None
+            run_no = self._writer.row.last_run_no + 1
+            until_us = self.now_us() + self._lease_us()
+            made = decisions.new_run(new, self.namespace, run_no, owner, until_us)
+            connection.execute(Q["add_run"], records.run_values(made.row))
+            self._add(connection, made, new.chunks)
+            lease = None if owner is None else Lease(msgspec.structs.replace(made.row))
+            changed = Changed(made.row.digest, {"last_run_no": run_no})
+            return Started(made.row, created=True, lease=lease), changed
+
+        return self._writer.transact(work)
+
+    def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
+        def work(connection: apsw.Connection) -> tuple[Lease | Busy, Changed | None]:
+            row = self._existing(connection, run_id)
+            why = decisions.why_claimable(row, owner, at_us, self._owners.is_dead)
+            if why is None:
+                return Busy(row, decisions.refusal(row, self.owner_name(row.owner))), None
+            if decisions.is_poison(row):
+                row = self._put(connection, row, decisions.quarantine_write(row, at_us))
+                return Busy(row, decisions.refusal(row, "nobody")), Changed(row.digest)
+            row = self._put(connection, row, decisions.claim_write(row, owner, at_us, why))
+            return Lease(row), Changed(row.digest)
+
+        return self._writer.transact(work)
+
+    def post(self, run_id: str, message: Message) -> Posted:
+        def work(connection: apsw.Connection) -> tuple[Posted, Changed | None]:
+            run_no = self._existing(connection, run_id).run_no
+            known = lookups.messages(self._inside(connection), run_no)
+            if any(row.message_id == message.message_id for row in known):
+                return Posted.DUPLICATE, None
+            number = run_no << SEQ_BITS | len(known) + 1
+            row = records.posted(number, run_no, message)
+            connection.execute(Q["add_message"], msgspec.structs.astuple(row))
+            return Posted.ACCEPTED, Changed(row.digest)
+
+        return self._writer.transact(work)
+
+    def _existing(self, connection: apsw.Connection, run_id: str) -> RunRow:
+        row = lookups.find_run(self._inside(connection), self.namespace, run_id)
+        if row is None:
+            raise RunNotFound(run_id, f"namespace {self.namespace!r}")
+        return row
+
+    def _put(self, connection: apsw.Connection, row: RunRow, write: Write) -> RunRow:
+        applied = apply(row, write, self.now_us() + self._lease_us())
+        guard = (row.run_no, row.epoch, row.last_seq, row.digest)
+        connection.execute(Q["run_moved"], moved_values(applied.row) + guard)
+        assert connection.changes() == 1, "the row was read in this transaction"
+        self._add(connection, applied, ())
+        return applied.row
+
+    def _add(
+        self, connection: apsw.Connection, made: Applied, chunks: Sequence[tuple[int, bytes]]
+    ) -> None:
+        run_no = made.row.run_no
+        for entry in made.entries:
+            connection.execute(Q["add_entry"], records.entry_values(run_no, entry))
+        for number, body in chunks:
+            digest = records.chunk_digest(run_no, number, body)
+            connection.execute(Q["add_chunk"], (run_no << SEQ_BITS | number, digest, body))
+
+    # -- reads ---------------------------------------------------------------------------------
+
+    def get(self, run_id: str) -> RunRow | None:
+        return lookups.find_run(self._database.read, self.namespace, run_id)
+
+    def by_number(self, run_no: int) -> RunRow | None:
+        return lookups.run_by_number(self._database.read, run_no, self._writer.row.last_run_no)
+
+    def list(self, query: Query) -> builtins.list[RunRow]:
+        rows = self._database.read("list_runs", _filters(query, self.namespace))
+        return [records.run_row_or_held(values) for values in rows]
+
+    def load(self, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> builtins.list[Entry]:
+        return reading.load(self._database.read, row, skips)
+
+    def entry(self, run_no: int, seq: int) -> Entry | None:
+        row = self.by_number(run_no)
+        return None if row is None else reading.entry(self._database.read, row, seq)
+
+    def chunks(self, run_no: int, number: int) -> Mapping[int, bytes]:
+        return reading.chunks(self._database.read, run_no, number)
+
+    def key(self, effect: str, key: str) -> KeyState | None:
+        return lookups.find_key(self._database.read, self.namespace, effect, key)
+
+    def waiting_on(self, token: str) -> builtins.list[RunRow]:
+        rows = self._confirmed("runs_waiting_on", (token, self.namespace))
+        return [records.run_row(values) for values in rows]
+
+    def claimable(self, at_us: int, limit: int) -> builtins.list[RunRow]:
+        owners = [values[0] for values in self._database.read("owners_of_open_runs")]
+        dead = [owner for owner in owners if isinstance(owner, int) and self._owners.is_dead(owner)]
+        values = {
+            "namespace": self.namespace,
+            "at_us": at_us,
+            "dead": msgspec.json.encode(dead).decode(),
+            "limit": limit,
+        }
+        return list(_undamaged(self._confirmed("claimable_runs", values)))
+
+    def inbox(self, run_no: int) -> builtins.list[Message]:
+        rows = lookups.messages(self._database.read, run_no)
+        return [row.message() for row in rows if row.taken_seq is None]
+
+    def verify(self, run_ids: Iterable[str] | None = None) -> builtins.list[Finding]:
+        from holdfast._store.verify import verify
+
+        return verify(self._database, self.namespace, run_ids)
+
+    def backup(self, path: str) -> None:
+        from holdfast._store.copies import backup
+
+        backup(self._database, path)
+
+    # -- pieces --------------------------------------------------------------------------------
+
+    def _inside(self, connection: apsw.Connection) -> lookups.Fetch:
+        return lambda name, values: self._database.fetch(connection, name, values)
+
+    def _lease_us(self) -> int:
+        return int(self.lease_s * 1_000_000)
+
+    def _confirmed(self, name: str, values: Any) -> builtins.list[Any]:
+        """Read by an index; now and then compare the answer with the table itself."""
+        rows = self._database.read(name, values)
+        now_s = time.monotonic()
+        if now_s - self._scanned_s.get(name, -SCAN_EVERY_S) >= SCAN_EVERY_S:
+            self._scanned_s[name] = now_s
+            scanned = self._database.read(f"{name}_scan", values)
+            found = {row[0] for row in self._database.read(name, values)}
+            if any(row[0] not in found for row in scanned):
+                raise Corrupt(f"the index behind {name}", why="it does not show every run")
+        return rows
+
+
+def _filters(query: Query, namespace: str) -> dict[str, object]:
+    tag, tag_value = query.tag or (None, None)
+    prefix = query.run_id_prefix
+    status = None
+    if query.status is not None:
+        status = msgspec.json.encode(list(query.status)).decode()
+    return {
+        "namespace": namespace,
+        "before": query.before_run_no,
+        "status": status,
+        "flow": query.flow,
+        "prefix": prefix,
+        "prefix_end": None if prefix is None else prefix + _END_OF_PREFIX,
+        "updated_before_us": query.updated_before_us,
+        "tag": tag,
+        "tag_value": tag_value,
+        "limit": query.limit,
+    }
+
+
+def _undamaged(rows: Iterable[Any]) -> Iterable[RunRow]:
+    """Yield the rows that can be read: one damaged run must not stop the others."""
+    for values in rows:
+        try:
+            yield records.run_row(values)
+        except Corrupt as damage:
+            log.warning("not claimed: %s", damage)

@@ -1,0 +1,161 @@
+"""Check everything that can be checked without knowing what the values mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
+
+import msgspec
+
+from holdfast._core.entries import Entry
+from holdfast._core.lifecycle import status_of
+from holdfast._core.rows import RunRow
+from holdfast._store import decisions, lookups, migrations, reading, records
+from holdfast._store.contract import Finding
+from holdfast._store.database import Database
+from holdfast._store.records import SEQ_BITS, SEQ_MASK
+from holdfast.errors import Corrupt, HoldfastError
+
+
+def verify(database: Database, namespace: str, run_ids: Iterable[str] | None) -> list[Finding]:
+    """Return what is wrong; an empty list says that all of it reads as it was written."""
+    if run_ids is not None:
+        return [
+            finding for run_id in run_ids for finding in _named_run(database, namespace, run_id)
+        ]
+    return [
+        *_pages(database),
+        *_rows(database, "all_runs", records.run_row),
+        *_rows(database, "all_keys", records.key_state),
+        *_rows(database, "all_messages", records.message_row),
+        *_rows(database, "all_owners", records.owner_row),
+        *_rows(database, "store_row", records.store_row),
+        *_rows(database, "all_chunks", _chunk),
+        *_numbers(database),
+        *_all_runs(database),
+    ]
+
+
+def _pages(database: Database) -> Iterator[Finding]:
+    """Ask SQLite about its pages and indexes, and compare the definitions of the tables."""
+    try:
+        for (text,) in database.read("integrity_check"):
+            if text != "ok":
+                yield Finding("the database file", str(text))
+        with database.lock:
+            migrations.check_schema(database.writer, database.path)
+    except HoldfastError as error:
+        yield _finding(error)
+
+
+def _rows(database: Database, name: str, read: Callable[[Any], object]) -> Iterator[Finding]:
+    """Read every row of a table, each by itself, so that one damaged row hides no other."""
+    try:
+        rows = database.read(name)
+    except HoldfastError as error:
+        yield _finding(error)
+        return
+    for values in rows:
+        try:
+            read(values)
+        except Corrupt as error:
+            yield _finding(error)
+
+
+def _chunk(values: Any) -> None:
+    row_id, digest, body = values
+    run_no, number = row_id >> SEQ_BITS, row_id & SEQ_MASK
+    if not isinstance(body, bytes) or digest != records.chunk_digest(run_no, number, body):
+        raise Corrupt(f"chunk {number} of run number {run_no}", why="the digest does not match")
+
+
+def _numbers(database: Database) -> Iterator[Finding]:
+    """Every number that was given to a run is there, and every row belongs to a run."""
+    try:
+        row = records.store_row(database.read("store_row")[0])
+        count, largest = database.read("count_runs")[0]
+        strays = database.read("rows_without_run")
+    except (HoldfastError, IndexError):
+        return  # Said before.
+    if (count, largest or 0) != (row.last_run_no, row.last_run_no):
+        yield Finding("the table runs", f"{row.last_run_no} runs were started, {count} are there")
+    for table, row_id in strays:
+        yield Finding(f"row {row_id} of {table}", "it belongs to no run")
+
+
+def _named_run(database: Database, namespace: str, run_id: str) -> Iterator[Finding]:
+    try:
+        row = lookups.find_run(database.read, namespace, run_id)
+    except HoldfastError as error:
+        yield _finding(error)
+        return
+    if row is None:
+        yield Finding("the run", "there is no such run", run_id)
+    else:
+        yield from _run(database, row)
+
+
+def _all_runs(database: Database) -> Iterator[Finding]:
+    try:
+        rows = database.read("all_runs")
+    except HoldfastError:
+        return
+    for values in rows:
+        try:
+            row = records.run_row(values)
+        except Corrupt:
+            continue
+        yield from _run(database, row)
+
+
+def _run(database: Database, row: RunRow) -> Iterator[Finding]:
+    """Check one run: its journal, what the journal says of it, its chunks and its inbox."""
+    try:
+        found = lookups.find_run(database.read, row.namespace, row.run_id)
+        if found is None or found.run_no != row.run_no:
+            yield Finding("the index of run ids", "it shows another run", row.run_id)
+        journal = reading.load(database.read, row, ())
+        status = status_of(decisions.kinds(journal))
+        if status is not row.status:
+            why = f"the journal says {status.value}, the row {row.status.value}"
+            yield Finding("its row in runs", why, row.run_id)
+        base = row.run_no << SEQ_BITS
+        if database.read("entries", (base | row.last_seq + 1, base | SEQ_MASK)):
+            yield Finding("its journal", "there are entries after the last one", row.run_id)
+        lookups.messages(database.read, row.run_no)
+        yield from _references(database, row, journal)
+    except (Corrupt, AssertionError, msgspec.DecodeError) as error:
+        yield _finding(error, row.run_id)
+    except HoldfastError as error:
+        yield _finding(error, row.run_id)
+
+
+def _references(database: Database, row: RunRow, journal: Iterable[Entry]) -> Iterator[Finding]:
+    """Check that every chunk that an entry or another chunk refers to is there."""
+    base = row.run_no << SEQ_BITS
+    rows = database.read("chunk_range", (base, base | SEQ_MASK))
+    there = {row_id & SEQ_MASK for row_id, _, _ in rows}
+    bodies = [entry.body for entry in journal] + [body for _, _, body in rows]
+    wanted = {number for body in bodies for number in _chunks_in(msgspec.json.decode(body))}
+    for number in sorted(wanted - there):
+        yield Finding(f"chunk {number}", "it is not there", row.run_id)
+
+
+def _chunks_in(node: Any) -> Iterator[int]:
+    """Yield the chunks that a node refers to; what is below `plain` is data of users."""
+    if isinstance(node, list):
+        for part in node:
+            yield from _chunks_in(part)
+    elif isinstance(node, dict):
+        for name, part in cast("dict[str, Any]", node).items():
+            refers = name in {"chunk", "list"} if len(node) == 1 else name == "prev"
+            if refers and type(part) is int:
+                yield part
+            elif name != "plain":
+                yield from _chunks_in(part)
+
+
+def _finding(error: Exception, run_id: str | None = None) -> Finding:
+    if isinstance(error, Corrupt):
+        return Finding(error.what, error.why or "it is damaged", error.run_id or run_id)
+    return Finding("the store", str(error), run_id)

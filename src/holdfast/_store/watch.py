@@ -1,0 +1,99 @@
+"""Being told of commits, of any process, without asking again and again.
+
+Every commit writes the witness, so a watch on that one file (inotify) sees them all. Each waiting
+thread has its own watch: what happens while it looks elsewhere waits in the kernel's queue. Where
+there is no inotify, the file is read 20 times a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+_MODIFIED = 0x00000002
+_CLOEXEC_NONBLOCK = os.O_CLOEXEC | os.O_NONBLOCK
+POLL_S = 0.05
+
+
+class Watch:
+    """Waits for changes of one file."""
+
+    def __init__(self, path: str, changes: Callable[[], object]) -> None:
+        self._path = path
+        self._changes = changes
+        self._closing = threading.Event()
+        self._wake_read, self._wake_write = os.pipe2(_CLOEXEC_NONBLOCK)
+        self._local = threading.local()
+        self._pid = os.getpid()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until a commit may have changed the store, or the time has passed."""
+        if self._closing.is_set():
+            return True
+        if self._pid != os.getpid():
+            self._local, self._pid = threading.local(), os.getpid()
+        queue: _Queue | None = getattr(self._local, "queue", None)
+        if queue is None:
+            self._local.queue = _Queue(self._path)
+            self._local.seen = self._changes()
+            return True  # Nobody watched until now: something may have changed.
+        if queue.handle is None:
+            return self._poll(timeout_s)
+        ready, _, _ = select.select([queue.handle, self._wake_read], [], [], timeout_s)
+        if queue.handle in ready:
+            queue.drain()
+        return bool(ready)
+
+    def _poll(self, timeout_s: float) -> bool:
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            now = self._changes()
+            if now != self._local.seen:
+                self._local.seen = now
+                return True
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0 or self._closing.wait(min(left_s, POLL_S)):
+                return self._closing.is_set()
+
+    def close(self) -> None:
+        """Wake everybody who waits; safe to call twice."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        os.close(self._wake_write)  # The other end becomes readable, for good.
+
+
+class _Queue:
+    """One thread's inotify queue; `handle` is None where there is none to be had."""
+
+    handle: int | None = None
+
+    def __init__(self, path: str) -> None:
+        if sys.platform != "linux":
+            return
+        with contextlib.suppress(OSError, AttributeError):
+            libc = ctypes.CDLL(None, use_errno=True)
+            handle = libc.inotify_init1(_CLOEXEC_NONBLOCK)
+            if handle < 0:
+                return
+            if libc.inotify_add_watch(handle, os.fsencode(path), _MODIFIED) < 0:
+                os.close(handle)
+                return
+            self.handle = handle
+
+    def drain(self) -> None:
+        """Take what has gathered."""
+        assert self.handle is not None
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.handle, 65536)
+
+    def __del__(self) -> None:
+        if self.handle is not None:
+            with contextlib.suppress(OSError):
+                os.close(self.handle)
