@@ -16,7 +16,7 @@ import msgspec
 from holdfast._core.chunks import Values
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
-from holdfast._core.keys import Scope
+from holdfast._core.keys import Scope, derived_key
 from holdfast._core.rows import KeyChange, KeyClaim, Lease, Write
 from holdfast._core.scripts import Append, Note, StepCall
 from holdfast._core.stops import Unwind
@@ -85,6 +85,10 @@ class Execution:
         self._usage: dict[str, Any] = msgspec.json.decode(lease.row.usage)
         self._degraded = lease.row.degraded
         self._failure: BaseException | None = None
+
+    def derived_key(self, step: str) -> str:
+        """Return the idempotency key of a step of this run in this generation."""
+        return derived_key(self.engine.namespace_id, self.run_id, self.generation, step)
 
     # -- stopping ------------------------------------------------------------------------------
 

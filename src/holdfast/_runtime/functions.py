@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from holdfast._core import effects
 from holdfast._core.effects import OnDoubt
-from holdfast._core.keys import checked_business_key, derived_key, quoted, rendered_key
+from holdfast._core.keys import checked_business_key, quoted, rendered_key
 from holdfast._core.retry import Retry
 from holdfast._core.scripts import Spec, StepCall, step_script
 from holdfast._runtime import engine as engines, registry
@@ -194,14 +194,13 @@ class Recorded(Generic[P, R]):
             key=key,
             position=position,
             args_digest=digest,
-            idempotency_key=business_key
-            or derived_key(
-                execution.engine.namespace_id, execution.run_id, execution.generation, key
-            ),
+            idempotency_key=business_key or "",
             business_key=business_key,
             adopted=execution.adopted,
             args_node=node,
         )
+        if settings.spec.effect and business_key is None:
+            call.idempotency_key = execution.derived_key(key)
         return Body(
             call,
             self.fn,

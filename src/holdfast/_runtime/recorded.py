@@ -94,9 +94,9 @@ def emit(value: Any) -> None:
 
 def idempotency_key() -> str:
     """Inside an effect: the key to show to the other side; the same on every attempt."""
-    call = in_step("holdfast.idempotency_key()").call
-    assert call is not None
-    return call.idempotency_key
+    frame = in_step("holdfast.idempotency_key()")
+    assert frame.call is not None
+    return frame.call.idempotency_key or frame.execution.derived_key(frame.call.key)
 
 
 def attempt() -> int:

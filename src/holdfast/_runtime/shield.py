@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import signal
 import threading
+from _signal import getsignal, signal as set_signal  # The plain functions: no enums on this path.
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM))
 _main = threading.main_thread().ident
 
 
@@ -24,16 +25,16 @@ class Shield:
     __slots__ = ("_handlers", "_pending")
 
     def __init__(self) -> None:
-        self._handlers: list[tuple[signal.Signals, Any]] = []
+        self._handlers: list[tuple[int, Any]] = []
         self._pending: list[tuple[int, FrameType | None]] = []
 
     def __enter__(self) -> Self:
         if threading.get_ident() == _main:
             for number in _SIGNALS:
-                handler = signal.getsignal(number)
+                handler = getsignal(number)
                 # Only handlers written in Python can raise; the rest needs no shield.
                 if callable(handler) and getattr(handler, "__self__", None) is None:
-                    signal.signal(number, self._remember)
+                    set_signal(number, self._remember)
                     self._handlers.append((number, handler))
         return self
 
@@ -49,10 +50,10 @@ class Shield:
         """Put the handlers back and hand over what came meanwhile."""
         handlers, self._handlers = self._handlers, []
         for number, handler in handlers:
-            signal.signal(number, handler)
+            set_signal(number, handler)
         pending, self._pending = self._pending, []
         for came, frame in pending:
-            handler = signal.getsignal(came)
+            handler = getsignal(came)
             if callable(handler):
                 handler(came, frame)
 
