@@ -10,7 +10,8 @@ from holdfast import aio, errors
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done, Fail
 from holdfast._core.lifecycle import Status
 from holdfast._core.retry import Retry
-from holdfast._opened import Store, open  # noqa: A004 - the design's name
+from holdfast._opened import Store, open, stream  # noqa: A004 - the design's name
+from holdfast._ops.inspect import EntryView as Entry
 from holdfast._runtime.blocks import run
 from holdfast._runtime.decorators import AsyncEffect, Effect, effect, step
 from holdfast._runtime.fanout import call, each, gather
@@ -45,6 +46,7 @@ __all__ = [
     "AsyncStep",
     "Done",
     "Effect",
+    "Entry",
     "Fail",
     "Flow",
     "Handle",
@@ -74,6 +76,7 @@ __all__ = [
     "rng",
     "run",
     "step",
+    "stream",
     "turns",
     "usage",
     "use",

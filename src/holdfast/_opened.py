@@ -11,7 +11,7 @@ from holdfast._core.effects import Done, Fail, NotDone
 from holdfast._core.lifecycle import Status
 from holdfast._runtime import engine as engines
 from holdfast._runtime.engine import Engine
-from holdfast._runtime.handle import Emitted, Handle, stream
+from holdfast._runtime.handle import Emitted, Handle, stream as stream_of
 from holdfast._runtime.recovery import recover
 from holdfast._store import contract
 from holdfast.errors import RunNotFound, UsageError
@@ -100,7 +100,7 @@ class Store:
 
     def stream(self, run_id: str, *, after: int = 0) -> Iterator[Emitted]:
         """Yield what a run emits, from entry number `after` on, until it goes no further."""
-        return stream(self.engine, run_id, after)
+        return stream_of(self.engine, run_id, after)
 
     # -- acting --------------------------------------------------------------------------------
 
@@ -154,6 +154,11 @@ class Store:
     def adopt(self, *, actor: str | None = None) -> str:
         """Accept a store that lost acknowledged records; says what was accepted."""
         return self.kept.adopt(actor or _actor())
+
+
+def stream(run_id: str, /, *, after: int = 0) -> Iterator[Emitted]:
+    """Yield what a run of the default store emits, until it goes no further."""
+    return stream_of(engines.default_engine(), run_id, after)
 
 
 def open(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast._runtime.blocks import aio_run as run
 from holdfast._runtime.fanout import aio_call as call, aio_each as each, aio_gather as gather
+from holdfast._runtime.handle import aio_stream as stream
 from holdfast._runtime.loops import aio_turns as turns
 
-__all__ = ["call", "each", "gather", "run", "turns"]
+__all__ = ["call", "each", "gather", "run", "stream", "turns"]

@@ -27,6 +27,7 @@ class Ending(msgspec.Struct):
     changes: dict[str, Any]
     value: Any = None
     error: BaseException | None = None
+    held: bool = False
 
 
 def returned(execution: Execution, value: Any) -> Ending:
@@ -87,6 +88,6 @@ def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) ->
         }
         draft = Draft(Kind.RUN_HELD, execution.engine.now_us(), body=_encode(facts))
         changes = {"held_reason": error.reason, "waiting_on": unwind.waiting_on}
-        return Ending([draft], changes, error=error)
+        return Ending([draft], changes, error=error, held=True)
     body = _encode({"why": "store error", "error": told(error)})
     return Ending([Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)], {}, error=error)

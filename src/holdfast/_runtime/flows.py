@@ -17,6 +17,7 @@ from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.frames import Frame, current, current_task, here
 from holdfast._runtime.handle import Handle
+from holdfast._runtime.inbox import absorb
 from holdfast._runtime.shield import Shield
 from holdfast._runtime.signatures import Signature
 from holdfast.errors import UsageError
@@ -200,6 +201,8 @@ def finish(execution: Execution, end: ending.Ending) -> Any:
                 raise getattr(error, "error", error) from None
         finally:
             execution.engine.leave(execution)
+        if end.held:
+            absorb(execution.engine, execution.run_id)
     if end.error is not None:
         raise end.error
     return end.value
@@ -287,6 +290,8 @@ async def finish_async(execution: Execution, end: ending.Ending) -> Any:
             raise getattr(error, "error", error) from None
     finally:
         execution.engine.leave(execution)
+    if end.held:
+        absorb(execution.engine, execution.run_id)
     if end.error is not None:
         raise end.error
     if cancelled is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
@@ -125,3 +125,14 @@ def stream(engine: Engine, run_id: str, after: int = 0) -> Iterator[Emitted]:
         if row.status in SETTLED:
             return
         engine.kept.wait_for_change(POLL_S)
+
+
+async def aio_stream(run_id: str, /, *, after: int = 0) -> AsyncIterator[Emitted]:
+    """Yield what a run of the default store emits, from async code."""
+    import asyncio
+
+    from holdfast._runtime.engine import default_engine
+
+    values = stream(default_engine(), run_id, after)
+    while (value := await asyncio.to_thread(next, values, None)) is not None:
+        yield value
