@@ -1,0 +1,167 @@
+"""A clock that a test moves: threads and tasks that wait on it are woken when their time has come.
+
+    clock = FakeClock()
+    with testing.store(clock=clock) as store:
+        handle = flow.start("r-1")
+        clock.advance_to_next()        # the pause before the next attempt is over
+
+The runtime asks it for pauses (`wait`, `wait_async`), a store for the time (`clock` itself can be
+called). `FakeClock(auto=True)` is for code that nobody attends: whoever waits moves it at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import threading
+import time
+from collections.abc import Callable, Generator
+
+START_US = 1_767_225_600_000_000
+"""2026-01-01 in UTC, in microseconds: where a fake clock begins unless told otherwise."""
+
+LOOK_S = 0.01
+"""How often a sleeper looks at its event in real time; the clock itself wakes it at once."""
+
+PATIENCE_S = 10.0
+"""How long in real time the clock waits for a sleeper before it says that there is none."""
+
+
+class FakeClock:
+    """Time that stands still until a test moves it."""
+
+    def __init__(self, start: dt.datetime | None = None, *, auto: bool = False) -> None:
+        self._now_us = START_US if start is None else int(start.timestamp() * 1e6)
+        self._auto = auto
+        self._changed = threading.Condition()
+        self._due: dict[int, int] = {}
+        self._wakers: dict[int, Callable[[], None]] = {}
+        self._last = 0
+
+    def __call__(self) -> int:
+        """Return microseconds since 1970, as a store asks for them."""
+        return self._now_us
+
+    def __repr__(self) -> str:
+        return f"<fake clock at {self.now.isoformat()}>"
+
+    @property
+    def now(self) -> dt.datetime:
+        """The time, in UTC."""
+        return dt.datetime.fromtimestamp(self._now_us / 1e6, dt.UTC)
+
+    @property
+    def sleepers(self) -> int:
+        """How many threads and tasks wait for a time to come."""
+        with self._changed:
+            return len(self._due)
+
+    # -- what tests do -------------------------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock forward and wake whoever is due."""
+        if seconds < 0:
+            raise ValueError(f"advance({seconds!r}): a clock goes forward; use jump(…) for faults")
+        self.jump(seconds)
+
+    def jump(self, seconds: float) -> None:
+        """Move the clock in any direction: what a bad time server does."""
+        with self._changed:
+            self._move_to(self._now_us + round(seconds * 1e6))
+
+    def advance_to_next(self, *, timeout_s: float = PATIENCE_S) -> float:
+        """Move to the moment at which the next sleeper wakes; returns the seconds that passed.
+
+        If nobody sleeps yet, waits (in real time) until somebody does.
+        """
+        self.until_sleeping(timeout_s=timeout_s)
+        with self._changed:
+            before_us = self._now_us
+            if self._due:
+                self._move_to(max(before_us, min(self._due.values())))
+            return (self._now_us - before_us) / 1e6
+
+    def until_sleeping(self, count: int = 1, *, timeout_s: float = PATIENCE_S) -> None:
+        """Wait in real time until so many threads and tasks sleep on this clock."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self._due) >= count, timeout_s):
+                raise TimeoutError(
+                    f"{len(self._due)} of {count} sleep on the clock after {timeout_s:g} s"
+                )
+
+    # -- what the runtime asks -----------------------------------------------------------------
+
+    def now_us(self) -> int:
+        """Return microseconds since 1970."""
+        return self._now_us
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait until the event is set (True) or the fake time has passed (False)."""
+        if self._auto:
+            if not event.is_set():
+                self.advance(max(0.0, seconds))
+            return event.is_set()
+        with self._sleeping(seconds) as number:
+            while not event.is_set():
+                with self._changed:
+                    if number not in self._due:
+                        return False
+                    self._changed.wait(LOOK_S)
+        return True
+
+    async def wait_async(self, seconds: float) -> None:
+        """Wait in an event loop until the fake time has passed."""
+        import asyncio
+
+        if self._auto:
+            self.advance(max(0.0, seconds))
+            await asyncio.sleep(0)
+            return
+        loop = asyncio.get_running_loop()
+        moved = asyncio.Event()
+
+        def wake() -> None:
+            # The loop was closed while we slept: then nobody waits for it any more.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(moved.set)
+
+        with self._sleeping(seconds, wake) as number:
+            while number in self._due:
+                await moved.wait()
+                moved.clear()
+
+    # -- pieces --------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _sleeping(
+        self, seconds: float, wake: Callable[[], None] | None = None
+    ) -> Generator[int, None, None]:
+        with self._changed:
+            self._last += 1
+            number = self._last
+            if seconds > 0:
+                self._due[number] = self._now_us + round(seconds * 1e6)
+            if wake is not None:
+                self._wakers[number] = wake
+            self._changed.notify_all()
+        try:
+            yield number
+        finally:
+            with self._changed:
+                self._due.pop(number, None)
+                self._wakers.pop(number, None)
+                self._changed.notify_all()
+
+    def _move_to(self, now_us: int) -> None:
+        self._now_us = now_us
+        for number in [number for number, due_us in self._due.items() if due_us <= now_us]:
+            del self._due[number]
+        self._changed.notify_all()
+        for wake in list(self._wakers.values()):
+            wake()
+
+
+def real_deadline(timeout_s: float) -> Callable[[], float]:
+    """Return a function that says how many real seconds are left."""
+    end = time.monotonic() + timeout_s
+    return lambda: end - time.monotonic()

@@ -1,0 +1,122 @@
+"""The few doors from the test kit into the runtime; no other module of the kit has any.
+
+A user's test needs what a process is made of: an engine on a store, the process's default, and a
+look at every body that is called. Here, and only here, the kit takes hold of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+from holdfast._opened import Store
+from holdfast._runtime import admission, ending, engine as engines
+from holdfast._runtime.attempt import Body
+from holdfast._runtime.committer import Committer, Ticket
+from holdfast._runtime.engine import Engine
+from holdfast._runtime.execution import Execution
+from holdfast._runtime.flows import AsyncFlow, Flow
+from holdfast._runtime.frames import Frame, current
+from holdfast._store.contract import Store as Kept
+from holdfast._store.locate import open_store
+
+Watcher = Callable[[Frame, str], Callable[[BaseException | None], None]]
+"""Told of each body that is about to be called; returns what is told of its end."""
+
+_watchers: list[Watcher] = []
+_lock = threading.Lock()
+_target = Body.target
+
+
+@contextlib.contextmanager
+def watching(watcher: Watcher) -> Generator[None, None, None]:
+    """Have every call of user code (body, on_doubt, fallback) reported while it is entered."""
+    with _lock:
+        if not _watchers:
+            Body.target = _watched  # type: ignore[assignment, method-assign]
+        _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        with _lock:
+            _watchers.remove(watcher)
+            if not _watchers:
+                Body.target = _target  # type: ignore[method-assign]
+
+
+def _watched(body: Body, what: str) -> Callable[..., Any]:
+    target = _target(body, what)
+    if inspect.iscoroutinefunction(target):
+
+        @functools.wraps(target)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            tell = _begin(what)
+            try:
+                result = await target(*args, **kwargs)
+            except BaseException as error:
+                tell(error)
+                raise
+            tell(None)
+            return result
+
+        return awaited
+
+    @functools.wraps(target)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        tell = _begin(what)
+        try:
+            result = target(*args, **kwargs)
+        except BaseException as error:
+            tell(error)
+            raise
+        tell(None)
+        return result
+
+    return called
+
+
+def _begin(what: str) -> Callable[[BaseException | None], None]:
+    frame = current.get()
+    assert frame is not None
+    assert frame.call is not None
+    ends = [watcher(frame, what) for watcher in list(_watchers)]
+
+    def tell(error: BaseException | None) -> None:
+        for end in ends:
+            end(error)
+
+    return tell
+
+
+@contextlib.contextmanager
+def as_default(engine: Engine) -> Generator[None, None, None]:
+    """Make an engine the process's default for a while, whatever the default was before."""
+    before = engines._default  # pyright: ignore[reportPrivateUsage]
+    engines._default = engine  # pyright: ignore[reportPrivateUsage]
+    try:
+        yield
+    finally:
+        engines._default = before  # pyright: ignore[reportPrivateUsage]
+
+
+__all__ = [
+    "AsyncFlow",
+    "Committer",
+    "Engine",
+    "Execution",
+    "Flow",
+    "Frame",
+    "Kept",
+    "Store",
+    "Ticket",
+    "admission",
+    "as_default",
+    "ending",
+    "engines",
+    "open_store",
+    "watching",
+]
