@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-import apsw
-
 from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write, apply
 from holdfast._store import decisions, lookups, records
+from holdfast._store.connections import Connection
 from holdfast._store.contract import Broken, Committed, Fenced, KeyTaken, Outcome
 from holdfast._store.database import Q
 from holdfast._store.records import SEQ_BITS
@@ -116,7 +115,7 @@ class _Batch:
 
     def __init__(
         self,
-        connection: apsw.Connection,
+        connection: Connection,
         writer: Writer,
         is_dead: Callable[[int], bool],
         lease_until_us: int,

@@ -10,6 +10,7 @@ import apsw
 import msgspec
 
 from holdfast._store import filesystem, records
+from holdfast._store.connections import Connection, connect, copy_pages
 from holdfast._store.database import Database, Q
 from holdfast.errors import StoreFailed, StoreUnusable
 
@@ -19,7 +20,7 @@ COMPANIONS = ("-wal", "-shm", "-witness", "-owners.lock", "-reserve")
 def backup(database: Database, path: str) -> None:
     """Write a consistent copy of an open store to a new file."""
     target = _new_file(path)
-    source = apsw.Connection(database.path, flags=apsw.SQLITE_OPEN_READWRITE)
+    source = connect(database.path, apsw.SQLITE_OPEN_READWRITE)
     try:
         _copy(source, target)
     except apsw.Error as error:
@@ -36,7 +37,7 @@ def restore(backup_path: str, target_path: str) -> None:
         raise StoreUnusable(f"there is no backup at {source_path}")
     target = _new_file(target_path)
     try:
-        source = apsw.Connection(source_path, flags=apsw.SQLITE_OPEN_READWRITE)
+        source = connect(source_path, apsw.SQLITE_OPEN_READWRITE)
         try:
             _copy(source, target)
         finally:
@@ -54,17 +55,15 @@ def _new_file(path: str) -> str:
     return target
 
 
-def _copy(source: apsw.Connection, target: str) -> None:
+def _copy(source: Connection, target: str) -> None:
     """Copy all pages, mark the copy, and put it in place only when it is complete."""
     part = target + ".part"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(part)
     filesystem.create_file(part)
-    copy = apsw.Connection(part, flags=apsw.SQLITE_OPEN_READWRITE)
+    copy = connect(part, apsw.SQLITE_OPEN_READWRITE)
     try:
-        with copy.backup("main", source, "main") as running:
-            while not running.done:
-                running.step(256)
+        copy_pages(source, copy)
         _mark(copy, part)
     finally:
         copy.close()
@@ -74,15 +73,14 @@ def _copy(source: apsw.Connection, target: str) -> None:
     _sync(os.path.dirname(target))
 
 
-def _mark(copy: apsw.Connection, path: str) -> None:
+def _mark(copy: Connection, path: str) -> None:
     copy.execute(Q["rollback_journal"]).fetchall()
-    with copy:
-        database_row = copy.execute(Q["store_row"]).fetchall()
-        if len(database_row) != 1:
-            raise StoreUnusable(f"{path} is a copy of something that is not a store")
-        row = records.store_row(database_row[0])
-        row.is_copy = 1
-        copy.execute(Q["put_store"], msgspec.structs.astuple(row.sealed()))
+    found = copy.execute(Q["store_row"]).fetchall()
+    if len(found) != 1:
+        raise StoreUnusable(f"{path} is a copy of something that is not a store")
+    row = records.store_row(found[0])
+    row.is_copy = 1
+    copy.execute(Q["put_store"], msgspec.structs.astuple(row.sealed()))
 
 
 def _sync(path: str) -> None:

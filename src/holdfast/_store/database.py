@@ -15,12 +15,13 @@ import threading
 import time
 import urllib.parse
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import apsw
 
 from holdfast._store import sql
+from holdfast._store.connections import Connection, connect
 from holdfast._store.failures import BUSY_S, translated
 from holdfast.errors import Corrupt, StoreFailed, StoreUnusable
 
@@ -43,7 +44,7 @@ class Database:
         self._read_only = read_only
         self._page_size = page_size
         self._pid = os.getpid()
-        self._writer: apsw.Connection | None = None
+        self._writer: Connection | None = None
         self._readers = _Readers(self._connect_reader)
         self._closed = False
         _open_databases.add(self)
@@ -51,7 +52,7 @@ class Database:
     # -- connections ---------------------------------------------------------------------------
 
     @property
-    def writer(self) -> apsw.Connection:
+    def writer(self) -> Connection:
         """The connection that writes; the caller holds the lock."""
         if self._writer is None:
             self._writer = self._connect_writer()
@@ -64,14 +65,14 @@ class Database:
         if self._pid != os.getpid():
             raise StoreFailed("this process was forked behind Python's back; open the store again")
 
-    def _connect(self, flags: int) -> apsw.Connection:
+    def _connect(self, flags: int) -> Connection:
         self.check_process()
         self.identity()
         try:
-            connection = apsw.Connection(
+            connection = connect(
                 self._name(),
-                flags=flags | apsw.SQLITE_OPEN_NOFOLLOW | apsw.SQLITE_OPEN_URI,
-                statementcachesize=_CACHED_STATEMENTS,
+                flags | apsw.SQLITE_OPEN_NOFOLLOW | apsw.SQLITE_OPEN_URI,
+                _CACHED_STATEMENTS,
             )
             connection.set_busy_handler(_patience())
             for pragma in ("no_mmap", "foreign_keys", "untrusted_schema"):
@@ -89,7 +90,7 @@ class Database:
             return name + "?immutable=1"
         return name
 
-    def _connect_writer(self) -> apsw.Connection:
+    def _connect_writer(self) -> Connection:
         if self._read_only:
             return self._connect(apsw.SQLITE_OPEN_READONLY)
         connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
@@ -105,21 +106,21 @@ class Database:
             raise self.translated(error, connection) from error
         return connection
 
-    def _connect_reader(self) -> apsw.Connection:
+    def _connect_reader(self) -> Connection:
         if self._read_only:
             return self._connect(apsw.SQLITE_OPEN_READONLY)
         connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
         connection.execute(Q["query_only"])
         return connection
 
-    def _set(self, connection: apsw.Connection, name: str, wanted: Any) -> None:
+    def _set(self, connection: Connection, name: str, wanted: Any) -> None:
         """Set a pragma that durability stands on, and read it back."""
         connection.execute(Q[name])
         found = connection.execute(Q[f"{name}_is"]).fetchall()
         if found != [(wanted,)]:
             raise StoreUnusable(f"{self.path}: {name} is {found!r} and cannot be made {wanted!r}")
 
-    def _note_wal(self, connection: apsw.Connection, name: str, pages: int) -> int:
+    def _note_wal(self, connection: Connection, name: str, pages: int) -> int:
         del connection, name
         self.wal_pages = pages
         return apsw.SQLITE_OK
@@ -131,7 +132,7 @@ class Database:
         with self._readers.one() as connection:
             return self.fetch(connection, name, values)
 
-    def fetch(self, connection: apsw.Connection, name: str, values: Any = ()) -> list[Any]:
+    def fetch(self, connection: Connection, name: str, values: Any = ()) -> list[Any]:
         """Return all rows of a named query on this connection."""
         try:
             return connection.execute(Q[name], values).fetchall()
@@ -140,7 +141,7 @@ class Database:
         except (apsw.Error, MemoryError) as error:
             raise self.translated(error, connection) from error
 
-    def translated(self, error: Exception, connection: apsw.Connection | None = None) -> Exception:
+    def translated(self, error: Exception, connection: Connection | None = None) -> Exception:
         """Return the error of ours for an error of SQLite."""
         return translated(error, self.path, connection.system_errno if connection else 0)
 
@@ -195,15 +196,15 @@ class Database:
 class _Readers:
     """A few reading connections, lent to one thread at a time."""
 
-    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+    def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
         self._returned = threading.Condition()
-        self._free: list[apsw.Connection] = []
+        self._free: list[Connection] = []
         self._lent = 0
         self._paused = False
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[apsw.Connection]:
+    def one(self) -> Generator[Connection]:
         """Lend a connection."""
         connection = self._take()
         try:
@@ -217,7 +218,7 @@ class _Readers:
                     self._free.append(connection)
                 self._returned.notify_all()
 
-    def _take(self) -> apsw.Connection | None:
+    def _take(self) -> Connection | None:
         with self._returned:
             self._returned.wait_for(lambda: self._lent < READERS_MAX and not self._paused)
             self._lent += 1

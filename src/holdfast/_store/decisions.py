@@ -23,11 +23,14 @@ from holdfast._core.rows import (
     Write,
     apply,
 )
-from holdfast._store.contract import NewRun
+from holdfast._store.contract import NewRun, Query
 from holdfast.errors import KeyConflict
 
 QUARANTINE_AT = 5
 """The claim in a row without anything new at which a run is held instead."""
+
+READ_AHEAD = 64
+"""How many chunks before the one that is asked for come with it."""
 
 OUTCOMES = frozenset({Kind.STEP_COMPLETED, Kind.STEP_FAILED, Kind.STEP_IN_DOUBT, Kind.STEP_SETTLED})
 """What may use the reserved space of a full disk: something that has already happened."""
@@ -216,3 +219,20 @@ def may_act(row: RunRow, is_dead: Callable[[int], bool]) -> bool:
 def _claimed(at_us: int, why: str, owner: int, epoch: int) -> Draft:
     body = msgspec.json.encode({"why": why, "owner": owner, "epoch": epoch})
     return Draft(Kind.RUN_CLAIMED, at_us, body=body)
+
+
+def matches(row: RunRow, query: Query) -> bool:
+    """Tell whether a run passes the filters of a list."""
+    return (
+        (query.status is None or row.status in query.status)
+        and (query.flow is None or row.flow == query.flow)
+        and (query.tag is None or _has_tag(row, *query.tag))
+        and (query.run_id_prefix is None or row.run_id.startswith(query.run_id_prefix))
+        and (query.updated_before_us is None or row.updated_us < query.updated_before_us)
+        and (query.before_run_no is None or row.run_no < query.before_run_no)
+    )
+
+
+def _has_tag(row: RunRow, name: str, value: str) -> bool:
+    tags = msgspec.json.decode(row.tags, type=dict[str, object])
+    return tags.get(name) == value

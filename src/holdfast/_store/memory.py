@@ -42,9 +42,6 @@ from holdfast._store.contract import (
 )
 from holdfast.errors import Corrupt, Regressed, RunNotFound, StoreFailed, StoreUnusable
 
-READ_AHEAD = 64
-"""How many chunks before the one that is asked for come with it."""
-
 
 def system_clock_us() -> int:
     """Return the time of this machine, in microseconds since 1970."""
@@ -292,7 +289,7 @@ class MemoryStore:
 
     def list(self, query: Query) -> builtins.list[RunRow]:
         with self.world.lock:
-            found = [row for row in self._mine() if _matches(row, query)]
+            found = [row for row in self._mine() if decisions.matches(row, query)]
         return [_copy(row) for row in reversed(found)][: query.limit]
 
     def load(self, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> builtins.list[Entry]:
@@ -316,7 +313,7 @@ class MemoryStore:
         stored = self.world.chunks.get(run_no, {})
         if number not in stored:
             raise Corrupt(f"chunk {number} of run number {run_no}", why="it is not there")
-        first = max(0, number - READ_AHEAD)
+        first = max(0, number - decisions.READ_AHEAD)
         return {n: stored[n] for n in range(first, number + 1) if n in stored}
 
     def key(self, effect: str, key: str) -> KeyState | None:
@@ -391,19 +388,3 @@ class MemoryStore:
 
 def _copy(row: RunRow) -> RunRow:
     return msgspec.structs.replace(row)
-
-
-def _matches(row: RunRow, query: Query) -> bool:
-    return (
-        (query.status is None or row.status in query.status)
-        and (query.flow is None or row.flow == query.flow)
-        and (query.tag is None or _has_tag(row, *query.tag))
-        and (query.run_id_prefix is None or row.run_id.startswith(query.run_id_prefix))
-        and (query.updated_before_us is None or row.updated_us < query.updated_before_us)
-        and (query.before_run_no is None or row.run_no < query.before_run_no)
-    )
-
-
-def _has_tag(row: RunRow, name: str, value: str) -> bool:
-    tags = msgspec.json.decode(row.tags)
-    return isinstance(tags, dict) and tags.get(name) == value

@@ -7,6 +7,7 @@ from importlib.resources import files
 
 import apsw
 
+from holdfast._store.connections import Connection, connect
 from holdfast._store.database import Q
 from holdfast.errors import Corrupt, StoreTooNew, StoreUnusable
 
@@ -25,7 +26,7 @@ def steps() -> tuple[str, ...]:
     return tuple(folder.joinpath(name).read_text("utf-8") for name in names)
 
 
-def version_of(connection: apsw.Connection, path: str) -> int:
+def version_of(connection: Connection, path: str) -> int:
     """Return the schema version of a file of ours, 0 for an empty one; refuse any other."""
     application_id = _number(connection, "application_id")
     version = _number(connection, "schema_version")
@@ -43,7 +44,7 @@ def version_of(connection: apsw.Connection, path: str) -> int:
     return version
 
 
-def migrate(connection: apsw.Connection, version: int) -> None:
+def migrate(connection: Connection, version: int) -> None:
     """Take the missing steps. The caller's transaction makes them all or nothing."""
     for step in steps()[version:]:
         connection.execute(step)
@@ -51,7 +52,7 @@ def migrate(connection: apsw.Connection, version: int) -> None:
     connection.execute(Q["set_schema_version"].format(len(steps())))
 
 
-def check_schema(connection: apsw.Connection, path: str) -> None:
+def check_schema(connection: Connection, path: str) -> None:
     """Compare what the file says its tables are with what they were made as."""
     found = objects(connection)
     for place, text in expected().items():
@@ -63,20 +64,20 @@ def check_schema(connection: apsw.Connection, path: str) -> None:
 @cache
 def expected() -> Objects:
     """Return the schema of a fresh store."""
-    connection = apsw.Connection(":memory:")
+    connection = connect(":memory:", apsw.SQLITE_OPEN_READWRITE)
     migrate(connection, 0)
     made = objects(connection)
     connection.close()
     return made
 
 
-def objects(connection: apsw.Connection) -> Objects:
+def objects(connection: Connection) -> Objects:
     """Return the definitions of all tables, indexes and views."""
     rows = connection.execute(Q["schema_objects"]).fetchall()
     return {(str(kind), str(name)): f"{table}: {text}" for kind, name, table, text in rows}
 
 
-def _number(connection: apsw.Connection, name: str) -> int:
+def _number(connection: Connection, name: str) -> int:
     (found,) = connection.execute(Q[name]).fetchall()[0]
     assert isinstance(found, int)
     return found

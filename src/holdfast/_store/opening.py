@@ -11,6 +11,7 @@ import msgspec
 from holdfast._core.digest import seal
 from holdfast._core.rows import GENESIS
 from holdfast._store import filesystem, migrations, records
+from holdfast._store.connections import Connection
 from holdfast._store.database import Database, Q
 from holdfast._store.records import StoreRow
 from holdfast._store.witness import Witness, regression
@@ -61,7 +62,7 @@ def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opene
             raise database.translated(error, connection) from error
 
 
-def store_row(database: Database, connection: apsw.Connection) -> StoreRow:
+def store_row(database: Database, connection: Connection) -> StoreRow:
     """Return the verified row of the store."""
     found = database.fetch(connection, "store_row")
     if len(found) != 1:
@@ -69,7 +70,7 @@ def store_row(database: Database, connection: apsw.Connection) -> StoreRow:
     return records.store_row(found[0])
 
 
-def _as_it_is(database: Database, connection: apsw.Connection, version: int) -> Opened:
+def _as_it_is(database: Database, connection: Connection, version: int) -> Opened:
     if version == 0:
         raise StoreUnusable(f"{database.path} is empty: there is nothing to read in it yet")
     if version < len(migrations.steps()):
@@ -79,7 +80,7 @@ def _as_it_is(database: Database, connection: apsw.Connection, version: int) -> 
     return Opened(store_row(database, connection), None)
 
 
-def _prepared(database: Database, connection: apsw.Connection, witness: Witness) -> Opened:
+def _prepared(database: Database, connection: Connection, witness: Witness) -> Opened:
     """Make or migrate the tables, or begin the life of a copy, in one transaction."""
     connection.execute(Q["begin"])
     try:
@@ -117,7 +118,7 @@ def first_row() -> StoreRow:
 
 
 def next_incarnation(
-    connection: apsw.Connection, row: StoreRow, known_commits: int, actor: str, accepted: str
+    connection: Connection, row: StoreRow, known_commits: int, actor: str, accepted: str
 ) -> StoreRow:
     """Accept the store as it is: from here on its commits are counted anew."""
     row = msgspec.structs.replace(

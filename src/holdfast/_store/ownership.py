@@ -17,10 +17,10 @@ import struct
 import weakref
 from pathlib import Path
 
-import apsw
 import msgspec
 
 from holdfast._store import records
+from holdfast._store.connections import Connection
 from holdfast._store.database import Database, Q
 from holdfast._store.filesystem import open_companion
 from holdfast._store.records import OwnerRow
@@ -119,7 +119,7 @@ class Owners:
             self._pid = os.getpid()
             self._own.clear()
 
-        def work(connection: apsw.Connection) -> tuple[int, Changed]:
+        def work(connection: Connection) -> tuple[int, Changed]:
             owner = writer.row.last_owner + 1
             while not self._locks.hold(owner):
                 owner += 1  # Given before the database went back to an earlier state.

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from holdfast._core.entries import Entry
 from holdfast._core.rows import GENESIS, RunRow
 from holdfast._store import records
+from holdfast._store.decisions import READ_AHEAD
 from holdfast._store.lookups import Fetch
-from holdfast._store.memory import READ_AHEAD
 from holdfast._store.records import SEQ_BITS, SEQ_MASK
 from holdfast.errors import Corrupt
 

@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import apsw
 import msgspec
 
 from holdfast._core.entries import Entry
 from holdfast._core.rows import Applied, KeyState, Lease, Message, RunRow, Write, apply
 from holdfast._store import decisions, filesystem, lookups, opening, reading, records
 from holdfast._store.appending import Appender, moved_values
+from holdfast._store.connections import Connection
 from holdfast._store.contract import (
     Busy,
     Finding,
@@ -130,7 +130,7 @@ class SqliteStore:
         return self._appender.append(writes)
 
     def start(self, new: NewRun, owner: int | None) -> Started:
-        def work(connection: apsw.Connection) -> tuple[Started, Changed | None]:
+        def work(connection: Connection) -> tuple[Started, Changed | None]:
             existing = lookups.find_run(self._inside(connection), self.namespace, new.run_id)
             if existing is not None:
                 return Started(existing, created=False), None
@@ -146,7 +146,7 @@ class SqliteStore:
         return self._writer.transact(work)
 
     def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
-        def work(connection: apsw.Connection) -> tuple[Lease | Busy, Changed | None]:
+        def work(connection: Connection) -> tuple[Lease | Busy, Changed | None]:
             row = self._existing(connection, run_id)
             why = decisions.why_claimable(row, owner, at_us, self._owners.is_dead)
             if why is None:
@@ -160,7 +160,7 @@ class SqliteStore:
         return self._writer.transact(work)
 
     def post(self, run_id: str, message: Message) -> Posted:
-        def work(connection: apsw.Connection) -> tuple[Posted, Changed | None]:
+        def work(connection: Connection) -> tuple[Posted, Changed | None]:
             run_no = self._existing(connection, run_id).run_no
             known = lookups.messages(self._inside(connection), run_no)
             if any(row.message_id == message.message_id for row in known):
@@ -172,13 +172,13 @@ class SqliteStore:
 
         return self._writer.transact(work)
 
-    def _existing(self, connection: apsw.Connection, run_id: str) -> RunRow:
+    def _existing(self, connection: Connection, run_id: str) -> RunRow:
         row = lookups.find_run(self._inside(connection), self.namespace, run_id)
         if row is None:
             raise RunNotFound(run_id, f"namespace {self.namespace!r}")
         return row
 
-    def _put(self, connection: apsw.Connection, row: RunRow, write: Write) -> RunRow:
+    def _put(self, connection: Connection, row: RunRow, write: Write) -> RunRow:
         applied = apply(row, write, self.now_us() + self._lease_us())
         guard = (row.run_no, row.epoch, row.last_seq, row.digest)
         connection.execute(Q["run_moved"], moved_values(applied.row) + guard)
@@ -187,7 +187,7 @@ class SqliteStore:
         return applied.row
 
     def _add(
-        self, connection: apsw.Connection, made: Applied, chunks: Sequence[tuple[int, bytes]]
+        self, connection: Connection, made: Applied, chunks: Sequence[tuple[int, bytes]]
     ) -> None:
         run_no = made.row.run_no
         for entry in made.entries:
@@ -252,7 +252,7 @@ class SqliteStore:
 
     # -- pieces --------------------------------------------------------------------------------
 
-    def _inside(self, connection: apsw.Connection) -> lookups.Fetch:
+    def _inside(self, connection: Connection) -> lookups.Fetch:
         return lambda name, values: self._database.fetch(connection, name, values)
 
     def _lease_us(self) -> int:

@@ -144,11 +144,12 @@ def _references(database: Database, row: RunRow, journal: Iterable[Entry]) -> It
 def _chunks_in(node: Any) -> Iterator[int]:
     """Yield the chunks that a node refers to; what is below `plain` is data of users."""
     if isinstance(node, list):
-        for part in node:
+        for part in cast("list[Any]", node):  # type: ignore[redundant-cast] # pyright needs it
             yield from _chunks_in(part)
     elif isinstance(node, dict):
-        for name, part in cast("dict[str, Any]", node).items():
-            refers = name in {"chunk", "list"} if len(node) == 1 else name == "prev"
+        fields = cast("dict[str, Any]", node)
+        for name, part in fields.items():
+            refers = name in {"chunk", "list"} if len(fields) == 1 else name == "prev"
             if refers and type(part) is int:
                 yield part
             elif name != "plain":

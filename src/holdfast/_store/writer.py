@@ -26,6 +26,7 @@ import msgspec
 
 from holdfast._core.digest import seal
 from holdfast._store import records
+from holdfast._store.connections import Connection
 from holdfast._store.database import SAFE_VERSION, Database, Q, sqlite_version
 from holdfast._store.failures import is_fatal, translated
 from holdfast._store.filesystem import open_companion
@@ -88,7 +89,7 @@ class Writer:
 
     # -- transactions --------------------------------------------------------------------------
 
-    def transact(self, work: Callable[[apsw.Connection], tuple[T, Changed | None]]) -> T:
+    def transact(self, work: Callable[[Connection], tuple[T, Changed | None]]) -> T:
         """Do some work in one transaction. It returns its result and what it changed; None means
         that nothing was changed and nothing is committed."""
         with self.database.lock:
@@ -109,7 +110,7 @@ class Writer:
             finally:
                 self.unlock_side()
 
-    def begin(self) -> apsw.Connection:
+    def begin(self) -> Connection:
         """Open a transaction; the caller holds the lock."""
         self._check_usable()
         connection = self.database.writer
@@ -121,7 +122,7 @@ class Writer:
             raise self._failed(error, connection.system_errno) from error
         return connection
 
-    def finish(self, connection: apsw.Connection, changed: Changed) -> None:
+    def finish(self, connection: Connection, changed: Changed) -> None:
         """Count the commit, commit, and tell the witness."""
         row = self._counted(changed)
         if not self._put(connection, row):
@@ -142,7 +143,7 @@ class Writer:
         row.head = seal(row.head, (row.commits, row.clock_us, changed.digests))
         return row.sealed()
 
-    def _put(self, connection: apsw.Connection, row: StoreRow) -> bool:
+    def _put(self, connection: Connection, row: StoreRow) -> bool:
         connection.execute(
             Q["store_advanced"],
             (
@@ -158,7 +159,7 @@ class Writer:
         )
         return connection.changes() == 1
 
-    def refresh(self, connection: apsw.Connection) -> None:
+    def refresh(self, connection: Connection) -> None:
         """Read the row of the store again; refuse one that went back while it was open."""
         found = self.database.fetch(connection, "store_row")
         if not found:
@@ -178,7 +179,7 @@ class Writer:
             )
         self.take_up(fresh)
 
-    def abandoned(self, connection: apsw.Connection, error: BaseException) -> BaseException:
+    def abandoned(self, connection: Connection, error: BaseException) -> BaseException:
         """Roll back, and return the error to raise."""
         system_errno = connection.system_errno
         if connection.in_transaction:
@@ -244,7 +245,7 @@ class Writer:
             )
             raise self._dead
 
-    def _checkpoint(self, connection: apsw.Connection) -> None:
+    def _checkpoint(self, connection: Connection) -> None:
         """Copy the WAL back into the file. Done here, not by SQLite, which hides a failed sync."""
         try:
             connection.execute(Q["checkpoint"]).fetchall()
