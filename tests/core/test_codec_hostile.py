@@ -113,8 +113,13 @@ def test_an_unknown_class_is_named_with_the_line_to_add():
 
 trees = st.recursive(
     st.one_of(
-        st.none(), st.booleans(), st.integers(-3, 200), st.floats(allow_nan=False, allow_infinity=False),
-        st.sampled_from(["Point", "Color", "RED", "x", "y", "nan", "1", "AAAA", "2026-01-01", "fixed", "prev"]),
+        st.none(),
+        st.booleans(),
+        st.integers(-3, 200),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.sampled_from(
+            ["Point", "Color", "RED", "x", "y", "nan", "1", "AAAA", "2026-01-01", "fixed", "prev"]
+        ),
         st.text(max_size=4),
     ),
     lambda inner: st.one_of(
@@ -127,7 +132,12 @@ trees = st.recursive(
             inner,
             max_size=2,
         ),
-        st.builds(lambda tag, name, body: {tag: [name, body]}, st.sampled_from(["object", "model", "enum"]), st.sampled_from(["Point", "Color"]), inner),
+        st.builds(
+            lambda tag, name, body: {tag: [name, body]},
+            st.sampled_from(["object", "model", "enum"]),
+            st.sampled_from(["Point", "Color"]),
+            inner,
+        ),
     ),
     max_leaves=10,
 )
@@ -204,8 +214,11 @@ def test_reading_triggers_no_import_exec_os_or_socket_event():
         assert seen, "the hook works"
     """)
     done = subprocess.run(
-        [sys.executable, "-c", script], env={"PYTHONPATH": ":".join(["src", ".", *sys.path])},
-        capture_output=True, text=True, check=False,
+        [sys.executable, "-c", script],
+        env={"PYTHONPATH": ":".join(["src", ".", *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -217,8 +230,13 @@ def test_references_cannot_go_round_or_explode():
     values = Values(lambda n: {n: bomb[n]}, KNOWN, next_chunk=60)
     with pytest.raises(Corrupt, match="expands to more than"):
         values.decode(b'{"chunk":59}')
-    for loop in (b'[{"chunk":1}]', b'{"chunk":1}', b'{"prev":1,"len":0,"items":[]}', b'[{"list":1}]'):
-        around = Values(lambda n, loop=loop: {1: loop}, KNOWN, next_chunk=2)
+    for loop in (
+        b'[{"chunk":1}]',
+        b'{"chunk":1}',
+        b'{"prev":1,"len":0,"items":[]}',
+        b'[{"list":1}]',
+    ):
+        around = Values({1: {1: loop}}.__getitem__, KNOWN, next_chunk=2)
         for node in (b'{"chunk":1}', b'{"list":1}'):
             with pytest.raises(Corrupt):
                 around.decode(node)

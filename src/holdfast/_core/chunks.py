@@ -27,6 +27,7 @@ import msgspec
 from holdfast._core.digest import Digester, list_end, list_state
 from holdfast._core.known import KNOWN, Known
 from holdfast._core.reader import Reader, damaged, from_json
+from holdfast._core.shapes import class_of
 from holdfast._core.trunks import Growth, Mark, Trunk, Trunks
 from holdfast._core.writer import Writer, is_plain, surely_long, to_json
 
@@ -77,9 +78,9 @@ class Values:
     def decode(self, node: bytes) -> Any:
         return ChunkReader(self).decode(node)
 
-    def digest(self, value: object) -> bytes:
+    def digest(self, value: object, path: str = "value") -> bytes:
         """`digest.digest(value)`, but fast for a list that has grown."""
-        return ListDigester(self).digest(value)
+        return ListDigester(self).digest(value, path)
 
     def take_fresh(self) -> list[tuple[int, bytes]]:
         """The chunks that are not stored yet; they count as handed over."""
@@ -173,8 +174,8 @@ class ChunkWriter(Writer):
         if raw is not None and len(raw) < self._limit:
             self.count(raw)
             return b'{"plain":%b}' % raw
-        if type(value) is list:
-            return self._plain_list(value)  # pyright: ignore[reportUnknownArgumentType]
+        if class_of(value) is list:
+            return self._plain_list(value)
         before = self._references
         items = [b"%b:%b" % (to_json(k), self._plain_part(v)) for k, v in value.items()]
         if self._references == before:  # Nothing inside is long by itself: the whole is one chunk.
@@ -182,7 +183,7 @@ class ChunkWriter(Writer):
         return self.place(b'{"dict":{%b}}' % b",".join(items))
 
     def _plain_part(self, value: Any) -> bytes:
-        kind = type(value)
+        kind = class_of(value)
         if kind is dict or kind is list:
             return self.plain(value)
         raw = to_json(value)
@@ -231,7 +232,9 @@ class ChunkWriter(Writer):
         size = len(node)
         return size < self._limit // 4 or (size < self._limit and b'{"chunk":' not in node)
 
-    def _new_mark(self, growth: Growth, raw: bytes, count: int, items: bytes, *, typed: bool) -> Mark:
+    def _new_mark(
+        self, growth: Growth, raw: bytes, count: int, items: bytes, *, typed: bool
+    ) -> Mark:
         prev = b"%d" % growth.mark.number if growth.mark else b"null"
         number = self._store(b'{"prev":%b,"len":%d,"items":[%b]}' % (prev, count, items))
         mark = Mark(count, len(raw) - 1, number)
@@ -269,22 +272,27 @@ class ChunkReader(Reader):
         raw = self._raw(number, self._below)
         self._values.seen(number, raw)
         tree = from_json(raw)
-        if type(tree) is str:
+        kind = class_of(tree)
+        if kind is str:
             return tree
-        if type(tree) is dict and not tree.keys().isdisjoint(_REFERENCES):
+        if kind is dict and not tree.keys().isdisjoint(_REFERENCES):
             raise damaged(f"its chunk {number} is only a reference")
         return self._read_below(number, tree)
 
     def list_chunk(self, number: Any) -> list[Any]:
-        return self._inside(ChunkReader._list, number)
+        value: list[Any] = self._inside(ChunkReader._list, number)
+        return value
 
     def _list(self, number: Any) -> list[Any]:
         links: list[tuple[int, Link]] = []
-        at, below = number, self._below
-        while at is not None or not links:
-            link = _read_link(self._raw(at, below))
-            links.append((at, link))
-            at, below = link.prev, at
+        here: Any = number
+        below = self._below
+        while True:
+            link = _read_link(self._raw(here, below))
+            links.append((here, link))
+            if link.prev is None:
+                break
+            here, below = link.prev, here
         value: list[Any] = []
         nodes: list[Any] = []
         for at, link in reversed(links):

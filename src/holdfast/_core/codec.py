@@ -30,6 +30,7 @@ from typing import Any
 from holdfast._core.known import KNOWN, Known
 from holdfast._core.leaves import LEAVES
 from holdfast._core.reader import Reader
+from holdfast._core.shapes import class_of
 from holdfast._core.writer import Writer
 
 
@@ -48,11 +49,12 @@ def same(a: Any, b: Any, known: Known = KNOWN) -> bool:
 
     Written apart from the writer and the digests, as the measure of both.
     """
-    kind = type(a)
-    if kind is not type(b):
+    kind = class_of(a)
+    if kind is not class_of(b):
         return False
     if kind is float:
-        return (a == b and math.copysign(1, a) == math.copysign(1, b)) or (a != a and b != b)
+        both_nan = math.isnan(a) and math.isnan(b)
+        return both_nan or (a == b and math.copysign(1, a) == math.copysign(1, b))
     if kind is list or kind is tuple:
         return len(a) == len(b) and all(same(x, y, known) for x, y in zip(a, b, strict=True))
     if kind is dict:
@@ -63,7 +65,7 @@ def same(a: Any, b: Any, known: Known = KNOWN) -> bool:
 
 
 def _same_whole(a: Any, b: Any, known: Known) -> bool:
-    kind: Any = type(a)
+    kind = class_of(a)
     if isinstance(a, enum.Enum):
         return a is b
     shape = known.shape(kind)

@@ -24,7 +24,7 @@ import msgspec
 from holdfast._core.known import KNOWN, Known
 from holdfast._core.leaves import LEAVES, Unfit
 from holdfast._core.reader import DEPTH_MAX_LEVELS
-from holdfast._core.shapes import Misfit
+from holdfast._core.shapes import Misfit, class_of
 from holdfast._core.writer import INT_MAX, INT_MIN, Refused, is_plain, surely_long, why_not
 from holdfast.errors import ValueRefused
 
@@ -34,9 +34,9 @@ INLINE_MAX_BYTES: Final = 512
 _sorted_json = msgspec.json.Encoder(order="deterministic")
 
 
-def digest(value: object, known: Known = KNOWN) -> bytes:
+def digest(value: object, known: Known = KNOWN, path: str = "value") -> bytes:
     """16 bytes that are equal exactly if the values are the same, types included."""
-    return Digester(known).digest(value)
+    return Digester(known).digest(value, path)
 
 
 class Digester:
@@ -48,20 +48,22 @@ class Digester:
         self._depth = 0
         try:
             return _hash(self.form(value))
-        except Refused as refused:
-            raise ValueRefused(refused.path(path), refused.why) from None
-        except RecursionError:
-            raise ValueRefused(path, "it is nested too deeply for what is left of the stack") from None
+        except (Refused, UnicodeEncodeError, RecursionError) as refused:
+            # Only the writer keeps track of paths; what it refuses too, it refuses with the path.
+            Writer(self._known).write(value, path)
+            raise ValueRefused(path, str(refused)) from None
 
     def form(self, value: Any) -> bytes:
         """The canonical form of a value."""
-        kind = type(value)
+        kind = class_of(value)
         if kind is str or value is None or kind is bool:
             return _line(value)
         if kind is dict or kind is list:
             if is_plain(value, DEPTH_MAX_LEVELS - self._depth):
                 return self.plain_form(value)
-        elif (kind is int and INT_MIN <= value <= INT_MAX) or (kind is float and value - value == 0):
+        elif (kind is int and INT_MIN <= value <= INT_MAX) or (
+            kind is float and value - value == 0
+        ):
             return _line(value)
         elif kind in LEAVES:
             return _leaf_form(value)
@@ -69,14 +71,15 @@ class Digester:
 
     def plain_form(self, value: Any) -> bytes:
         """The form of a value that is known to be plain."""
-        if type(value) is not dict and type(value) is not list:
+        kind = class_of(value)
+        if kind is not dict and kind is not list:
             return _line(value)
         if not surely_long(value, INLINE_MAX_BYTES):
             line = _line(value)
             if len(line) <= INLINE_MAX_BYTES:
                 return line
-        if type(value) is list:
-            return self.list_form(value)  # pyright: ignore[reportUnknownArgumentType]
+        if kind is list:
+            return self.list_form(value)
         return _marked("dict", "", *self._items(value, self.plain_form))
 
     def list_form(self, value: list[Any]) -> bytes:
@@ -100,11 +103,11 @@ class Digester:
         self._depth += 1
         if self._depth > DEPTH_MAX_LEVELS:
             raise Refused(f"it is nested more than {DEPTH_MAX_LEVELS} levels deep")
-        made = self._container_form(value, type(value))
+        made = self._container_form(value, class_of(value))
         self._depth -= 1
         return made
 
-    def _container_form(self, value: Any, kind: type) -> bytes:
+    def _container_form(self, value: Any, kind: type[Any]) -> bytes:
         if kind is list:
             state = list_state()
             for part in value:
@@ -118,7 +121,7 @@ class Digester:
             return _marked(kind.__name__, "", *sorted(map(self.form, value)))
         return self._class_form(value, kind)
 
-    def _class_form(self, value: Any, kind: type) -> bytes:
+    def _class_form(self, value: Any, kind: type[Any]) -> bytes:
         name = self._known.name_of(kind)
         if name is None:
             raise Refused(why_not(value))
@@ -147,7 +150,8 @@ def list_state() -> Any:
 
 
 def list_end(state: Any) -> bytes:
-    return b"\x01" + state.digest()
+    ended: bytes = state.digest()
+    return b"\x01" + ended
 
 
 def _hash(form: bytes) -> bytes:
@@ -178,14 +182,13 @@ def seal(prev: bytes, parts: Sequence[int | str | bytes | None]) -> bytes:
     """The digest of a row, chained to the one before it: over types, lengths and contents."""
     form = [prev]
     for part in parts:
-        kind = type(part)
-        if kind is str:
-            raw = part.encode("utf-8", "surrogatepass")  # type: ignore[union-attr]
+        if isinstance(part, str):
+            raw = part.encode("utf-8", "surrogatepass")
             form.append(b"s%d:%b" % (len(raw), raw))
         elif part is None:
             form.append(b"n")
-        elif kind is int:
+        elif isinstance(part, int):
             form.append(b"i%d:" % part)
         else:
-            form.append(b"b%d:%b" % (len(part), part))  # type: ignore[arg-type]
-    return hashlib.blake2b(b"".join(form), digest_size=DIGEST_BYTES).digest()
+            form.append(b"b%d:%b" % (len(part), part))
+    return _hash(b"".join(form))

@@ -50,7 +50,7 @@ class Known:
             waiting += typing.get_args(part)
             waiting += _aliased(part)
             origin = typing.get_origin(part)
-            if isinstance(origin, type) and origin is not part:
+            if isinstance(origin, type):
                 waiting.append(origin)
             if isinstance(part, type) and _is_value_class(part):
                 if part not in self._names:
@@ -107,7 +107,12 @@ def _home(cls: type) -> tuple[str, str]:
 
 def _is_value_class(cls: type) -> bool:
     """A base such as `enum.Enum` or `BaseModel` itself is named in annotations, but has no values."""
-    return has_parts(cls) and cls.__module__ not in {"enum", "msgspec", "msgspec._core", "pydantic.main"}
+    return has_parts(cls) and cls.__module__ not in {
+        "enum",
+        "msgspec",
+        "msgspec._core",
+        "pydantic.main",
+    }
 
 
 def _aliased(part: object) -> Iterator[object]:
@@ -121,9 +126,9 @@ def _aliased(part: object) -> Iterator[object]:
         yield from typing.cast("tuple[object, ...]", constraints)
 
 
-def _field_annotations(cls: type) -> list[object]:
+def _field_annotations(cls: type[Any]) -> list[object]:
     """The annotations of a class's fields; those that cannot be resolved are skipped."""
-    if issubclass(cls, enum.Enum):
+    if enum.Enum in cls.__mro__:
         return []
     if is_model(cls):  # Pydantic has resolved them, also those of a parametrised generic model.
         fields: dict[str, Any] = getattr(cls, "model_fields", {})

@@ -16,7 +16,9 @@ import uuid
 import zoneinfo
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
+
+from holdfast._core.shapes import class_of
 
 INT_DIGITS_MAX = 4_300
 INT_BITS_MAX = int(INT_DIGITS_MAX * math.log2(10))
@@ -35,6 +37,18 @@ class Leaf(NamedTuple):
     unpack: Callable[[Any], object]
 
 
+def as_list(tree: Any) -> list[Any] | None:
+    """What JSON has given, if it is a list."""
+    found: list[Any] | None = tree if class_of(tree) is list else None
+    return found
+
+
+def as_dict(tree: Any) -> dict[str, Any] | None:
+    """What JSON has given, if it is an object."""
+    found: dict[str, Any] | None = tree if class_of(tree) is dict else None
+    return found
+
+
 def _text(payload: object) -> str:
     if type(payload) is not str:
         raise Unfit(f"a text was expected, not {type(payload).__name__}")
@@ -42,9 +56,10 @@ def _text(payload: object) -> str:
 
 
 def _row(payload: object, length: int) -> list[Any]:
-    if type(payload) is not list or len(cast("list[Any]", payload)) != length:
+    row = as_list(payload)
+    if row is None or len(row) != length:
         raise Unfit(f"a list of {length} was expected")
-    return cast("list[Any]", payload)
+    return row
 
 
 def _pack_int(value: int) -> str:
@@ -74,8 +89,16 @@ def _unpack_bytes(payload: object) -> bytes:
     return base64.b64decode(_text(payload), validate=True)
 
 
+def _unpack_bytearray(payload: object) -> bytearray:
+    return bytearray(_unpack_bytes(payload))
+
+
 def _pack_date(value: dt.date) -> str:
     return value.isoformat()
+
+
+def _unpack_date(payload: object) -> dt.date:
+    return dt.date.fromisoformat(_text(payload))
 
 
 def _pack_timedelta(value: dt.timedelta) -> list[int]:
@@ -177,11 +200,11 @@ LEAVES: dict[type, Leaf] = {
     int: Leaf("int", _pack_int, _unpack_int),
     float: Leaf("float", str, _unpack_float),
     bytes: Leaf("bytes", _pack_bytes, _unpack_bytes),
-    bytearray: Leaf("bytearray", _pack_bytes, lambda p: bytearray(_unpack_bytes(p))),
+    bytearray: Leaf("bytearray", _pack_bytes, _unpack_bytearray),
     Decimal: Leaf("decimal", str, _unpack_decimal),
     uuid.UUID: Leaf("uuid", str, _unpack_uuid),
     dt.datetime: Leaf("datetime", _pack_clock, _unpack_datetime),
-    dt.date: Leaf("date", _pack_date, lambda p: dt.date.fromisoformat(_text(p))),
+    dt.date: Leaf("date", _pack_date, _unpack_date),
     dt.time: Leaf("time", _pack_clock, _unpack_time),
     dt.timedelta: Leaf("timedelta", _pack_timedelta, _unpack_timedelta),
 }

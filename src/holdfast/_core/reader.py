@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
 from holdfast._core.known import Known
-from holdfast._core.leaves import LEAF_BY_TAG, Unfit
-from holdfast._core.shapes import Misfit
+from holdfast._core.leaves import LEAF_BY_TAG, Unfit, as_dict, as_list
+from holdfast._core.shapes import Misfit, class_of
 from holdfast.errors import Corrupt
 
 DEPTH_MAX_LEVELS: Final = 64
@@ -54,7 +54,7 @@ class Reader:
 
     def read(self, tree: Any) -> Any:
         """The value of a parsed node."""
-        kind = type(tree)
+        kind = class_of(tree)
         if kind is dict:
             if len(tree) != 1:
                 raise damaged("an object in it has not exactly one tag")
@@ -95,41 +95,46 @@ class Reader:
             return self.list_chunk(body)
         leaf = LEAF_BY_TAG.get(tag)
         if leaf is None:
-            raise damaged(f"it has the unknown tag {tag[:40]!r}; a newer Holdfast may have written it")
+            raise damaged(
+                f"it has the unknown tag {tag[:40]!r}; a newer Holdfast may have written it"
+            )
         return leaf.unpack(body)
 
     def elements(self, body: Any) -> list[Any]:
-        if type(body) is not list:
+        parts = as_list(body)
+        if parts is None:
             raise damaged("a list was expected in it")
-        return [self.read(part) if type(part) in _NESTED else part for part in cast("list[Any]", body)]
+        return [self.read(part) if class_of(part) in _NESTED else part for part in parts]
 
-    def _named(self, body: Any) -> dict[str, Any]:
-        if type(body) is not dict:
+    def read_named(self, body: Any) -> dict[str, Any]:
+        fields = as_dict(body)
+        if fields is None:
             raise damaged("named fields were expected in it")
-        fields = cast("dict[str, Any]", body)
-        return {n: self.read(p) if type(p) in _NESTED else p for n, p in fields.items()}
+        return {n: self.read(p) if class_of(p) in _NESTED else p for n, p in fields.items()}
 
-    def _tuple(self, body: Any) -> tuple[Any, ...]:
+    def read_tuple(self, body: Any) -> tuple[Any, ...]:
         return tuple(self.elements(body))
 
-    def _set(self, body: Any) -> set[Any]:
+    def read_set(self, body: Any) -> set[Any]:
         return set(self.elements(body))
 
-    def _frozenset(self, body: Any) -> frozenset[Any]:
+    def read_frozenset(self, body: Any) -> frozenset[Any]:
         return frozenset(self.elements(body))
 
-    def _map(self, body: Any) -> dict[Any, Any]:
-        return dict(cast("Any", self._pairs(body)))
-
-    def _pairs(self, body: Any) -> list[list[Any]]:
-        if type(body) is not list:
+    def read_map(self, body: Any) -> dict[Any, Any]:
+        pairs = as_list(body)
+        if pairs is None:
             raise damaged("a list of pairs was expected in it")
-        return [self.elements(pair) for pair in cast("list[Any]", body)]
+        made: dict[Any, Any] = {}
+        for pair in pairs:
+            key, value = self.elements(pair)
+            made[key] = value
+        return made
 
-    def _named_class(self, body: Any) -> tuple[type, list[Any]]:
-        if type(body) is not list or not body or type(body[0]) is not str:
+    def _named_class(self, body: Any) -> tuple[type[Any], list[Any]]:
+        name, *rest = as_list(body) or [None]
+        if not isinstance(name, str):
             raise damaged("the name of a class was expected in it")
-        name, *rest = cast("list[Any]", body)
         cls = self.known.by_name(name)
         if cls is None:
             short = name[:80]
@@ -139,21 +144,23 @@ class Reader:
             )
         return cls, rest
 
-    def _object(self, body: Any) -> Any:
+    def read_object(self, body: Any) -> Any:
         cls, parts = self._named_class(body)
         return self._build(cls, parts, "object", 1)
 
-    def _model(self, body: Any) -> Any:
+    def read_model(self, body: Any) -> Any:
         cls, parts = self._named_class(body)
         return self._build(cls, parts, "model", 4)
 
     def _build(self, cls: type, parts: list[Any], tag: str, most: int) -> Any:
         shape = self.known.shape(cls)
         if shape is None or shape.tag != tag or not 1 <= len(parts) <= most:
-            raise damaged(f"{cls.__qualname__} has become another kind of class since it was stored")
-        return shape.build([self._named(part) for part in parts])
+            raise damaged(
+                f"{cls.__qualname__} has become another kind of class since it was stored"
+            )
+        return shape.build([self.read_named(part) for part in parts])
 
-    def _enum(self, body: Any) -> Any:
+    def read_enum(self, body: Any) -> Any:
         cls, rest = self._named_class(body)
         if not issubclass(cls, enum.Enum) or len(rest) != 1:
             raise damaged(f"{cls.__qualname__} is no enum, or not any more")
@@ -172,12 +179,12 @@ def read_enum(cls: type[enum.Enum], of: Any) -> enum.Enum:
 _NESTED = frozenset({dict, list})
 
 _TAGS: dict[str, Callable[[Any, Any], Any]] = {
-    "dict": Reader._named,
-    "map": Reader._map,
-    "tuple": Reader._tuple,
-    "set": Reader._set,
-    "frozenset": Reader._frozenset,
-    "object": Reader._object,
-    "model": Reader._model,
-    "enum": Reader._enum,
+    "dict": Reader.read_named,
+    "map": Reader.read_map,
+    "tuple": Reader.read_tuple,
+    "set": Reader.read_set,
+    "frozenset": Reader.read_frozenset,
+    "object": Reader.read_object,
+    "model": Reader.read_model,
+    "enum": Reader.read_enum,
 }

@@ -18,6 +18,9 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import force_setattr
 
+class_of: Callable[[object], type[Any]] = type
+"""`type(value)`, in a form that says to type checkers that nothing is known of the class."""
+
 
 class Misfit(Exception):
     """An object and its class's parts do not fit; the text says why. Never reaches users."""
@@ -42,7 +45,7 @@ class Shape(Protocol):
     def build(self, parts: Sequence[Mapping[str, object]]) -> object: ...
 
 
-def shape_of(cls: type, name: str) -> Shape | None:
+def shape_of(cls: type[Any], name: str) -> Shape | None:
     """The shape of a class, or None for a class that has no named parts."""
     if issubclass(cls, enum.Enum):
         return None
@@ -64,11 +67,11 @@ def is_model(cls: type) -> bool:
     return isinstance(base, type) and issubclass(cls, base)
 
 
-def is_namedtuple(cls: type) -> bool:
-    return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
+def is_namedtuple(cls: type[Any]) -> bool:
+    return tuple in cls.__mro__ and isinstance(getattr(cls, "_fields", None), tuple)
 
 
-def has_parts(cls: type) -> bool:
+def has_parts(cls: type[Any]) -> bool:
     """Can objects of this class be values?"""
     return (
         issubclass(cls, (enum.Enum, msgspec.Struct))
@@ -95,8 +98,10 @@ class FieldShape:
 
     tag: str = "object"
 
-    def __init__(self, cls: type, name: str, defaults: dict[str, Callable[[], object] | None]) -> None:
-        self.cls = cls
+    def __init__(
+        self, cls: type, name: str, defaults: dict[str, Callable[[], object] | None]
+    ) -> None:
+        self.cls: Any = cls
         self.name = name
         self.fields = tuple(defaults)
         self.faithful = _is_faithful(cls, self.fields)
@@ -114,7 +119,7 @@ class FieldShape:
 
     def complete(self, parts: Mapping[str, object]) -> Mapping[str, object]:
         """The parts of a record, with today's defaults for fields that are newer than it."""
-        if parts.keys() == self._known:
+        if len(parts) == len(self.fields) and self._known.issuperset(parts):
             return parts
         gone = [n for n in parts if n not in self._known]
         if gone:
@@ -134,11 +139,12 @@ class FieldShape:
         raise NotImplementedError
 
 
-def _is_faithful(cls: type, fields: Sequence[str]) -> bool:
+def _is_faithful(cls: Any, fields: Sequence[str]) -> bool:
     if cls.__getattribute__ is not object.__getattribute__ or issubclass(cls, BaseException):
         return False
-    holders = [vars(base)[name] for name in fields for base in cls.__mro__ if name in vars(base)]
-    return all(type(h) is MemberDescriptorType or not hasattr(type(h), "__set__") for h in holders)
+    spaces: list[Mapping[str, object]] = [vars(base) for base in cls.__mro__]
+    kinds = {class_of(space[name]) for name in fields for space in spaces if name in space}
+    return not any(hasattr(kind, "__set__") for kind in kinds - {MemberDescriptorType})
 
 
 def _constant(value: object) -> Callable[[], object]:
@@ -147,10 +153,12 @@ def _constant(value: object) -> Callable[[], object]:
 
 class DataclassShape(FieldShape):
     def __init__(self, cls: Any, name: str) -> None:
-        super().__init__(cls, name, {f.name: _dataclass_default(f) for f in dataclasses.fields(cls)})
+        super().__init__(
+            cls, name, {f.name: _dataclass_default(f) for f in dataclasses.fields(cls)}
+        )
 
     def _make(self, parts: Mapping[str, object]) -> object:
-        made = object.__new__(self.cls)
+        made: object = object.__new__(self.cls)
         for name, part in parts.items():
             object.__setattr__(made, name, part)
         return made
@@ -183,14 +191,17 @@ def _struct_default(field: msgspec.structs.FieldInfo) -> Callable[[], object] | 
     if field.default is not msgspec.NODEFAULT:
         return _constant(field.default)
     if field.default_factory is not msgspec.NODEFAULT:
-        return field.default_factory
+        make: Callable[[], object] = field.default_factory
+        return make
     return None
 
 
 def _bare_twin(cls: Any) -> Any:
     def no_post_init(_: object) -> None: ...
 
-    return msgspec.defstruct(cls.__name__, [], bases=(cls,), namespace={"__post_init__": no_post_init})
+    return msgspec.defstruct(
+        cls.__name__, [], bases=(cls,), namespace={"__post_init__": no_post_init}
+    )
 
 
 class NamedTupleShape(FieldShape):
@@ -206,7 +217,12 @@ class NamedTupleShape(FieldShape):
         return (dict(zip(self.fields, value, strict=True)),)
 
     def _make(self, parts: Mapping[str, object]) -> object:
-        return tuple.__new__(self.cls, [parts[n] for n in self.fields])
+        # Not through the class, whose own `__new__` takes the fields one by one and may do more.
+        make: Callable[[type, Sequence[object]], object] = _bare_tuple
+        return make(self.cls, [parts[n] for n in self.fields])
+
+
+_bare_tuple: Any = vars(tuple)["__new__"]
 
 
 class ModelShape:
@@ -244,7 +260,8 @@ class ModelShape:
         )
 
     def build(self, parts: Sequence[Mapping[str, object]]) -> object:
-        chosen, extra, made, late = (*parts, {}, {}, {})[:4]
+        none: Mapping[str, object] = {}
+        chosen, extra, made, late = (*parts, none, none, none)[:4]
         fields: dict[str, Any] = self.cls.model_fields
         gone = [n for n in (*chosen, *made) if n not in fields]
         if gone:
@@ -275,4 +292,3 @@ def _model_default(name: str, field: Any) -> object:
     if field.is_required() or field.default_factory_takes_validated_data:
         raise Misfit(f"the record lacks the field {name!r}, which has no default of its own")
     return field.get_default(call_default_factory=True)
-

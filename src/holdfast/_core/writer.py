@@ -14,10 +14,10 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from holdfast._core.known import KNOWN, Known
+from holdfast._core.known import Known
 from holdfast._core.leaves import LEAVES, Leaf, Unfit
-from holdfast._core.reader import DEPTH_MAX_LEVELS, VALUE_MAX_BYTES, Reader, from_json, read_enum
-from holdfast._core.shapes import Misfit, Shape, has_parts
+from holdfast._core.reader import DEPTH_MAX_LEVELS, VALUE_MAX_BYTES, from_json, read_enum
+from holdfast._core.shapes import Misfit, Shape, class_of, has_parts
 from holdfast.errors import ValueRefused
 
 NODES_MAX_COUNT: Final = 1_000_000
@@ -42,7 +42,7 @@ def is_plain(value: object, levels: int = DEPTH_MAX_LEVELS) -> bool:
     for _ in range(levels + 1):
         below: list[Any] = []
         for part in level:
-            kind = type(part)
+            kind = class_of(part)
             if kind is str or part is None or kind is bool:
                 continue
             if kind is dict:
@@ -71,10 +71,12 @@ def surely_long(value: Any, limit: int) -> bool:
 
     It spares writing out a dict of arguments as a whole when a long list in it is stored apart.
     """
-    if type(value) is list and len(value) > limit // 2:
+    kind = class_of(value)
+    if kind is list and len(value) > limit // 2:
         return True
-    for part in value.values() if type(value) is dict else value[:16]:
-        if (type(part) is list and len(part) > limit // 2) or (type(part) is str and len(part) > limit):
+    for part in value.values() if kind is dict else value[:16]:
+        inner = class_of(part)
+        if (inner is list and len(part) > limit // 2) or (inner is str and len(part) > limit):
             return True
     return False
 
@@ -110,7 +112,9 @@ class Writer:
         except Refused as refused:
             raise ValueRefused(refused.path(path), refused.why) from None
         except RecursionError:
-            raise ValueRefused(path, "it is nested too deeply for what is left of the stack") from None
+            raise ValueRefused(
+                path, "it is nested too deeply for what is left of the stack"
+            ) from None
 
     # --- what a subclass that stores parts elsewhere overrides ----------------------------------
 
@@ -133,7 +137,7 @@ class Writer:
     # --- the walk -------------------------------------------------------------------------------
 
     def walk(self, value: Any) -> tuple[bytes, Any]:
-        kind = type(value)
+        kind = class_of(value)
         if kind is str:
             return self.text(value), value
         if value is None or kind is bool or (kind is int and INT_MIN <= value <= INT_MAX):
@@ -151,7 +155,7 @@ class Writer:
         try:
             return self.plain(value), msgspec.to_builtins(value) if self.copying else value
         except UnicodeEncodeError:  # The slow way finds the text with the surrogate, and its path.
-            return self._inside(value, self._container(value, type(value)))
+            return self._inside(value, self._container(value, class_of(value)))
 
     def _inside(
         self, value: object, write: Callable[[Any], tuple[bytes, Any]]
@@ -170,7 +174,7 @@ class Writer:
         self._open.discard(mark)
         return node, copy
 
-    def _container(self, value: object, kind: type) -> Callable[[Any], tuple[bytes, Any]]:
+    def _container(self, value: object, kind: type[Any]) -> Callable[[Any], tuple[bytes, Any]]:
         if kind is list:
             return self._list
         if kind is dict:
@@ -258,7 +262,9 @@ class Writer:
 
     def _set(self, value: set[Any] | frozenset[Any]) -> tuple[bytes, Any]:
         nodes, copies = self._elements(value)
-        tag, made = (b"set", set(copies)) if type(value) is set else (b"frozenset", frozenset(copies))
+        tag, made = (
+            (b"set", set(copies)) if type(value) is set else (b"frozenset", frozenset(copies))
+        )
         if len(made) != len(value):
             raise Refused("two of its elements could not be told apart when read back")
         return self.place(b'{"%b":[%b]}' % (tag, b",".join(sorted(nodes)))), made
@@ -309,7 +315,7 @@ class Writer:
         return b'{"enum":%b}' % to_json([name, of]), value
 
     def _object(self, value: Any) -> tuple[bytes, Any]:
-        shape = cast("Shape", self.known.shape(type(value)))
+        shape = cast("Shape", self.known.shape(class_of(value)))
         try:
             parts = shape.apart(value)
         except Misfit as misfit:
@@ -356,7 +362,7 @@ def _shown(key: object) -> str:
 
 def why_not(value: object) -> str:
     """Why a value of an unknown class is refused, and what to do now."""
-    kind = type(value)
+    kind = class_of(value)
     name = kind.__qualname__.rpartition("<locals>.")[2]
     if has_parts(kind):
         return f"the class {name} is not known to the reader; add: holdfast.register({name})"
