@@ -27,8 +27,8 @@ PUBLIC = {
 # Public packages that `import holdfast` does not load.
 PACKAGES = {"integrations", "observers", "testing"}
 
-# Sync -> what makes its awaited twin another one.
-TWINS = ["call", "each", "gather", "run", "turns"]
+# What waits. All else is one plain function in both colours.
+TWINS = ["call", "each", "gather", "run", "stream", "turns"]
 
 # Races exist only where there is a loop to run them.
 ONLY_AWAITED = {"first", "timeout"}
@@ -90,7 +90,7 @@ def test_what_waits_has_an_awaited_twin(name):
 def test_what_is_awaited_has_a_plain_twin(name):
     awaited, plain = getattr(aio, name), getattr(holdfast, name)
     if name not in TWINS:
-        assert awaited is plain or inspect.iscoroutinefunction(awaited)
+        assert awaited is plain
     assert [key for key, _ in parameters(awaited)][1:] == [key for key, _ in parameters(plain)][1:]
     assert [kind for _, kind in parameters(awaited)] == [kind for _, kind in parameters(plain)]
 
