@@ -1,0 +1,149 @@
+"""Claims: who may have a run, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast._core.entries import Draft, Kind
+from holdfast._core.lifecycle import Status
+from holdfast._core.rows import (
+    Message,
+    Write,
+)
+from holdfast._store.contract import (
+    Busy,
+    Committed,
+    Fenced,
+)
+from holdfast.testing.store_contract.ground import (
+    Ground,
+    entry,
+    new_run,
+    step,
+)
+
+
+class Owning(Ground):
+    """Claims: who may have a run, and when."""
+
+    # -- claim -------------------------------------------------------------------------------------
+
+    def test_a_free_run_can_be_claimed(self) -> None:
+        self.store.start(new_run("r"), None)
+        lease = self.claimed("r")
+        assert (lease.row.epoch, lease.row.owner, lease.row.claims) == (1, self.owner, 1)
+        assert lease.row.status is Status.RUNNING
+        assert b'"why":"free"' in self.store.load(self.row())[-1].body
+
+    def test_a_run_of_a_living_owner_is_busy(self) -> None:
+        self.started_run()
+        other = self.open_store()
+        busy = other.claim("r", other.register_owner(), self.clock())
+        assert isinstance(busy, Busy)
+        assert busy.row == self.row()
+        assert busy.owner
+        other.close()
+
+    def test_a_run_of_a_dead_owner_is_taken_at_once(self) -> None:
+        other = self.open_store()
+        owner = other.register_owner()
+        made = other.start(new_run("r"), owner)
+        self.kill_owner(other, owner)
+        lease = self.claimed("r")
+        assert (lease.row.epoch, lease.row.owner) == (2, self.owner)
+        assert b"owner dead" in self.store.load(self.row())[-1].body
+        assert made.lease is not None
+
+    def test_a_lease_that_ran_out_is_taken_and_the_old_owner_fenced(self) -> None:
+        lease = self.started_run()
+        other = self.open_store()
+        owner = other.register_owner()
+        self.clock.advance_s(self.store.lease_s + 1)
+        taken = self.claimed("r", owner, other)
+        assert taken.row.epoch == 2
+        assert isinstance(self.append(lease, step()), Fenced)
+        assert isinstance(other.append([Write(taken, [step()])])[0], Committed)
+        other.close()
+
+    def test_an_owner_may_claim_its_own_run_again(self) -> None:
+        lease = self.started_run()
+        assert self.claimed("r").row.epoch == 2
+        assert isinstance(self.append(lease, step()), Fenced)
+
+    def test_only_one_of_two_claims_wins(self) -> None:
+        self.store.start(new_run("r"), None)
+        other = self.open_store()
+        owner = other.register_owner()
+        self.claimed("r")
+        assert isinstance(other.claim("r", owner, self.clock()), Busy)
+        other.close()
+
+    def test_the_fifth_claim_without_anything_new_is_quarantine(self) -> None:
+        self.store.start(new_run("r"), None)
+        for _ in range(4):
+            self.claimed("r")
+        assert isinstance(self.store.claim("r", self.owner, 9), Busy)
+        row = self.row()
+        assert (row.status, row.held_reason, row.owner) == (Status.HELD, "quarantined", None)
+        assert self.kinds()[-1] == "run_held"
+        assert isinstance(self.store.claim("r", self.owner, 9), Busy)
+        assert self.row() == row
+        assert self.store.verify() == []
+
+    @pytest.mark.parametrize("kind", [Kind.STEP_COMPLETED, Kind.STATE_SAVED, Kind.RUN_RELEASED])
+    def test_anything_new_lets_the_claims_count_anew(self, kind: Kind) -> None:
+        self.store.start(new_run("r"), None)
+        for _ in range(3):
+            self.claimed("r")
+        self.append(self.claimed("r"), Draft(kind, 3, "s"))
+        assert self.row().claims == 0
+        self.claimed("r")
+
+    def test_a_claim_ends_a_wait(self) -> None:
+        lease = self.started_run()
+        changes = {"owner": None, "waiting_on": "answer:q", "wake_us": self.clock() + 5}
+        self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)])
+        row = self.claimed("r").row
+        assert (row.status, row.waiting_on, row.wake_us) == (Status.RUNNING, None, None)
+
+    # -- claimable and waiting ---------------------------------------------------------------------
+
+    def test_what_is_claimable(self) -> None:
+        self.store.start(new_run("queued"), None)
+        self.started_run("owned")
+        done = self.started_run("done")
+        self.append(done, entry(Kind.RUN_COMPLETED))
+        failed = self.started_run("failed")
+        self.append(failed, entry(Kind.RUN_FAILED))
+        assert self.claimable() == ["queued"]
+        self.clock.advance_s(self.store.lease_s + 1)
+        assert self.claimable() == ["queued", "owned"]
+        assert len(self.store.claimable(self.clock(), 1)) == 1
+
+    def test_runs_of_a_dead_owner_are_claimable_at_once(self) -> None:
+        other = self.open_store()
+        owner = other.register_owner()
+        other.start(new_run("r"), owner)
+        assert self.claimable() == []
+        self.kill_owner(other, owner)
+        assert self.claimable() == ["r"]
+
+    def test_a_waiting_run_is_claimable_when_it_is_due_or_spoken_to(self) -> None:
+        for run_id, wake_us in (("timer", self.clock() + 5_000_000), ("signal", None)):
+            changes = {"owner": None, "waiting_on": run_id, "wake_us": wake_us}
+            lease = self.started_run(run_id)
+            self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)])
+        assert self.claimable() == []
+        self.store.post("signal", Message("m", "signal", "me", 1, b"{}"))
+        assert self.claimable() == ["signal"]
+        self.clock.advance_s(6)
+        assert self.claimable() == ["timer", "signal"]
+
+    def test_who_waits_on_a_token(self) -> None:
+        for run_id in ("a", "b", "c"):
+            lease = self.started_run(run_id)
+            token = "child:x" if run_id != "b" else "child:y"
+            changes = {"waiting_on": token}
+            self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)])
+        assert [row.run_id for row in self.store.waiting_on("child:x")] == ["a", "c"]
+        assert self.store.waiting_on("child:z") == []
