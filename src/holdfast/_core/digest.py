@@ -25,7 +25,7 @@ from holdfast._core.known import KNOWN, Known
 from holdfast._core.leaves import LEAVES, Unfit
 from holdfast._core.reader import DEPTH_MAX_LEVELS
 from holdfast._core.shapes import Misfit, class_of
-from holdfast._core.writer import INT_MAX, INT_MIN, Refused, is_plain, surely_long, why_not
+from holdfast._core.writer import INT_MAX, INT_MIN, Refused, Writer, is_plain, surely_long, why_not
 from holdfast.errors import ValueRefused
 
 DIGEST_BYTES: Final = 16
