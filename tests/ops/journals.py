@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast._core import codec, scripts
 from holdfast._core.entries import Draft, Kind
-from holdfast._core.rows import KeyChange, KeyClaim, Lease, Write
+from holdfast._core.rows import KeyChange, KeyClaim, Write
 from holdfast._store.contract import Committed, NewRun, Store
 
 KEY = "hf_0123456789abcdef0123456789abcdef01234567"
@@ -77,7 +77,7 @@ class Journal:
                 Kind.STEP_COMPLETED, key, 1, args=node(args or {}), result=node(result), **facts
             )
         )
-        draft.started_us = draft.at_us - 2_000
+        draft.started_us = draft.at_us
         degraded = 1 if "degraded" in facts else 0
         return self.write(draft, degraded=self.lease.row.degraded + degraded)
 
@@ -89,7 +89,7 @@ class Journal:
             draft = self.draft(
                 Kind.STEP_FAILED, key, attempt, args=node({}), error=error, final=last, **more
             )
-            draft.started_us = draft.at_us - 1_000
+            draft.started_us = draft.at_us
             self.write(self._call(draft, new=attempt == 1))
         return self
 
@@ -136,7 +136,8 @@ class Journal:
         """An effect that a crash left open, found by the next process."""
         business_key = intent.get("business_key")
         self.intent(key, **intent).doubt(key, why, business_key=business_key)
-        return self.held("in_doubt", f"{key} may or may not have happened", key)
+        detail = f"{key} may or may not have happened: {scripts.DOUBTS[why]}"
+        return self.held("in_doubt", detail, key)
 
     def held_on_key(self, key: str, other: Journal, business_key: str) -> Journal:
         detail = f"{key} uses the key {business_key!r}, which is in doubt in run {other.run_id!r}"

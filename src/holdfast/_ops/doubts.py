@@ -81,11 +81,11 @@ def not_known(record: Record) -> list[str]:
 
 def ways_out(record: Record) -> list[tuple[str, tuple[str, ...]]]:
     """Return what a person can decide: meaning, and arguments of `settle`."""
-    done = ("It happened (JSON stands for its result):", ("--done", "JSON"))
-    give_up = ("Give it up (the flow gets StepFailed):", ("--fail", "REASON"))
-    if _why(record) == "value_lost":
-        return [done, give_up]
-    return [done, ("It did not happen (it will be executed):", ("--not-done",)), give_up]
+    step = record.key
+    done = (f"{step} happened (JSON stands for its result):", ("--done", "JSON"))
+    not_done = (f"{step} did not happen (it will be executed):", ("--not-done",))
+    give_up = (f"Give {step} up (the flow gets StepFailed):", ("--fail", "REASON"))
+    return [done, give_up] if _why(record) == "value_lost" else [done, not_done, give_up]
 
 
 def what_will_be_done(record: Record) -> str:

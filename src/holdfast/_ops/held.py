@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast._core.history import Record
 from holdfast._core.lifecycle import HeldReason
 from holdfast._core.resume import command, held_facts
 from holdfast._core.rows import KeyState
@@ -29,8 +30,7 @@ def _in_doubt(case: Case) -> None:
         said.known += doubts.about_effect(case.store, case.row, record, case.now_us)
         said.unknown += doubts.not_known(record)
     if open_doubts:
-        names = " and ".join(record.key for record in open_doubts)
-        said.case = f"{case.name} is held: {doubts.verdict(open_doubts[0], names)}"
+        said.case = f"{case.name} is held: {_verdict(case, open_doubts)}"
     elif key is not None:
         _on_the_key_of_another(case, key)
     else:
@@ -41,12 +41,21 @@ def _in_doubt(case: Case) -> None:
             case.do(meaning, case.cmd("settle", record.key, *arguments))
 
 
+def _verdict(case: Case, open_doubts: list[Record]) -> str:
+    """What the process said when it held the run, if it spoke of what is open now."""
+    held = held_facts(case.past)
+    if len(open_doubts) == 1 and open_doubts[0].key == held.get("step") and held.get("detail"):
+        return f"{held['detail']}."
+    names = " and ".join(record.key for record in open_doubts)
+    return doubts.verdict(open_doubts[0], names)
+
+
 def _on_the_key_of_another(case: Case, key: KeyState) -> None:
     said = case.said
     step = str(held_facts(case.past).get("step"))
     said.case = (
         f"{case.name} is held: {step} needs the business key {key.key}, which is in doubt in run "
-        f"{key.run_id} at {key.step}. Settling it frees both."
+        f"{key.run_id} at {key.step}."
     )
     said.known += doubts.about_key(key)
     other = found(case.store, key.run_id)
@@ -63,6 +72,7 @@ def _on_the_key_of_another(case: Case, key: KeyState) -> None:
     of = f" of run {key.run_id}"
     said.known += doubts.about_effect(case.store, other, record, case.now_us, of=of)
     said.unknown += doubts.not_known(record)
+    said.case += " Settling it frees both."
     for meaning, arguments in doubts.ways_out(record):
         case.do(meaning, command("settle", key.run_id, key.step, *arguments))
 

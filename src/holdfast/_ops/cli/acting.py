@@ -78,7 +78,7 @@ def _resume(session: Session, run_id: str, accept_change: bool, confirm: bool, a
 
 def _tell(session: Session, answer: actions.Answer) -> None:
     go_on = [
-        command_line("run", f"MODULE:{answer.flow}", run_id)
+        session.pasteable(command_line("run", f"MODULE:{answer.flow}", run_id))
         for run_id in (answer.run_id, *answer.freed)
     ]
     if session.as_json:
@@ -103,4 +103,4 @@ def _tell(session: Session, answer: actions.Answer) -> None:
             session.say(f"  {line}")
     elif answer.status == "held":
         session.say("It is still held; see why:")
-        session.say(f"  {command_line('explain', answer.run_id)}")
+        session.say(f"  {session.pasteable(command_line('explain', answer.run_id))}")

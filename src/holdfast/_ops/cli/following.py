@@ -10,18 +10,19 @@ from rich.text import Text
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.history import History
 from holdfast._core.resume import facts_of
+from holdfast._ops.cli.session import print_line
 from holdfast._ops.text import clipped, length, visible
 from holdfast._store.contract import Store
 
 NAME_CHARS = 28
 _MARKS = {
     "done": ("✓", "+", "green"),
+    "work": ("…", ".", "dim"),
     "again": ("↻", "~", "yellow"),
     "failed": ("✗", "x", "red"),
     "doubt": ("?", "?", "yellow"),
     "kept": ("=", "=", "cyan"),
     "died": ("✗", "x", "bold red"),
-    "note": (" ", " ", "dim"),
 }
 """What a line begins with: in UTF-8, elsewhere, and its colour."""
 
@@ -39,12 +40,8 @@ class Lines:
         text = Text("  ")
         text.append(plain if self._plain else fancy, style=style)
         text.append(f" {visible(name):<{NAME_CHARS}} " if told else f" {visible(name)}")
-        text.append(visible(told), style="dim" if mark in ("done", "note") else style)
-        # On a terminal a fact has one line; in a file it has all of its text.
-        if self.out.is_terminal or self.out.record:
-            self.out.print(text, overflow="ellipsis", no_wrap=True)
-        else:
-            self.out.print(text, soft_wrap=True)
+        text.append(visible(told), style="dim" if mark in ("done", "work") else style)
+        print_line(self.out, text)
 
 
 class Follower:
@@ -55,7 +52,8 @@ class Follower:
         self.run_id = run_id
         self.lines = lines
         self.seen = 0
-        self.at_work: str | None = None
+        self.heading = ""
+        """Said before the first fact."""
 
     def catch_up(self) -> int:
         """Pass over what is recorded already; returns how many steps have an outcome."""
@@ -72,6 +70,9 @@ class Follower:
             return 0
         skips = [(1, self.seen)] if self.seen else []
         entries = self.store.load(row, skips)
+        if self.heading:
+            self.lines.out.print(Text(visible(self.heading)), soft_wrap=True)
+            self.heading = ""
         for entry in entries:
             self.tell(entry)
         new, self.seen = row.last_seq - self.seen, row.last_seq
@@ -80,14 +81,16 @@ class Follower:
     def tell(self, entry: Entry) -> None:
         """Print what an entry says, if it is of interest to somebody who watches."""
         told = _TOLD.get(entry.kind)
-        if entry.kind is Kind.STEP_STARTED:
-            self.at_work = entry.step
-        elif entry.step is not None:
-            self.at_work = None
         if told is None or entry.step is None:
             return
         mark, line = told(entry, facts_of(entry))
         self.lines.line(mark, entry.step, line)
+
+
+def _started(entry: Entry, facts: dict[str, Any]) -> tuple[str, str]:
+    what = "effect" if facts.get("effect") else "step"
+    tries = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
+    return "work", f"{what} at work{tries}"
 
 
 def _completed(entry: Entry, facts: dict[str, Any]) -> tuple[str, str]:
@@ -132,6 +135,7 @@ _DOUBTS = {
 }
 """Shorter than in an explanation: it stands in a line."""
 _TOLD = {
+    Kind.STEP_STARTED: _started,
     Kind.STEP_COMPLETED: _completed,
     Kind.STEP_FAILED: _failed,
     Kind.STEP_IN_DOUBT: _in_doubt,

@@ -14,10 +14,11 @@ from rich.text import Text
 from holdfast._core.lifecycle import Status
 from holdfast._core.resume import command as command_line
 from holdfast._ops import explain as explaining, inspect
-from holdfast._ops.cli.session import NoStore, Session, command
+from holdfast._ops.cli.session import NoStore, Session, command, print_line
+from holdfast._ops.explanation import Explanation
 from holdfast._ops.inspect import EntryView, RunSummary, RunView, StepView
 from holdfast._ops.text import clipped, count, length, shown, visible
-from holdfast._store.contract import Query
+from holdfast._store.contract import Query, Store
 from holdfast.errors import UsageError
 
 STYLES = {
@@ -150,7 +151,8 @@ def _show(session: Session, run_id: str, every: bool) -> None:
         session.say(f"The last {len(steps)} of {len(run.steps):,} steps; all with --all.", "dim")
     if run.status == "held":
         session.say()
-        session.say(f"What can be done: {command_line('explain', run.run_id)}", "yellow")
+        more = session.pasteable(command_line("explain", run.run_id))
+        session.say(f"What can be done: {more}", "yellow")
 
 
 def _print_head(session: Session, run: RunView) -> None:
@@ -229,20 +231,21 @@ def _history(
     if session.as_json:
         session.answer(run_id=run_id, entries=[entry_data(entry) for entry in chosen[:limit]])
         return None
-    table = _table("SEQ", "AT (UTC)", "ENTRY", "STEP", "")
     for entry in chosen[:limit]:
-        table.add_row(
-            _text(str(entry.seq)),
-            _text(entry.at.strftime("%H:%M:%S.%f")[:-3]),
-            _text(entry.kind),
-            _text(entry.step or ""),
-            _text(summary_of(entry), "dim"),
-        )
-    session.out.print(table)
+        _print_entry(session, entry)
     if len(chosen) > limit:
         last = chosen[limit - 1].seq
         session.say(f"{len(chosen) - limit:,} more: --after {last}", "dim")
     return None
+
+
+def _print_entry(session: Session, entry: EntryView) -> None:
+    line = Text()
+    line.append(f"{entry.seq:>4}  {entry.at:%H:%M:%S}.{entry.at.microsecond // 1000:03}  ", "dim")
+    line.append(f"{entry.kind:<17} ", STYLES.get(entry.kind.partition("_")[2], ""))
+    line.append(f"{visible(entry.step or ''):<20}  ")
+    line.append(summary_of(entry), "dim")
+    print_line(session.out, line)
 
 
 def entry_data(entry: EntryView) -> dict[str, Any]:
@@ -273,12 +276,24 @@ def summary_of(entry: EntryView) -> str:
 @click.argument("run_id")
 def _explain(session: Session, run_id: str) -> None:
     """Say what is the case with a run, and what can safely be done."""
-    explanation = explaining.explain(session.store(), run_id)
+    explanation = explained(session, session.store(), run_id)
     if session.as_json:
         session.answer(explanation=msgspec.to_builtins(explanation))
     else:
         explanation.warning = None  # The banner has said it.
         session.say(str(explanation))
+
+
+def explained(session: Session, store: Store, run_id: str) -> Explanation:
+    """Return an explanation whose commands find this store again."""
+    explanation = explaining.explain(store, run_id)
+    explanation.actions = [
+        msgspec.structs.replace(action, command=session.pasteable(action.command))
+        if action.command
+        else action
+        for action in explanation.actions
+    ]
+    return explanation
 
 
 # -- pieces ------------------------------------------------------------------------------------
@@ -296,7 +311,8 @@ def _text(text: str, style: str = "") -> Text:
 
 
 def _field(session: Session, name: str, value: str, style: str = "") -> None:
-    line = Text(f"{name:<11}", style="dim")
+    line = Text()
+    line.append(f"{name:<11}", style="dim")
     line.append(visible(value), style=style)
     session.out.print(line, soft_wrap=True)
 

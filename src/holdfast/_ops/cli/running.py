@@ -12,10 +12,11 @@ import click
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import Status
 from holdfast._core.resume import command as command_line, facts_of
-from holdfast._ops import explain, inspect
+from holdfast._ops import inspect
 from holdfast._ops.cli.acting import parsed
 from holdfast._ops.cli.child import Order, Report
 from holdfast._ops.cli.following import Follower, Lines
+from holdfast._ops.cli.looking import explained
 from holdfast._ops.cli.session import (
     CANCELLED,
     FAILED,
@@ -66,11 +67,10 @@ def _run(session: Session, target: str, run_id: str, given: str | None) -> int:
     lines = Lines(console(stderr=True) if session.as_json else session.out)
     follower = Follower(store, run_id, lines)
     recorded = follower.catch_up()
-    if recorded and not session.as_json:
+    follower.heading = f"Executing run {run_id}."
+    if recorded:
         steps = "1 step is" if recorded == 1 else f"{recorded:,} steps are"
-        session.say(f"Going on with run {run_id}: {steps} recorded and not executed again.")
-    elif not session.as_json:
-        session.say(f"Executing run {run_id}.")
+        follower.heading = f"Going on with run {run_id}: {steps} recorded and not executed again."
     report, restarts = _supervised(session, order, follower)
     return _tell(session, store, run_id, report, restarts)
 
@@ -122,7 +122,7 @@ def _tell(session: Session, store: Store, run_id: str, report: Report, restarts:
         session.say(f"Result: {shown(run.result)}")
     elif code == HELD and ended == HELD:
         session.say()
-        session.say(str(explain.explain(store, run_id)))
+        session.say(str(explained(session, store, run_id)))
     elif code == FAILED and ended == FAILED:
         _tell_failure(session, store, run_id)
     else:
@@ -141,6 +141,5 @@ def _tell_failure(session: Session, store: Store, run_id: str) -> None:
     session.say(
         f"Failed: {clipped(str(error.get('type')))}: {clipped(str(error.get('message')))}", "red"
     )
-    session.say(
-        f"The same command takes it up again. What is known: {command_line('explain', run_id)}"
-    )
+    more = session.pasteable(command_line("explain", run_id))
+    session.say(f"The same command takes it up again. What is known: {more}")

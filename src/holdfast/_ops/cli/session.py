@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import getpass
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -66,11 +67,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Session:
     """One invocation of a command."""
 
-    def __init__(self, command: str, url: str, namespace: str, *, as_json: bool) -> None:
+    def __init__(
+        self, command: str, url: str | None, namespace: str | None, *, as_json: bool
+    ) -> None:
         self.command = command
-        self.url = url
-        self.namespace = namespace
+        self.url = url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL
+        self.namespace = namespace or "default"
         self.as_json = as_json
+        given = (("--url", url), ("--namespace", namespace))
+        self._options = [f"{name} {shlex.quote(value)}" for name, value in given if value]
         self.out = console(stderr=False)
         self.err = console(stderr=True)
         self.warning: str | None = None
@@ -88,7 +93,7 @@ class Session:
             if self.warning is not None and not self.as_json:
                 self.banner(
                     f"This store has lost acknowledged commits: {self.warning}",
-                    "It can be read. Effects are blocked until you accept it: holdfast adopt",
+                    f"It can be read. Effects are blocked until you accept it: {self.pasteable('adopt')}",
                 )
         return self._store
 
@@ -101,6 +106,10 @@ class Session:
         """Release the store."""
         if self._store is not None:
             self._store.close()
+
+    def pasteable(self, command: str) -> str:
+        """Return a command of ours so that it finds this very store again."""
+        return " ".join(["holdfast", *self._options, command.removeprefix("holdfast ")])
 
     # -- answering -----------------------------------------------------------------------------
 
@@ -162,6 +171,14 @@ def console(*, stderr: bool) -> Console:
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
+def print_line(out: Console, line: Text) -> None:
+    """Print one line: cut to the width of a terminal, whole in a file."""
+    if out.is_terminal or out.record:
+        out.print(line, overflow="ellipsis", no_wrap=True)
+    else:
+        out.print(line, soft_wrap=True)
+
+
 def code_of(error: BaseException) -> int:
     """Return the exit code that tells an error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), ERROR)
@@ -204,8 +221,8 @@ def command(group: click.Group, name: str, *, acts: bool = False) -> Callable[[F
             given: dict[str, Any] = context.find_root().params
             session = Session(
                 name,
-                url or given.get("url") or os.environ.get("HOLDFAST_URL") or DEFAULT_URL,
-                namespace or given.get("namespace") or "default",
+                url or given.get("url"),
+                namespace or given.get("namespace"),
                 as_json=as_json or bool(given.get("as_json")),
             )
             context.exit(perform(session, function, options))

@@ -1,0 +1,222 @@
+"""What a person who is woken at night gets to read, for every status and reason.
+
+The texts stand in `explained/`. To see what a change of words makes of them, delete one and run this
+test: it is written anew, and the test fails once.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import Fail
+from holdfast._core.entries import Kind
+from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._ops import actions
+from holdfast._ops.explain import _STATUS, explain
+from holdfast._ops.held import _REASON
+from holdfast._store.contract import Store
+from holdfast._store.memory import MemoryStore
+from tests.ops.journals import Journal
+
+TEXTS = Path(__file__).parent / "explained"
+CASES: dict[str, Callable[[MemoryStore], object]] = {}
+
+
+def case(build: Callable[[MemoryStore], object]) -> Callable[[MemoryStore], object]:
+    CASES[build.__name__] = build
+    return build
+
+
+@case
+def queued(store: MemoryStore):
+    Journal(store, "r").step("search").released()
+
+
+@case
+def running(store: MemoryStore):
+    Journal(store, "r").step("search").failing("think", 2, final=False)
+
+
+@case
+def running_owner_died(store: MemoryStore):
+    journal = Journal(store, "r").step("search").intent("mail", {"to": "kim"}, on_doubt="function")
+    store.world.kill(journal.owner)
+
+
+@case
+def running_lease_ran_out(store: MemoryStore):
+    Journal(store, "r").step("search").intent("mail", {"to": "kim"})
+    store.world.clock.advance(95)  # type: ignore[attr-defined]
+
+
+@case
+def waiting_on_a_key(store: MemoryStore):
+    Journal(store, "first").intent("charge", business_key="order:1")
+    journal = Journal(store, "r").step("search")
+    journal.write(journal.draft(Kind.RUN_WAITING), waiting_on="key:charge:order:1")
+
+
+@case
+def held_in_doubt(store: MemoryStore):
+    Journal(store, "r", input={"order": "42"}).step("quote").held_in_doubt(
+        "charge", args={"order": "42", "amount": 10}
+    )
+
+
+@case
+def held_in_doubt_after_a_timeout(store: MemoryStore):
+    journal = Journal(store, "r").intent("charge", {"order": "42"}, on_doubt="retry", attempt=3)
+    error = {"type": "TimeoutError", "message": "no answer within 5 s"}
+    journal.doubt("charge", "timeout", ended=False, error=error)
+    journal.held(
+        "in_doubt",
+        "charge may or may not have happened: it ran out of time, and the request may still have "
+        "been carried out; on_doubt='retry', but all attempts are used",
+        "charge",
+    )
+
+
+@case
+def held_in_doubt_value_lost(store: MemoryStore):
+    journal = Journal(store, "r").intent("charge", {"order": "42"})
+    error = {"type": "ValueRefused", "message": "result.client: a Client cannot be stored"}
+    journal.doubt("charge", "value_lost", error=error).held("in_doubt", "", "charge")
+
+
+@case
+def held_two_doubts(store: MemoryStore):
+    journal = Journal(store, "r").intent("gather[0]/charge").intent("gather[1]/charge")
+    journal.doubt("gather[0]/charge").doubt("gather[1]/charge")
+    journal.held("in_doubt", "…", "gather[0]/charge")
+
+
+@case
+def held_on_the_key_of_another(store: MemoryStore):
+    first = Journal(store, "first").held_in_doubt("charge", args={"n": 1}, business_key="order:1")
+    Journal(store, "r").step("search").held_on_key("charge", first, "order:1")
+
+
+@case
+def held_on_a_key_that_was_given_up(store: MemoryStore):
+    first = Journal(store, "first").held_in_doubt("charge", business_key="order:1")
+    Journal(store, "r").held_on_key("charge", first, "order:1")
+    actions.settle(store, "first", "charge", Fail("nobody knows"), actor="kim")
+
+
+@case
+def held_diverged(store: MemoryStore):
+    detail = "at think: the journal has search at call 0, the flow now calls think."
+    Journal(store, "r").step("search").effect("mail").held("diverged", detail, "think")
+
+
+@case
+def held_quarantined(store: MemoryStore):
+    Journal(store, "r").step("search").intent("charge").held("quarantined")
+
+
+@case
+def held_corrupt(store: MemoryStore):
+    Journal(store, "r").step("search").held("corrupt", "entry 4 is damaged")
+
+
+@case
+def held_paused(store: MemoryStore):
+    Journal(store, "r").step("search").held("paused")
+
+
+@case
+def held_for_its_budget(store: MemoryStore):
+    Journal(store, "r").step("search").held("budget", "12.00 of 10.00 EUR are spent")
+
+
+@case
+def failed(store: MemoryStore):
+    Journal(store, "r").step("search").failing("think", 3).step("apologise").failed(
+        "think", error=("StepFailed", "think gave up after 3 attempts")
+    )
+
+
+@case
+def failed_in_the_flow_itself(store: MemoryStore):
+    Journal(store, "r").step("search").failed(error=("KeyError", "'title'"))
+
+
+@case
+def failed_with_an_unknown_outcome(store: MemoryStore):
+    journal = Journal(store, "r").step("search").intent("charge", {"n": 1}, on_doubt="fail")
+    journal.doubt("charge", "timeout").failing("charge", unknown=True).failed("charge")
+
+
+@case
+def completed(store: MemoryStore):
+    Journal(store, "r").step("search").effect("mail").completed({"ok": True})
+
+
+@case
+def completed_degraded(store: MemoryStore):
+    degraded = {"type": "TimeoutError", "message": "no answer"}
+    Journal(store, "r").step("search", degraded=degraded).completed()
+
+
+@case
+def cancelled(store: MemoryStore):
+    journal = Journal(store, "r").step("search")
+    journal.write(journal.draft(Kind.RUN_CANCELLED, actor="kim"))
+
+
+@case
+def store_that_lost_commits(store: MemoryStore):
+    Journal(store, "r").step("search").released()
+    store.world.lost = "the witness has seen commit 7, the database ends at commit 5"
+
+
+@case
+def damaged(store: MemoryStore):
+    Journal(store, "r").step("search").released()
+    del store.world.journals[1][1]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_said(name: str, clock):
+    store = MemoryStore(clock=clock)
+    CASES[name](store)
+    clock.advance(7)
+    said = str(explain(store, "r"))
+    assert max(map(len, said.splitlines())) <= 79 or "holdfast" in said
+    file = TEXTS / f"{name}.txt"
+    if not file.exists():
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(said + "\n", encoding="utf-8")
+        pytest.fail(f"{file.name} was written: read it, then run the test again")
+    assert said + "\n" == file.read_text(encoding="utf-8")
+
+
+def test_every_status_and_every_reason_is_explained():
+    assert set(_STATUS) == set(Status)
+    assert {name.partition("_")[0] for name in CASES} >= {
+        str(status) for status in Status if status is not Status.ROLLED_BACK
+    }
+    assert set(_REASON) | {HeldReason.BUDGET, HeldReason.DRIFT} == set(HeldReason)
+
+
+def test_commands_can_be_pasted(store: Store):
+    run_id = 'it\'s; rm -rf $HOME `x` "q"'
+    journal = Journal(store, run_id, flow="pay")
+    journal.held_in_doubt("gather[0]/charge#2")
+    words = [shlex.split(action.command) for action in explain(store, run_id).actions]
+    assert ["holdfast", "settle", run_id, "gather[0]/charge#2", "--not-done"] in words
+    assert all(line[:2] == ["holdfast", "settle"] and line[2] == run_id for line in words)
+
+
+def test_text_of_others_is_inert(store: Store):
+    nasty = "\x1b[2J\x1b]0;owned\x07 \u202egnp.exe\u2066 \r\n\x9b31m"
+    Journal(store, "r", flow="pay").held_in_doubt("charge", args={nasty: nasty})
+    said = str(explain(store, "r"))
+    assert all(char.isprintable() or char == "\n" for char in said)
+    assert "\\u001b[2J" in said
+    assert "\\u202e" in said
+    assert "\\x9b" in said

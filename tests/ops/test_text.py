@@ -1,0 +1,65 @@
+"""Text of others is inert, and times read as people think."""
+
+import unicodedata
+
+import pytest
+
+from holdfast._ops.text import ago, clipped, length, moment, shown, visible
+
+CORPUS = [
+    "\x1b[31mred\x1b[0m",
+    "\x1b]8;;http://x.test\x1b\\link\x1b]8;;\x1b\\",
+    "\x9b2J",
+    "a\rb",
+    "bell\x07\x08\x7f",
+    "\u202eevil\u202c",
+    "\u2066isolate\u2069",
+    "zero\u200bwidth\ufeff",
+    "line\u2028break\u2029",
+    "tag\U000e0041",
+    "lone \ud800 surrogate",
+    "[bold red]markup[/] :warning:",
+    "<script>alert(1)</script>",
+    "no\u00a0break and \u3000wide",
+]
+
+
+@pytest.mark.parametrize("text", CORPUS)
+def test_nothing_hidden_is_left(text: str):
+    made = visible(text)
+    assert all(unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Zl", "Zp"} for char in made)
+    assert "\n" not in made
+    made.encode("utf-8")
+
+
+def test_what_can_be_seen_is_left_alone():
+    assert visible("Zürich 東京 🙂 [x] <b>") == "Zürich 東京 🙂 [x] <b>"
+    assert visible("a\nb\tc", lines=True) == "a\nb\\tc"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 ms"),
+        (0.0424, "42 ms"),
+        (0.31, "0.3 s"),
+        (9.96, "10.0 s"),
+        (59, "59 s"),
+        (180, "3 min"),
+        (7200, "2 h"),
+        (3 * 86_400, "3 days"),
+    ],
+)
+def test_lengths(seconds: float, said: str):
+    assert length(seconds) == said
+
+
+def test_moments():
+    assert ago(1_000_000, 1_400_000) == "just now"
+    assert ago(0, 180_000_000) == "3 min ago"
+    assert moment(1_767_236_400_123_456) == "2026-01-01 03:00:00 UTC"
+
+
+def test_long_values_say_how_much_is_left_out():
+    assert clipped("abcdef", 3) == "abc… (3 more characters)"
+    assert shown({"a": "\x1b"}) == '{"a":"\\u001b"}'
