@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.keys import are_parallel, scope_of
-from holdfast._core.lifecycle import Status, next_status
+from holdfast._core.lifecycle import ClaimedBecause, Status, next_status
 from holdfast.errors import Corrupt
 
 
@@ -102,6 +102,8 @@ class History:
         self.failed: Entry | None = None
         self.held: Entry | None = None
         self.completed: Entry | None = None
+        self.confirmed = False
+        """Whether somebody accepted that recorded effects are no longer called."""
 
     @classmethod
     def fold(cls, run_id: str, entries: Iterable[Entry], *, gaps: bool = False) -> History:
@@ -152,6 +154,13 @@ class History:
         """Return how many steps have an outcome that a replay would consume."""
         return sum(1 for record in self.records.values() if record.has_outcome)
 
+    def unconsumed(self, consumed: set[str]) -> tuple[list[Record], list[Record]]:
+        """Return the records that a flow which has ended never asked for: those that it should
+        have met, and those from before an accepted change."""
+        missed = [record for record in self.placed.values() if record.key not in consumed]
+        old = [record for record in self.old.values() if record.key not in consumed]
+        return missed, old
+
     def open_doubts(self) -> list[Record]:
         """Return the effects that were started and whose outcome is not known."""
         return [
@@ -189,11 +198,13 @@ class History:
         self.started = entry
 
     def _run_claimed(self, entry: Entry) -> None:
-        proven = b'"why":"lease_ran_out"' not in entry.body
+        # Only a dead owner proves that its attempts have ended; one that gave the run back may
+        # have left an abandoned thread, and says so in `step_in_doubt`.
+        proven = f'"why":"{ClaimedBecause.OWNER_DEAD}"'.encode() in entry.body
         for record in self.records.values():
             if record.state is State.RUNNING or record.state is State.IN_DOUBT:
                 record.ended = record.ended or proven
-                record.lost_us = entry.at_us
+                record.lost_us = record.lost_us or entry.at_us
 
     def _run_resumed(self, entry: Entry) -> None:
         data = _facts(entry)
@@ -210,6 +221,7 @@ class History:
     def _change_accepted(self, entry: Entry) -> None:
         self.old.update(self.records)
         self.placed.clear()
+        self.confirmed = bool(_facts(entry).get("confirmed"))
 
     def _run_failed(self, entry: Entry) -> None:
         self.failed = entry

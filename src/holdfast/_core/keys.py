@@ -43,9 +43,7 @@ def check_name(what: str, name: object) -> str:
     _check_text(f"the name of a {what}", name, NAME_MAX_CHARS)
     bad = sorted(_RESERVED_IN_NAMES.intersection(name))
     if bad:
-        raise UsageError(
-            f"{what} name {name!r}: {' '.join(bad)} cannot stand in a name; use name="
-        )
+        raise UsageError(f"{what} name {name!r}: {' '.join(bad)} cannot stand in a name; use name=")
     return name
 
 
@@ -138,7 +136,7 @@ def rendered_key(template: str, arguments: Mapping[str, object], effect: str) ->
     """Fill a business key template such as "report:{report_id}" from the arguments."""
     try:
         key = string.Formatter().vformat(template, (), arguments)
-    except (KeyError, IndexError, AttributeError, ValueError) as error:
+    except (LookupError, AttributeError, TypeError, ValueError) as error:
         raise UsageError(
             f"key={template!r} of {effect} cannot be filled from its arguments "
             f"({', '.join(arguments) or 'none'}): {error!r}"

@@ -39,6 +39,16 @@ class HeldReason(StrEnum):
     PAUSED = "paused"
 
 
+class ClaimedBecause(StrEnum):
+    """Why a run could be claimed: what is known of the owner before."""
+
+    STARTED = "started"
+    FREE = "free"
+    OWN = "own"
+    OWNER_DEAD = "owner_dead"
+    LEASE_RAN_OUT = "lease_ran_out"
+
+
 FINAL = frozenset({Status.COMPLETED, Status.CANCELLED, Status.ROLLED_BACK})
 ENDED = FINAL | {Status.FAILED}
 CLAIMABLE = frozenset({Status.QUEUED, Status.RUNNING, Status.WAITING})

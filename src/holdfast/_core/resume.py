@@ -43,7 +43,7 @@ def resume_drafts(
     if status is Status.FAILED:
         return _next_generation(history, actor, at_us, accept_change=accept_change, confirm=confirm)
     if status is Status.HELD:
-        return _freed(history, actor, at_us, accept_change=accept_change)
+        return _freed(history, actor, at_us, accept_change=accept_change, confirm=confirm)
     if status in _GOES_ON:
         return [], {}
     if status is Status.CANCELLED:
@@ -70,12 +70,12 @@ def _next_generation(
     }
     drafts = [draft(Kind.RUN_RESUMED, at_us, facts)]
     if accept_change:
-        drafts.append(draft(Kind.CHANGE_ACCEPTED, at_us, {"actor": actor}))
+        drafts.append(draft(Kind.CHANGE_ACCEPTED, at_us, {"actor": actor, "confirmed": confirm}))
     return drafts, {"generation": generation, "waiting_on": None, "wake_us": None}
 
 
 def _freed(
-    history: History, actor: str, at_us: int, *, accept_change: bool
+    history: History, actor: str, at_us: int, *, accept_change: bool, confirm: bool
 ) -> tuple[Drafts, dict[str, Any]]:
     reason, held = held_reason(history), held_facts(history)
     free: dict[str, Any] = {"waiting_on": None, "wake_us": None}
@@ -99,7 +99,7 @@ def _freed(
         )
         raise RunHeld(run_id, reason, str(held.get("detail", "")), actions, step=step)
     return [
-        draft(Kind.CHANGE_ACCEPTED, at_us, {"actor": actor}),
+        draft(Kind.CHANGE_ACCEPTED, at_us, {"actor": actor, "confirmed": confirm}),
         draft(Kind.RUN_RELEASED, at_us, {"why": "change_accepted", "actor": actor}),
     ], free
 

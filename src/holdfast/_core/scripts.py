@@ -254,9 +254,9 @@ def _resume_effect(call: StepCall, record: Record, run_id: str) -> Script:
     if record.state is State.RETRYING:
         if record.retry_at_us:
             yield Sleep(call, record.retry_at_us)
-        return (yield from _again(call))
+        return (yield from _claim(call, run_id))
     if record.state in (State.NOT_DONE, State.CANCELLED):
-        return (yield from _again(call))
+        return (yield from _claim(call, run_id))
     doubt = _Doubt("process_died", record.ended, lost_us=record.lost_us)
     if record.state is not State.IN_DOUBT:
         yield Append(call, [doubt.note()], keys=key_change(call, "in_doubt"))
@@ -312,7 +312,9 @@ def _intent(call: StepCall) -> Note:
 
 
 def _claim(call: StepCall, run_id: str) -> Script:
-    """Commit the intent, together with the claim of the business key if there is one."""
+    """Commit the intent of the next attempt, together with the claim of the business key if there
+    is one; NOTHING means: call it. A key that this call has already is claimed again: another run
+    may have got it meanwhile, if it was known not to have happened."""
     yield from _begin(call)
     if call.business_key is None:
         yield Append(call, [_intent(call)])
@@ -369,14 +371,7 @@ def _did_not_happen(call: StepCall, error: BaseException, run_id: str) -> Script
     if pause is None:
         return (yield from _give_up(call, error, run_id))
     yield from _failed_attempt(call, error, pause)
-    return (yield from _again(call))
-
-
-def _again(call: StepCall) -> Script:
-    """Begin the next attempt of an effect under the same key; NOTHING means: call it."""
-    yield from _begin(call)
-    yield Append(call, [_intent(call)], keys=key_change(call, "in_progress"))
-    return NOTHING
+    return (yield from _claim(call, run_id))
 
 
 def _settle(call: StepCall, doubt: _Doubt, run_id: str) -> Script:
@@ -394,7 +389,7 @@ def _settle(call: StepCall, doubt: _Doubt, run_id: str) -> Script:
         if call.attempt >= allowed or not young:
             why = "its key is too old to be sent again" if not young else "all attempts are used"
             raise _held(call, doubt, run_id, f"on_doubt='retry', but {why}")
-        return (yield from _again(call))
+        return (yield from _claim(call, run_id))
     return (yield from _ask_the_world(call, doubt, run_id, now_us))
 
 
@@ -436,7 +431,7 @@ def _ask_the_world(call: StepCall, doubt: _Doubt, run_id: str, now_us: int) -> S
         [Note(Kind.STEP_SETTLED, {"as": "not_done", "source": "on_doubt"})],
         keys=key_change(call, "not_done"),
     )
-    return (yield from _again(call))
+    return (yield from _claim(call, run_id))
 
 
 def _pause(call: StepCall, policy: Retry, error: BaseException) -> Script:

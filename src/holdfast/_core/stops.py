@@ -9,7 +9,7 @@ from __future__ import annotations
 from holdfast.errors import HoldfastError
 
 
-class Unwind(BaseException):  # noqa: N818 - a control signal, not an error
+class Unwind(BaseException):
     """Unwinds a flow. `error` is what the caller of `run` gets to see."""
 
     def __init__(self, error: HoldfastError, *, waiting_on: str | None = None) -> None:

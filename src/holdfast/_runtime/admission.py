@@ -223,7 +223,7 @@ def held_error(engine: Engine, row: RunRow, history: History | None = None) -> e
     return errors.RunHeld(
         row.run_id,
         told["reason"],
-        told["detail"],
+        told.get("detail", ""),
         tuple(told.get("actions", ())),
         step=told.get("step", ""),
     )

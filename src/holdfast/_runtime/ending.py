@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast._core.entries import Draft, Kind
-from holdfast._core.history import escaped
+from holdfast._core.history import Record, escaped
 from holdfast._core.scripts import told
 from holdfast._core.stops import Unwind
 from holdfast._runtime.attempt import INTERRUPTS
@@ -34,12 +34,38 @@ def returned(execution: Execution, value: Any) -> Ending:
     """The flow returned: the run is completed, unless it swallowed a stop."""
     if execution.stopped is not None:
         return stopped(execution, execution.stopped, swallowed=True)
+    missed, old = execution.history.unconsumed(execution.consumed)
+    left_out = missed or [record for record in old if record.effect]
+    if left_out and not (execution.history.confirmed and not missed):
+        return stopped(execution, Unwind(_left_out(execution, left_out)))
     try:
         node, copy = execution.values.copy(value, "result")
     except errors.ValueRefused as refused:
         return raised(execution, refused)
-    draft = Draft(Kind.RUN_COMPLETED, execution.engine.now_us(), body=b'{"result":%b}' % node)
+    body = b'{"result":%b' % node
+    if old:
+        body += b',"unconsumed":' + _encode([record.key for record in old])
+    draft = Draft(Kind.RUN_COMPLETED, execution.engine.now_us(), body=body + b"}")
     return Ending([draft], {}, copy)
+
+
+def _left_out(execution: Execution, records: list[Record]) -> errors.RunHeld:
+    """The flow came to its end without asking for something that is recorded."""
+    names = ", ".join(record.key for record in records[:10])
+    flags = "--accept-change"
+    if any(record.effect for record in records):
+        flags += " --confirm    (effects among them happened; say that this is meant)"
+    return errors.RunHeld(
+        execution.run_id,
+        "diverged",
+        f"the flow ended without calling what the journal has: {names}. The flow's code or its "
+        "inputs changed inside the part that is already recorded.",
+        (
+            "put the old code back and run it again, or",
+            f"holdfast resume {execution.run_id} {flags}",
+        ),
+        step=records[0].key,
+    )
 
 
 def raised(execution: Execution, error: BaseException, *, wraps: bool = True) -> Ending:

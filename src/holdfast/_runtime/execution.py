@@ -78,6 +78,8 @@ class Execution:
         self.loops: list[Loop] = []
         self.root = Scope()
         self.unreplayed = history.recorded()
+        self.consumed: set[str] = set()
+        """Keys of the records that the flow has asked for."""
         self._next_seq = lease.row.last_seq
         self._skips: list[tuple[int, int]] = [
             (low, high) for low, high in msgspec.json.decode(lease.row.skips)

@@ -147,10 +147,11 @@ class Flow(FlowLike, Generic[P, R]):
                 f"{self.name}.run blocks, and this is an event loop; write "
                 f"`await asyncio.to_thread({self.name}.run, …)`, or make the flow async"
             )
-        admitted = admit(self.engine(), self.request(run_id, args, kwargs))
-        if isinstance(admitted, Ended):
-            return cast("R", admitted.result)
-        return cast("R", self.execute(admitted))
+        with Shield() as shield:
+            admitted = admit(self.engine(), self.request(run_id, args, kwargs))
+            if isinstance(admitted, Ended):
+                return cast("R", admitted.result)
+            return cast("R", self.execute(admitted, shield))
 
     def start(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Start the run in the background of this process; returns a handle at once."""
@@ -173,19 +174,25 @@ class Flow(FlowLike, Generic[P, R]):
         """Return the same flow with other options for its runs."""
         return cast("Flow[P, R]", self._with(store, tags))
 
-    def execute(self, execution: Execution) -> Any:
-        """Execute a claimed run in this thread."""
+    def execute(self, execution: Execution, shield: Shield | None = None) -> Any:
+        """Execute a claimed run in this thread; signals come through while user code runs."""
+        shield = shield or Shield()
         frame = Frame(execution, execution.root, here(awaits=False), awaits=False)
         token = current.set(frame)
         try:
             try:
                 args, kwargs = self.arguments_of(execution)
-                end = ending.returned(execution, self.fn(*args, **kwargs))
+                shield.lower()
+                value = self.fn(*args, **kwargs)
+                shield.raise_again()
+                end = ending.returned(execution, value)
             except BaseException as error:
+                shield.raise_again()
                 end = ending.raised(execution, error)
+            return finish(execution, end)
         finally:
             current.reset(token)
-        return finish(execution, end)
+            execution.engine.leave(execution)
 
 
 def finish(execution: Execution, end: ending.Ending) -> Any:

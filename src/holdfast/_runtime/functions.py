@@ -185,6 +185,8 @@ class Recorded(Generic[P, R]):
             digest = execution.values.digest(recorded)
             record = execution.history.match_quietly(key, position)
             node = b""
+            if record is not None:
+                execution.consumed.add(key)
             if record is None or not record.has_outcome:
                 node = execution.values.encode(recorded, f"{key}: argument")
             else:

@@ -51,6 +51,7 @@ def _recorded(name: str, make: Callable[[int], Any]) -> Any:
     call = StepCall(Spec(name), key, position, None, "", None)
     record = _found(frame, call)
     if record is not None and record.outcome is not None:
+        execution.consumed.add(key)
         execution.unreplayed -= 1
         return execution.values.decode(bytes(record.outcome.data()["value"]))
     at_us = execution.engine.now_us()
@@ -83,6 +84,7 @@ def emit(value: Any) -> None:
         key, position = frame.scope.take("emit")
         attempt = 0
         if _found(frame, StepCall(Spec("emit"), key, position, None, "", None)) is not None:
+            execution.consumed.add(key)
             execution.unreplayed -= 1
             return
     with execution.lock:

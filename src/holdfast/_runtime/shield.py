@@ -33,7 +33,7 @@ class Shield:
             for number in _SIGNALS:
                 handler = getsignal(number)
                 # Only handlers written in Python can raise; the rest needs no shield.
-                if callable(handler) and getattr(handler, "__self__", None) is None:
+                if callable(handler) and not isinstance(getattr(handler, "__self__", None), Shield):
                     set_signal(number, self._remember)
                     self._handlers.append((number, handler))
         return self

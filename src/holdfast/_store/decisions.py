@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from holdfast._core.entries import Draft, Entry, Kind
-from holdfast._core.lifecycle import CLAIMABLE, HeldReason, Status
+from holdfast._core.lifecycle import CLAIMABLE, ClaimedBecause, HeldReason, Status
 from holdfast._core.rows import (
     GENESIS,
     Applied,
@@ -46,7 +46,7 @@ def new_run(
     row = _blank(new, namespace, run_no, at_us)
     write = Write(Lease(row), list(new.drafts), list(new.chunks))
     if owner is not None:
-        write.drafts.append(_claimed(at_us, "new", owner, 1))
+        write.drafts.append(_claimed(at_us, ClaimedBecause.STARTED, owner, 1))
         write.changes = {"epoch": 1, "owner": owner, "claims": 1}
     return apply(row, write, lease_until_us)
 
@@ -90,13 +90,13 @@ def why_claimable(
     if row.status not in CLAIMABLE:
         return None
     if row.owner is None:
-        return "free"
+        return ClaimedBecause.FREE
     if row.owner == owner:
-        return "taken up again by its owner"
+        return ClaimedBecause.OWN
     if is_dead(row.owner):
-        return "owner dead"
+        return ClaimedBecause.OWNER_DEAD
     if row.lease_until_us <= at_us:
-        return "lease ran out"
+        return ClaimedBecause.LEASE_RAN_OUT
     return None
 
 
@@ -116,7 +116,17 @@ def claim_write(row: RunRow, owner: int, at_us: int, why: str) -> Write:
 
 def quarantine_write(row: RunRow, at_us: int) -> Write:
     """Return the write that holds a run which was claimed too often and never got on."""
-    body = msgspec.json.encode({"reason": HeldReason.QUARANTINED, "claims": row.claims + 1})
+    facts = {
+        "reason": HeldReason.QUARANTINED,
+        "detail": f"it was claimed {row.claims + 1} times in a row, and each time its process ended "
+        "before anything new was recorded",
+        "step": row.current_step or "",
+        "actions": [
+            f"holdfast explain {row.run_id}",
+            f"holdfast resume {row.run_id}    (when the cause is mended)",
+        ],
+    }
+    body = msgspec.json.encode(facts)
     changes = {"epoch": row.epoch + 1, "held_reason": HeldReason.QUARANTINED.value, "wake_us": None}
     return Write(Lease(row), [Draft(Kind.RUN_HELD, at_us, body=body)], changes=changes)
 
