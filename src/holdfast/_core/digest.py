@@ -24,8 +24,17 @@ import msgspec
 from holdfast._core.known import KNOWN, Known
 from holdfast._core.leaves import LEAVES, Unfit
 from holdfast._core.reader import DEPTH_MAX_LEVELS
-from holdfast._core.shapes import Misfit, class_of
-from holdfast._core.writer import INT_MAX, INT_MIN, Refused, Writer, is_plain, surely_long, why_not
+from holdfast._core.shapes import class_of
+from holdfast._core.writer import (
+    INT_MAX,
+    INT_MIN,
+    Refused,
+    Writer,
+    is_plain,
+    parts_of,
+    surely_long,
+    why_not,
+)
 from holdfast.errors import ValueRefused
 
 DIGEST_BYTES: Final = 16
@@ -130,10 +139,7 @@ class Digester:
             return _marked("enum", name, _line(value._name_ if member else value._value_))
         shape = self._known.shape(kind)
         assert shape is not None
-        try:
-            parts = shape.apart(value)
-        except Misfit as misfit:
-            raise Refused(str(misfit)) from None
+        parts = parts_of(shape, value)
         return _marked(shape.tag, name, *(b for p in parts for b in self._fields(p)))
 
     def _fields(self, parts: dict[str, Any]) -> Iterable[bytes]:

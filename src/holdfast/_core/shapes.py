@@ -234,11 +234,12 @@ class ModelShape:
     """
 
     tag: str = "model"
-    faithful: bool = False
 
     def __init__(self, cls: Any, name: str) -> None:
         self.cls = cls
         self.name = name
+        # Its fields live in its `__dict__`, which is read and set as a whole.
+        self.faithful = _is_faithful(cls, ())
 
     def apart(self, value: Any) -> Parts:
         fields: dict[str, Any] = self.cls.model_fields

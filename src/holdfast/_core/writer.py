@@ -8,8 +8,9 @@ from. By induction from the leaves up, what the reader gives is then the same as
 from __future__ import annotations
 
 import enum
+import functools
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from holdfast._core.known import Known
 from holdfast._core.leaves import LEAVES, Leaf, Unfit
 from holdfast._core.reader import DEPTH_MAX_LEVELS, VALUE_MAX_BYTES, from_json, read_enum
-from holdfast._core.shapes import Misfit, Shape, class_of, has_parts
+from holdfast._core.shapes import Misfit, Parts, Shape, class_of, has_parts
 from holdfast.errors import ValueRefused
 
 NODES_MAX_COUNT: Final = 1_000_000
@@ -203,7 +204,9 @@ class Writer:
             copies.append(copy)
         return nodes, copies
 
-    def _named(self, values: dict[str, Any], step: str) -> tuple[bytes, dict[str, Any]]:
+    def _named(
+        self, values: dict[str, Any], step: str, key: Callable[[str], bytes]
+    ) -> tuple[bytes, dict[str, Any]]:
         """A JSON object of nodes, and the copies under the same names."""
         raw = self._scalars(values)
         if raw is not None:
@@ -212,7 +215,7 @@ class Writer:
         copies: dict[str, Any] = {}
         for name, value in values.items():
             try:
-                nodes.append(b"%b:%b" % (self._text(name), (pair := self.walk(value))[0]))
+                nodes.append(key(name) + b":" + (pair := self.walk(value))[0])
             except Refused as refused:
                 refused.steps.append(step.format(name))
                 raise
@@ -271,7 +274,7 @@ class Writer:
 
     def _dict(self, value: dict[Any, Any]) -> tuple[bytes, Any]:
         if all(type(key) is str for key in value):
-            raw, copies = self._named(value, "[{!r}]")
+            raw, copies = self._named(value, "[{!r}]", self._text)
             return self.place(b'{"dict":%b}' % raw), copies if copies is not value else dict(value)
         return self._map(value)
 
@@ -316,29 +319,43 @@ class Writer:
 
     def _object(self, value: Any) -> tuple[bytes, Any]:
         shape = cast("Shape", self.known.shape(class_of(value)))
-        try:
-            parts = shape.apart(value)
-        except Misfit as misfit:
-            raise Refused(str(misfit)) from None
-        raws: list[bytes] = []
+        parts = parts_of(shape, value)
+        node = b'{"%b":[%b' % (shape.tag.encode(), _field_key(shape.name))
         copies: list[dict[str, Any]] = []
         for part in parts:
-            raw, copy = self._named(part, ".{}")
-            raws.append(raw)
+            raw, copy = self._named(part, ".{}", _field_key)
+            node += b"," + raw
             copies.append(copy)
-        while len(raws) > 1 and raws[-1] == b"{}":
-            raws.pop()
-        node = b'{"%b":[%b,%b]}' % (shape.tag.encode(), to_json(shape.name), b",".join(raws))
+        node += b"]}"
         if shape.faithful and not self.copying:
             return self.place(node), value
         return self.place(node), _rebuilt(shape, value, copies)
+
+
+@functools.lru_cache(maxsize=4096)
+def _field_key(name: str) -> bytes:
+    """Names of classes and fields come up again and again; there are not many."""
+    return to_json(name)
+
+
+def parts_of(shape: Shape, value: Any) -> Parts:
+    """The parts of an object, without empty ones at the end."""
+    try:
+        parts = shape.apart(value)
+    except Misfit as misfit:
+        raise Refused(str(misfit)) from None
+    except Exception as error:
+        raise Refused(f"the fields of a {shape.name} cannot be read: {error!r}") from None
+    while len(parts) > 1 and not parts[-1]:
+        parts = parts[:-1]
+    return parts
 
 
 def _rebuilt(shape: Shape, value: Any, copies: list[dict[str, Any]]) -> Any:
     """The object as the reader would give it, with proof that it has the very parts it was given."""
     try:
         made = shape.build(copies)
-        exact = type(made) is type(value) and _are(shape.apart(made), copies)
+        exact = type(made) is type(value) and _are(parts_of(shape, made), copies)
     except Misfit as misfit:
         raise Refused(str(misfit)) from None
     except Exception as error:
@@ -348,9 +365,9 @@ def _rebuilt(shape: Shape, value: Any, copies: list[dict[str, Any]]) -> Any:
     return made
 
 
-def _are(parts: Iterable[dict[str, Any]], copies: Iterable[dict[str, Any]]) -> bool:
+def _are(parts: Sequence[dict[str, Any]], copies: Sequence[dict[str, Any]]) -> bool:
     """Has the rebuilt object the very parts that it was given?"""
-    return all(
+    return len(parts) == len(copies) and all(
         part.keys() == copy.keys() and all(part[name] is copy[name] for name in part)
         for part, copy in zip(parts, copies, strict=True)
     )
