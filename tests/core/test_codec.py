@@ -12,7 +12,7 @@ import sys
 import uuid
 import zoneinfo
 from decimal import Decimal
-from typing import Annotated, Any, Generic, NamedTuple, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 import pydantic
@@ -570,6 +570,8 @@ def test_learning_from_annotations():
     known.learn(Keys | Any | None)
     known.learn(enum.Enum)
     known.learn("a text")
+    known.learn(Literal[Right.READ, "x"])
+    assert known.name_of(Right) == "Right"
     answer = Answer[Level](of=Level.LOW)
     assert decode(encode(answer, "it", known), known) == answer
 

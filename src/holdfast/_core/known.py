@@ -41,14 +41,18 @@ class Known:
 
     def learn(self, annotation: object) -> None:
         """Register every class that values of this annotation can have, also inside others."""
-        waiting, seen = [annotation], set[int]()
+        waiting = [annotation]
+        # By identity, as not all have a hash; and kept, so that no identity is given out twice.
+        seen: dict[int, object] = {}
         while waiting:
             part = waiting.pop()
             if id(part) in seen:
                 continue
-            seen.add(id(part))
+            seen[id(part)] = part
             waiting += typing.get_args(part)
             waiting += _aliased(part)
+            if isinstance(part, enum.Enum):  # Literal[Color.RED]
+                waiting.append(type(part))
             origin = typing.get_origin(part)
             if isinstance(origin, type):
                 waiting.append(origin)
