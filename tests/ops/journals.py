@@ -32,7 +32,7 @@ class Journal:
     ) -> None:
         self.store = store
         self.run_id = run_id
-        body = {"input": node(input or {}), "fingerprint": "f", "holdfast": "0.1.0"}
+        body: dict[str, Any] = {"input": node(input or {}), "fingerprint": "f", "holdfast": "0.1.0"}
         new = NewRun(
             run_id,
             flow,

@@ -7,6 +7,7 @@ and one e-mail was sent.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -65,13 +66,7 @@ def _demo(session: Session, svg: Path | None) -> int:
 
     Needs nothing and leaves nothing behind: it works in a folder of its own, which is removed.
     """
-    out = session.out
-    if session.as_json:
-        out = Console(file=open(os.devnull, "w", encoding="utf-8"), markup=False, highlight=False)  # noqa: SIM115, PTH123
-    elif svg is not None:
-        out = Console(
-            record=True, width=SVG_WIDTH_CHARS, markup=False, highlight=False, emoji=False
-        )
+    out = _console(quiet=session.as_json) if svg is not None or session.as_json else session.out
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as name:
         demo = Demo(Path(name), out)
         demo.play()
@@ -85,6 +80,19 @@ def _demo(session: Session, svg: Path | None) -> int:
         picture = out.export_svg(title="holdfast demo", clear=False)
         svg.write_text(_FONT_FACE.sub("", picture), encoding="utf-8")
     return ERROR if wrong else OK
+
+
+def _console(*, quiet: bool) -> Console:
+    """Return a console that remembers what it shows, in the width of the picture."""
+    return Console(
+        file=io.StringIO() if quiet else None,
+        record=True,
+        width=SVG_WIDTH_CHARS,
+        force_terminal=True if quiet else None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
 
 
 class Demo:

@@ -1,0 +1,291 @@
+"""The commands that look and decide: what they print, as text and as JSON, and how they end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast._ops.cli import session
+from holdfast._ops.cli.main import main
+from holdfast._ops.cli.session import EXIT_CODES
+from holdfast._store.contract import Store
+from holdfast.errors import Corrupt
+from tests.ops.journals import Journal
+
+NASTY = "\x1b[2J\x1b]0;owned\x07\u202egnp.exe \x9b31m[bold]x[/bold]"
+
+
+@pytest.fixture
+def holdfast(url: str) -> Callable[..., Result]:
+    def invoke(*words: str, env: dict[str, str] | None = None) -> Result:
+        runner = CliRunner(env={"COLUMNS": "80", **(env or {})})
+        return runner.invoke(main, ["--url", url, *words], catch_exceptions=False)
+
+    return invoke
+
+
+@pytest.fixture
+def runs(sqlite: Store) -> Store:
+    Journal(sqlite, "done", input={"topic": "x"}).step("search", ["a"]).completed({"ok": True})
+    Journal(sqlite, "failed").step("search").failing("think", 2).failed("think")
+    Journal(sqlite, "held").step("search").held_in_doubt("charge", args={"n": 1})
+    Journal(sqlite, "diverged").effect("mail").held("diverged", "at think: …", "think")
+    Journal(sqlite, "nasty", flow="pay", input={NASTY: NASTY}, tags={"k": NASTY}).failing(
+        "think", error={"type": "ValueError", "message": NASTY}
+    ).failed("think", error=("ValueError", NASTY))
+    return sqlite
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    data = json.loads(result.stdout)
+    assert data["version"] == 1
+    return data
+
+
+# -- looking -----------------------------------------------------------------------------------
+
+
+def test_no_store_says_how_to_start(holdfast, url):
+    result = holdfast("runs")
+    assert result.exit_code == 0
+    assert "holdfast demo" in result.stdout
+    assert as_json(holdfast("runs", "--json"))["runs"] == []
+    assert holdfast("show", "r").exit_code == 1
+    assert not Path(url.removeprefix("sqlite:///")).exists()
+
+
+def test_an_empty_store_says_how_to_start(holdfast, sqlite):
+    result = holdfast("runs")
+    assert result.exit_code == 0
+    assert "holdfast run MODULE:FLOW RUN_ID" in result.stdout
+
+
+def test_runs(holdfast, runs):
+    result = holdfast("runs")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["RUN", "FLOW", "STATUS", "STEPS", "AT", "CHANGED"]
+    assert [line.split()[0] for line in lines[1:]] == [
+        "nasty",
+        "diverged",
+        "held",
+        "failed",
+        "done",
+    ]
+    assert "held: in_doubt" in lines[3]
+    assert [
+        run["run_id"] for run in as_json(holdfast("runs", "--json", "--limit", "2"))["runs"]
+    ] == [
+        "nasty",
+        "diverged",
+    ]
+    assert len(as_json(holdfast("runs", "--json", "--status", "held"))["runs"]) == 2
+    assert as_json(holdfast("--json", "runs", "--older-than", "2h"))["runs"] == []
+    assert holdfast("runs", "--older-than", "soon").exit_code == 2
+    assert holdfast("runs", "--tag", "x").exit_code == 2
+    assert holdfast("runs", "--status", "sleeping").exit_code == 2
+
+
+def test_show(holdfast, runs):
+    text = holdfast("show", "done").stdout
+    assert '{"topic":"x"}' in text
+    assert '{"ok":true}' in text
+    run = as_json(holdfast("show", "done", "--json"))["run"]
+    assert run["result"] == {"ok": True}
+    assert run["steps"][0]["key"] == "search"
+    assert run["created_at"].endswith("Z")
+    assert "holdfast --url" in holdfast("show", "held").stdout
+
+
+def test_history(holdfast, runs):
+    entries = as_json(holdfast("history", "done", "--json"))["entries"]
+    kinds = ["run_started", "run_claimed", "step_started", "step_completed", "run_completed"]
+    assert [entry["kind"] for entry in entries] == kinds
+    assert entries[3]["body"] == {"result": ["a"]}
+    assert [line.split()[2] for line in holdfast("history", "done").stdout.splitlines()] == kinds
+    some = as_json(holdfast("history", "done", "--json", "--step", "search", "--after", "3"))
+    assert [entry["seq"] for entry in some["entries"]] == [4]
+    assert "more: --after 2" in holdfast("history", "done", "--limit", "2").stdout
+    assert holdfast("history", "done", "--step", "nope").exit_code == 2
+
+
+def test_explain(holdfast, runs, url):
+    text = holdfast("explain", "held").stdout
+    assert f"holdfast --url {url} settle held charge --not-done" in text
+    told = as_json(holdfast("explain", "held", "--json"))["explanation"]
+    assert told["status"] == "held"
+    assert told["actions"][1]["command"].endswith("settle held charge --not-done")
+
+
+# -- deciding ----------------------------------------------------------------------------------
+
+
+def test_settle(holdfast, runs):
+    result = holdfast("settle", "held", "charge", "--done", '{"id": 1}', "--actor", "kim")
+    assert result.exit_code == 0
+    assert "settled as done" in result.stdout
+    assert "run MODULE:pay held" in result.stdout
+    history = as_json(holdfast("history", "held", "--json"))["entries"]
+    assert history[-2]["body"]["actor"] == "kim"
+    again = holdfast("settle", "held", "charge", "--not-done")
+    assert again.exit_code == 2
+    assert "already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("--not-done", "--fail", "x"), ("--done", "not json"), ("--done", "1", "--not-done")],
+)
+def test_settle_asks_for_one_decision(holdfast, runs, words):
+    assert holdfast("settle", "held", "charge", *words).exit_code == 2
+    assert as_json(holdfast("show", "held", "--json"))["run"]["status"] == "held"
+
+
+def test_settle_as_json(holdfast, runs):
+    told = as_json(holdfast("settle", "held", "charge", "--not-done", "--json"))
+    assert told["answer"]["status"] == "queued"
+    assert told["next"][0].endswith("run MODULE:pay held")
+
+
+def test_resume(holdfast, runs):
+    assert "generation 2" in holdfast("resume", "failed").stdout
+    refused = holdfast("resume", "diverged")
+    assert refused.exit_code == 3
+    assert "--accept-change" in refused.stderr
+    accepted = holdfast("resume", "diverged", "--accept-change")
+    assert accepted.exit_code == 0
+    assert "Effects that have happened: mail" in accepted.stdout
+    assert holdfast("resume", "done").exit_code == 2
+    held = as_json(holdfast("resume", "held", "--json"))
+    assert held["error"]["type"] == "RunHeld"
+    assert held["exit_code"] == 3
+    assert held["error"]["actions"]
+
+
+def test_what_is_not_there(holdfast, runs):
+    for words in (["show"], ["history"], ["explain"], ["resume"]):
+        assert holdfast(*words, "nope").exit_code == 6
+        assert as_json(holdfast(*words, "nope", "--json"))["exit_code"] == 6
+    assert holdfast("settle", "nope", "x", "--not-done").exit_code == 6
+
+
+# -- the store as a whole ----------------------------------------------------------------------
+
+
+def test_verify_backup_restore_adopt(holdfast, runs, tmp_path, url):
+    assert holdfast("verify").exit_code == 0
+    assert as_json(holdfast("verify", "done", "--json"))["sound"] is True
+    assert holdfast("adopt").exit_code == 0
+    copy = str(tmp_path / "copy.db")
+    assert as_json(holdfast("backup", copy, "--json"))["bytes"] > 0
+    assert holdfast("backup", copy).exit_code == 2
+    assert holdfast("restore", copy).exit_code == 1
+    there = f"sqlite:///{tmp_path}/there.db"
+    assert holdfast("restore", copy, "--url", there).exit_code == 0
+    assert len(as_json(holdfast("runs", "--url", there, "--json"))["runs"]) == 5
+
+
+def test_a_store_that_lost_commits_has_a_banner(holdfast, runs, monkeypatch):
+    from holdfast._store.sqlite import SqliteStore
+
+    monkeypatch.setattr(SqliteStore, "regression", lambda self: "commit 7 is missing")
+    result = holdfast("runs")
+    assert result.exit_code == 7
+    assert "commit 7 is missing" in result.stderr
+    assert "adopt" in result.stderr
+    assert "held" in result.stdout
+    told = as_json(holdfast("show", "done", "--json"))
+    assert told["warning"] == "commit 7 is missing"
+
+
+def test_a_damaged_run_ends_with_its_own_code(holdfast, runs, monkeypatch):
+    from holdfast._store.sqlite import SqliteStore
+
+    def load(self, row, skips=()):
+        raise Corrupt("entry 3", run_id=row.run_id, why="the digest does not match")
+
+    monkeypatch.setattr(SqliteStore, "load", load)
+    result = holdfast("show", "done")
+    assert result.exit_code == 7
+    assert "entry 3 is damaged" in result.stderr
+    assert as_json(holdfast("show", "done", "--json"))["error"]["type"] == "Corrupt"
+    assert "cannot be read" in holdfast("explain", "done").stdout
+
+
+@pytest.mark.parametrize("bad", ["mysql://x", "sqlite://x", "nonsense"])
+def test_an_address_that_is_none(holdfast, bad):
+    result = holdfast("runs", "--url", bad)
+    assert result.exit_code == 1
+    assert "Traceback" not in result.stderr
+    assert "sqlite:///" in result.stderr
+
+
+def test_a_file_that_is_no_store(holdfast, tmp_path):
+    (tmp_path / "notes.txt").write_text("no database\n" * 500)
+    result = holdfast("runs", "--url", f"sqlite:///{tmp_path}/notes.txt")
+    assert result.exit_code in (1, 7)
+    assert result.stderr.strip()
+
+
+# -- how it is said ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["runs", "show", "history", "explain"])
+def test_text_of_others_is_inert(holdfast, runs, command):
+    words = [command] if command == "runs" else [command, "nasty"]
+    for env in ({}, {"FORCE_COLOR": "1", "TERM": "xterm"}, {"NO_COLOR": "1"}):
+        shown = holdfast(*words, env=env).stdout
+        for bad in ("\x1b[2J", "\x1b]", "\x07", "\u202e", "\x9b"):
+            assert bad not in shown
+    plain = holdfast(*words).stdout
+    assert "\x1b" not in plain
+    if command != "runs":
+        assert "[bold]x[/bold]" in plain.replace("\n", "").replace(" ", "") or command == "history"
+
+
+def test_every_json_answer_parses(holdfast, runs):
+    for words in (
+        ["runs"],
+        ["show", "nasty"],
+        ["history", "nasty"],
+        ["explain", "nasty"],
+        ["verify"],
+        ["adopt"],
+        ["resume", "nasty"],
+    ):
+        as_json(holdfast(*words, "--json"))
+
+
+@pytest.mark.parametrize("command", ["runs", "show", "history", "explain"])
+def test_eighty_columns_are_enough(holdfast, runs, command):
+    words = [command] if command == "runs" else [command, "held"]
+    lines = holdfast(*words).stdout.splitlines()
+    wide = [line for line in lines if len(line) > 80 and "holdfast" not in line]
+    # What is longer is one value in one line, which a terminal wraps and a pipe wants whole.
+    assert command in ("show", "history") or not wide
+
+
+def test_help_names_every_exit_code(holdfast):
+    text = holdfast("--help").stdout
+    for code in range(9):
+        assert f"  {code}  " in text
+    assert "130" in EXIT_CODES
+    for command in main.commands:
+        assert holdfast(command, "--help").exit_code == 0
+
+
+def test_the_address_may_come_from_the_environment(sqlite, url):
+    Journal(sqlite, "r").completed()
+    result = CliRunner(env={"HOLDFAST_URL": url}).invoke(main, ["runs", "--json"])
+    assert [run["run_id"] for run in as_json(result)["runs"]] == ["r"]
+
+
+def test_the_actor_is_the_user_of_the_system(holdfast, runs):
+    holdfast("settle", "held", "charge", "--not-done")
+    entries = as_json(holdfast("history", "held", "--json"))["entries"]
+    assert entries[-1]["body"]["actor"] == session.os_user()

@@ -1,0 +1,218 @@
+"""The read model: what is shown of a run, also of values whose classes nobody here knows."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import uuid
+import zoneinfo
+
+import msgspec
+import pytest
+
+from holdfast._core.chunks import Values
+from holdfast._core.known import Known
+from holdfast._ops import inspect
+from holdfast._ops.readable import readable
+from holdfast._store.contract import Query, Store
+from holdfast.errors import Corrupt, RunNotFound
+from tests.ops.journals import Journal
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+@dataclasses.dataclass
+class Message:
+    role: str
+    text: str
+
+
+@dataclasses.dataclass
+class Chat:
+    messages: list[Message]
+    color: Color = Color.RED
+
+
+NOBODY = Known()
+"""What an operator's process knows."""
+
+
+@pytest.fixture
+def values() -> Values:
+    known = Known()
+    known.learn(Chat)
+    return Values(lambda number: {}, known)
+
+
+def seen(values: Values, value: object) -> object:
+    node = values.encode(value, "value")
+    chunks = dict(values.take_fresh())
+    reader = Values(lambda number: chunks, NOBODY, values.next_chunk)
+    shown = readable(node, reader)
+    msgspec.json.encode(shown)
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, None),
+        ({"a": [1, 2.5, "x", None, True]}, {"a": [1, 2.5, "x", None, True]}),
+        ({"object": ["Chat", {}]}, {"object": ["Chat", {}]}),
+        ((1, (2, 3)), [1, [2, 3]]),
+        ({3}, [3]),
+        ({1: "a", 2: "b"}, {"1": "a", "2": "b"}),
+        ({1: "a", "1": "b"}, [[1, "a"], ["1", "b"]]),
+        ({(1, 2): "a"}, [[[1, 2], "a"]]),
+        (Color.RED, "Color.RED"),
+        (Message("user", "hi"), {"Message": {"role": "user", "text": "hi"}}),
+        (
+            Chat([Message("user", "hi")]),
+            {
+                "Chat": {
+                    "messages": [{"Message": {"role": "user", "text": "hi"}}],
+                    "color": "Color.RED",
+                }
+            },
+        ),
+        (10**30, str(10**30)),
+        (float("nan"), "nan"),
+        (b"\x00\xff", {"bytes": "AP8="}),
+        (decimal.Decimal("1.50"), "1.50"),
+        (uuid.UUID(int=1), str(uuid.UUID(int=1))),
+        (dt.date(2026, 1, 2), "2026-01-02"),
+        (dt.timedelta(days=1, seconds=5), "1 day, 0:00:05"),
+        (
+            dt.datetime(2026, 1, 2, 3, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin")),
+            "2026-01-02 03:00:00+01:00",
+        ),
+    ],
+)
+def test_values_are_readable_without_their_classes(values: Values, value, shown):
+    assert seen(values, value) == shown
+
+
+def test_what_is_stored_apart_is_followed(values: Values):
+    chat = Chat([])
+    shown: dict = {}
+    for number in range(60):
+        chat.messages.append(Message("user", f"{number} " + "x" * 700))
+        shown = seen_all(values, chat)
+    assert [m["Message"]["text"][:2].strip() for m in shown["Chat"]["messages"]] == [
+        str(number) for number in range(60)
+    ]
+
+
+STORED: dict[int, bytes] = {}
+
+
+def seen_all(values: Values, value: object) -> dict:
+    node = values.encode(value, "value")
+    STORED.update(values.take_fresh())
+    shown = readable(node, Values(lambda number: STORED, NOBODY, values.next_chunk))
+    assert isinstance(shown, dict)
+    return shown
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        b'{"a": 1, "b": 2}',
+        b'{"what": 1}',
+        b'{"chunk": 9}',
+        b'{"chunk": "x"}',
+        b'{"list": 1}',
+        b'{"object": 5}',
+        b'{"map": [1]}',
+        b"[" * 50_000 + b"]" * 50_000,
+        b"nonsense",
+    ],
+)
+def test_what_is_damaged_is_said_to_be(node: bytes):
+    with pytest.raises(Corrupt):
+        readable(node, Values(lambda number: {1: b'{"prev":1,"items":[]}'}, NOBODY, 2))
+
+
+# -- runs --------------------------------------------------------------------------------------
+
+
+def test_a_run_as_a_whole(store: Store):
+    journal = Journal(store, "r", input={"topic": "x"}, tags={"team": "a"})
+    journal.step("search", ["a", "b"], {"topic": "x"}).failing("think", 2, final=False)
+    view = inspect.view(store, "r")
+    assert (view.run_id, view.flow, view.status, view.current_step) == (
+        "r",
+        "pay",
+        "running",
+        "think",
+    )
+    assert view.input == {"topic": "x"}
+    assert view.tags == {"team": "a"}
+    assert view.owner is not None
+    assert (view.totals.steps, view.totals.attempts) == (1, 3)
+    search, think = view.steps
+    assert (search.key, search.status, search.retry_count) == ("search", "completed", 0)
+    assert (think.status, think.attempts, think.retry_count) == ("retrying", 2, 1)
+    assert think.error == inspect.ErrorView("TimeoutError", "the model did not answer")
+    assert search.started_at.tzinfo is dt.UTC
+
+
+def test_how_runs_end(store: Store):
+    Journal(store, "done").step("a").completed({"ok": 1})
+    Journal(store, "failed").failing("a").failed("a", error=("StepFailed", "a gave up"))
+    Journal(store, "held").held_in_doubt("charge", args={"n": 1})
+    assert inspect.view(store, "done").result == {"ok": 1}
+    assert inspect.view(store, "failed").error == inspect.ErrorView("StepFailed", "a gave up")
+    held = inspect.view(store, "held")
+    assert held.held_reason == "in_doubt"
+    assert held.held_detail is not None
+    assert held.actions
+    assert held.steps[0].effect
+    assert held.owner is None
+    with pytest.raises(RunNotFound):
+        inspect.view(store, "nope")
+
+
+def test_superseded_steps_are_kept_and_marked(store: Store):
+    from holdfast._ops import actions
+
+    Journal(store, "r").step("a").failing("b").failed("b")
+    actions.resume(store, "r", actor="kim")
+    assert [(s.key, s.superseded) for s in inspect.view(store, "r").steps] == [
+        ("a", False),
+        ("b", True),
+    ]
+    assert inspect.view(store, "r").error is None
+
+
+def test_a_joined_row_is_shown_as_two_entries(store: Store):
+    Journal(store, "r").step("search", ["x"], {"topic": "t"}).completed()
+    entries = inspect.history(store, "r")
+    assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+    started, completed = [entry for entry in entries if entry.step == "search"]
+    assert (started.kind, started.body) == ("step_started", {"args": {"topic": "t"}})
+    assert (completed.kind, completed.body) == ("step_completed", {"result": ["x"]})
+    assert started.at <= completed.at
+
+
+def test_lists_are_filtered(store: Store, clock):
+    Journal(store, "old", tags={"team": "a"}).completed()
+    clock.advance(3600)
+    Journal(store, "new", flow="other").held("paused")
+
+    def ids(**query):
+        return [run.run_id for run in inspect.summaries(store, Query(**query))]
+
+    from holdfast._core.lifecycle import Status
+
+    assert ids() == ["new", "old"]
+    assert ids(status=[Status.HELD]) == ["new"]
+    assert ids(flow="pay") == ["old"]
+    assert ids(tag=("team", "a")) == ["old"]
+    assert ids(updated_before_us=clock.us - 60_000_000) == ["old"]
+    assert ids(limit=1) == ["new"]
+    assert inspect.summaries(store, Query())[0].held_reason == "paused"
