@@ -102,6 +102,8 @@ class History:
         self.failed: Entry | None = None
         self.held: Entry | None = None
         self.completed: Entry | None = None
+        self.decided_seq = 0
+        """Where somebody last decided how the run goes on; a snapshot must not hide it."""
         self.confirmed = False
         """Whether somebody accepted that recorded effects are no longer called."""
 
@@ -157,9 +159,17 @@ class History:
     def unconsumed(self, consumed: set[str]) -> tuple[list[Record], list[Record]]:
         """Return the records that a flow which has ended never asked for: those that it should
         have met, and those from before an accepted change."""
-        missed = [record for record in self.placed.values() if record.key not in consumed]
-        old = [record for record in self.old.values() if record.key not in consumed]
-        return missed, old
+        turns = [(f"{loop}[", _turn(entry)) for loop, entry in self.saved.items()]
+
+        def is_left_out(record: Record) -> bool:
+            return record.key not in consumed and not any(
+                record.key.startswith(path)
+                and int(record.key[len(path) :].partition("]")[0]) < turn
+                for path, turn in turns
+            )
+
+        missed = [record for record in self.placed.values() if is_left_out(record)]
+        return missed, [record for record in self.old.values() if is_left_out(record)]
 
     def open_doubts(self) -> list[Record]:
         """Return the effects that were started and whose outcome is not known."""
@@ -208,6 +218,7 @@ class History:
 
     def _run_resumed(self, entry: Entry) -> None:
         data = _facts(entry)
+        self.decided_seq = entry.seq
         self.generation = int(data.get("generation", self.generation))
         for key in data.get("superseded", ()):
             record = self.records.pop(key, None)
@@ -221,6 +232,7 @@ class History:
     def _change_accepted(self, entry: Entry) -> None:
         self.old.update(self.records)
         self.placed.clear()
+        self.decided_seq = entry.seq
         self.confirmed = bool(_facts(entry).get("confirmed"))
 
     def _run_failed(self, entry: Entry) -> None:
@@ -320,6 +332,10 @@ _decoder = msgspec.json.Decoder()
 def _facts(entry: Entry) -> dict[str, Any]:
     data: dict[str, Any] = _decoder.decode(entry.body)
     return data
+
+
+def _turn(saved: Entry) -> int:
+    return int(_facts(saved)["turn"])
 
 
 def escaped(error: BaseException) -> list[str]:

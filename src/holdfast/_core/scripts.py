@@ -67,6 +67,8 @@ class StepCall(msgspec.Struct):
     first_started_us: int = 0
     noted: bool = False
     """Whether this attempt's `step_started` stands in the journal (or is on its way)."""
+    begun: bool = False
+    """Whether user code of this attempt was called; until then nothing can have happened."""
     usage: dict[str, Any] | None = None
 
 
@@ -292,6 +294,7 @@ def _begin(call: StepCall) -> Script:
     call.attempt += 1
     call.started_us = now_us
     call.noted = False
+    call.begun = False
     if call.first_started_us == 0:
         call.first_started_us = now_us
     return None

@@ -69,6 +69,7 @@ def _invoke(execution: Execution, body: Body, what: str) -> Any:
     token = current.set(frame)
     try:
         args, kwargs = body.arguments()
+        body.call.begun = True
         result = body.target(what)(*args, **kwargs)
     finally:
         current.reset(token)
@@ -132,6 +133,7 @@ async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:
     try:
         args, kwargs = body.arguments()
         args, kwargs = await _ready(args, kwargs)
+        body.call.begun = True
         return await _awaited(target(*args, **kwargs), body, what)
     except Unwind:
         raise

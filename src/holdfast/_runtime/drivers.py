@@ -138,6 +138,9 @@ def _note_interrupt(execution: Execution, call: StepCall, interrupt: BaseExcepti
 
 def _interrupted(call: StepCall, interrupt: BaseException) -> Append:
     facts = {"why": "interrupted", "by": type(interrupt).__name__}
+    if not call.begun:
+        note = Note(Kind.STEP_CANCELLED, {**facts, "begun": False})
+        return Append(call, [note], keys=key_change(call, "not_done"))
     if call.spec.effect:
         note = Note(Kind.STEP_IN_DOUBT, {**facts, "ended": True})
         return Append(call, [note], keys=key_change(call, "in_doubt"))
@@ -182,9 +185,9 @@ async def _drive_async(script: Script, execution: Execution, body: Body) -> Any:
                 except ValueRefused as error:
                     refused = error
             elif kind is Call:
+                execution.open_calls[body.call.key] = body.call
                 if cancelled is not None:
                     raise cancelled
-                execution.open_calls[body.call.key] = body.call
                 try:
                     answer = await attempt.call_awaiting(execution, body, request.what)  # type: ignore[union-attr]
                 except Interrupted as interrupted:

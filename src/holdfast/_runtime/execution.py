@@ -273,15 +273,25 @@ class Execution:
     def enter_loop(self, path: str) -> Loop:
         """Begin (or go on with) a loop; a snapshot that was found keeps its skipped range."""
         with self.lock:
-            saved = self.history.saved.get(path)
-            low = self._next_seq + 1
-            if saved is not None:
-                low = next(
-                    (first for first, last in self._skips if last == saved.seq - 1), saved.seq
-                )
-            loop = Loop(path, low)
+            loop = Loop(path, self._next_seq + 1)
+            low = self._first_seq_of(loop)
+            if low > self.history.decided_seq:
+                loop.low = low
             self.loops.append(loop)
             return loop
+
+    def _first_seq_of(self, loop: Loop) -> int:
+        """Return where the part of the journal begins that the loop's next snapshot replaces."""
+        saved = self.history.saved.get(loop.path)
+        if saved is not None:
+            return next((low for low, high in self._skips if high == saved.seq - 1), saved.seq)
+        records = self.history.records.values()
+        low = min(
+            (record.first_seq for record in records if loop.holds(record.key)),
+            default=self._next_seq + 1,
+        )
+        strangers = any(record.last_seq > low for record in records if not loop.holds(record.key))
+        return self._next_seq + 1 if strangers else low
 
     def leave_loop(self, loop: Loop) -> None:
         """End a loop; what it recorded last stays."""
