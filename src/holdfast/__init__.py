@@ -7,7 +7,7 @@ or picks it up where it stopped.
 from __future__ import annotations
 
 from holdfast import aio, errors
-from holdfast._core.effects import NOT_DONE, UNKNOWN, Done, Fail
+from holdfast._core.effects import NOT_DONE, UNKNOWN, Done, Fail, NotDone, Unknown
 from holdfast._core.lifecycle import Status
 from holdfast._core.retry import Retry
 from holdfast._opened import Store, open, stream  # noqa: A004 - the design's name
@@ -50,10 +50,12 @@ __all__ = [
     "Fail",
     "Flow",
     "Handle",
+    "NotDone",
     "Retry",
     "Status",
     "Step",
     "Store",
+    "Unknown",
     "aio",
     "attempt",
     "call",

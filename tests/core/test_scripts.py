@@ -8,26 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast._core import codec, scripts
+from holdfast._core import codec, doubt, scripts
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.history import History, State, escaped
 from holdfast._core.retry import Retry
 from holdfast._core.rows import KeyState
-from holdfast._core.scripts import (
-    Append,
-    Call,
-    Called,
-    Chance,
-    CopyResult,
-    FindKey,
-    Now,
-    Sleep,
-    Spec,
-    StepCall,
-    Wrote,
-    step_script,
-)
+from holdfast._core.requests import Append, Call, Called, Chance, CopyResult, FindKey, Now, Sleep, Spec, StepCall, Wrote
+from holdfast._core.scripts import step_script
 from holdfast._core.stops import Unwind
 from holdfast.errors import KeyConflict, RunHeld, StepFailed, ValueRefused
 
@@ -536,13 +524,13 @@ def test_a_settled_not_done_is_simply_run():
 def test_an_error_leaves_a_doubt(called, why):
     bench = Bench()
     error = held(lambda: bench.run(effect("ask"), {"body": [called]}))
-    assert scripts.DOUBTS[why] in error.detail
+    assert doubt.DOUBTS[why] in error.detail
     doubt = bench.history().records["pay"].doubt
     assert doubt is not None
     assert msgspec.json.decode(doubt.body)["ended"] is (why == "error")
     # The doubt is told as it was, after a restart too.
     bench.die("lease_ran_out")
-    assert scripts.DOUBTS[why] in held(lambda: bench.run(effect("ask"))).detail
+    assert doubt.DOUBTS[why] in held(lambda: bench.run(effect("ask"))).detail
 
 
 def test_retry_is_counted_against_its_attempts():
@@ -714,7 +702,7 @@ def test_a_key_in_doubt_holds_and_names_the_other_run():
     error = stopped.value.error
     assert isinstance(error, RunHeld)
     assert "'other'" in error.detail
-    assert stopped.value.waiting_on == scripts.key_token("pay", "k")
+    assert stopped.value.waiting_on == doubt.key_token("pay", "k")
     assert all("other" in action for action in error.actions)
 
 

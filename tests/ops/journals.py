@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core import codec, scripts
+from holdfast._core import codec, doubt, scripts
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.rows import KeyChange, KeyClaim, Write
 from holdfast._store.contract import Committed, NewRun, Store
@@ -127,7 +127,7 @@ class Journal:
     def held(
         self, reason: str, detail: str = "", step: str = "", waiting_on: str | None = None
     ) -> Journal:
-        actions = scripts.settle_actions(self.run_id, step) if reason == "in_doubt" else ()
+        actions = doubt.settle_actions(self.run_id, step) if reason == "in_doubt" else ()
         facts = {"reason": reason, "detail": detail, "step": step, "actions": actions}
         draft = Draft(Kind.RUN_HELD, self.store.now_us(), body=msgspec.json.encode(facts))
         return self.write(draft, held_reason=reason, waiting_on=waiting_on)
@@ -136,12 +136,12 @@ class Journal:
         """An effect that a crash left open, found by the next process."""
         business_key = intent.get("business_key")
         self.intent(key, **intent).doubt(key, why, business_key=business_key)
-        detail = f"{key} may or may not have happened: {scripts.DOUBTS[why]}"
+        detail = f"{key} may or may not have happened: {doubt.DOUBTS[why]}"
         return self.held("in_doubt", detail, key)
 
     def held_on_key(self, key: str, other: Journal, business_key: str) -> Journal:
         detail = f"{key} uses the key {business_key!r}, which is in doubt in run {other.run_id!r}"
-        return self.held("in_doubt", detail, key, waiting_on=scripts.key_token(key, business_key))
+        return self.held("in_doubt", detail, key, waiting_on=doubt.key_token(key, business_key))
 
     def failed(self, *steps: str, error: tuple[str, str] = ("StepFailed", "gave up")) -> Journal:
         told = {"type": error[0], "message": error[1]}

@@ -168,6 +168,22 @@ def test_what_a_dead_owner_was_executing_can_be_settled(sqlite, in_a_process_tha
     assert past(sqlite, "r").records["charge"].state is State.COMPLETED
 
 
+def test_what_else_a_dead_owner_left_open_is_known_to_have_ended(sqlite, in_a_process_that_dies):
+    in_a_process_that_dies(
+        "Journal(store, 'r').intent('charge', business_key='order:1')"
+        ".intent('mail', business_key='mail:1')"
+    )
+    actions.settle(sqlite, "r", "charge", Done(1), actor="kim")
+    mail = past(sqlite, "r").records["mail"]
+    assert mail.state is State.IN_DOUBT
+    assert mail.ended
+    keys = [sqlite.key("charge", "order:1"), sqlite.key("mail", "mail:1")]
+    assert [key.state for key in keys] == ["completed", "in_doubt"]
+    entry = sqlite.entry(keys[0].run_no, keys[0].result_seq)
+    assert bytes(entry.data()["result"]) == b"1"
+    assert sqlite.verify() == []
+
+
 def test_a_run_that_changes_all_the_time_asks_to_look_again(store: Store, monkeypatch):
     Journal(store, "r").held_in_doubt("charge")
     append = store.append

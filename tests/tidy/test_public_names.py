@@ -15,9 +15,9 @@ PUBLIC = {
     # Inside a step.
     *("idempotency_key", "attempt", "usage", "progress", "last_progress", "emit"),
     # What settles a doubt.
-    *("Done", "NOT_DONE", "UNKNOWN", "Fail"),
+    *("Done", "NOT_DONE", "UNKNOWN", "Fail", "NotDone", "Unknown"),
     # Where runs are kept, and how they are seen.
-    *("open", "Store", "Handle", "Entry", "current_run", "stream"),
+    *("open", "Store", "Handle", "Entry", "current_run", "stream", "Status"),
     # What the decorators give.
     *("Flow", "Step", "Effect", "AsyncFlow", "AsyncStep", "AsyncEffect"),
     # Modules.

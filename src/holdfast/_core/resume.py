@@ -178,6 +178,28 @@ def settle_drafts(
     return drafts, keys
 
 
+def doubts_of_the_dead(history: History, at_us: int) -> tuple[Drafts, list[KeyChange]]:
+    """Return the entries that say what a dead owner left open: its attempts have ended with it.
+
+    Only for a write that succeeds if the owner is proven dead. Without them the next claim would
+    find a run that nobody had, and nobody could tell any more that those attempts have ended.
+    """
+    left = [record for record in history.open_doubts() if not record.ended]
+    drafts = [
+        draft(
+            Kind.STEP_IN_DOUBT,
+            at_us,
+            {"why": "process_died", "ended": True},
+            step=record.key,
+            attempt=record.attempts,
+            position=record.position,
+            args_digest=record.args_digest,
+        )
+        for record in left
+    ]
+    return drafts, [change for record in left for change in key_changes(record, "in_doubt")]
+
+
 def frees(history: History, settled: Record) -> bool:
     """Say whether settling this doubt leaves a held run with none."""
     if history.status is not Status.HELD or held_reason(history) != HeldReason.IN_DOUBT:

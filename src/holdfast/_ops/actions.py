@@ -15,11 +15,13 @@ from typing import Any
 import msgspec
 
 from holdfast._core import codec
+from holdfast._core.doubt import key_token
 from holdfast._core.effects import NOT_DONE, Done, Fail, NotDone
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History, Record
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.resume import (
+    doubts_of_the_dead,
     draft,
     find_doubt,
     held_facts,
@@ -28,7 +30,6 @@ from holdfast._core.resume import (
     settle_drafts,
 )
 from holdfast._core.rows import KeyChange, KeyState, Lease, Message, RunRow, Write
-from holdfast._core.scripts import key_token
 from holdfast._ops.inspect import fold, found, may_be_taken
 from holdfast._ops.readable import Reader
 from holdfast._store.contract import Committed, Fenced, Posted, Store
@@ -72,26 +73,37 @@ class Answer(msgspec.Struct, frozen=True):
 def settle(store: Store, run_id: str, step: str, decision: Decision, *, actor: str) -> Answer:
     """Settle an effect that is in doubt: it happened, it did not, or it is given up."""
     _check_actor(actor)
-    kind, reason = _told(decision)
+    kind, _ = _told(decision)
     for _ in range(TRIES):
         row = found(store, run_id)
         past = fold(store, row)
         key = _key_it_waits_for(store, row, past, step)
         if key is not None:
             return _settle_at_the_other(store, row, key, decision, actor)
-        reader = Reader(store, row)
-        node = (
-            reader.values.encode(decision.result, "result") if isinstance(decision, Done) else None
-        )
-        drafts, keys = settle_drafts(past, step, kind, node, reason, actor, store.now_us())
-        write = Write(Lease(row, acting=True), drafts, reader.values.take_fresh(), keys=keys)
-        if past.status is Status.HELD and len(drafts) > 1:
-            write.changes = {"waiting_on": None}
+        write = _settling(store, row, past, step, decision, actor)
         if isinstance(store.append([write])[0], Committed):
             return _settled(store, write, step, kind, actor)
         if _is_at_work(store, row):
             return _post_settle(store, row, past, step, decision, actor)
     raise StaleView(run_id)
+
+
+def _settling(
+    store: Store, row: RunRow, past: History, step: str, decision: Decision, actor: str
+) -> Write:
+    """Return the write that settles a doubt of a run that nobody alive owns."""
+    kind, reason = _told(decision)
+    at_us = store.now_us()
+    values = Reader(store, row).values
+    node = values.encode(decision.result, "result") if isinstance(decision, Done) else None
+    drafts, keys = settle_drafts(past, step, kind, node, reason, actor, at_us)
+    if row.owner is not None:
+        left, doubted = doubts_of_the_dead(past, at_us)
+        drafts, keys = left + drafts, doubted + keys
+    write = Write(Lease(row, acting=True), drafts, values.take_fresh(), keys=keys)
+    if any(draft.kind is Kind.RUN_RELEASED for draft in drafts):
+        write.changes = {"waiting_on": None}
+    return write
 
 
 def _told(decision: Decision) -> tuple[str, str | None]:
@@ -107,9 +119,9 @@ def _told(decision: Decision) -> tuple[str, str | None]:
 def _settled(store: Store, write: Write, step: str, kind: str, actor: str) -> Answer:
     row = write.lease.row
     freed: list[str] = []
-    if kind != "fail":
+    for change in write.keys:
         # A key that was given up is still in doubt: who waits for it has a decision of his own.
-        for change in write.keys:
+        if change.state != "in_doubt":
             freed += _free_waiting(store, change.effect, change.key, actor)
     said = {"done": "done", "not_done": "not done", "fail": "given up"}[kind]
     return Answer(

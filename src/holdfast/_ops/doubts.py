@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast._core.doubt import DOUBTS
 from holdfast._core.history import Record
 from holdfast._core.resume import facts_of
 from holdfast._core.rows import KeyState, RunRow
-from holdfast._core.scripts import DOUBTS
 from holdfast._ops.inspect import error_of
 from holdfast._ops.readable import Reader
 from holdfast._ops.text import ago, clipped, length, moment, shown

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.scripts import Called, StepCall
+from holdfast._core.requests import Called, StepCall
 from holdfast._core.stops import Unwind
 from holdfast._runtime.frames import Frame, current, here
 from holdfast.errors import UsageError

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast._core.attempts import key_change
 from holdfast._core.entries import Kind
-from holdfast._core.scripts import (
+from holdfast._core.requests import (
     Append,
     Call,
     Chance,
@@ -22,7 +23,6 @@ from holdfast._core.scripts import (
     Sleep,
     StepCall,
     Wrote,
-    key_change,
 )
 from holdfast._core.stops import Unwind
 from holdfast._runtime import attempt

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from holdfast import errors
+from holdfast._core.attempts import told
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import Record, escaped
-from holdfast._core.scripts import told
 from holdfast._core.stops import Unwind
 from holdfast._runtime.attempt import INTERRUPTS
 from holdfast._runtime.execution import Execution

@@ -17,8 +17,8 @@ from holdfast._core.chunks import Values
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.keys import Scope, derived_key
+from holdfast._core.requests import Append, Note, StepCall
 from holdfast._core.rows import KeyChange, KeyClaim, Lease, Write
-from holdfast._core.scripts import Append, Note, StepCall
 from holdfast._core.stops import Unwind
 from holdfast._runtime.committer import Ticket
 from holdfast._store.contract import Fenced, Outcome
@@ -113,6 +113,11 @@ class Execution:
     def fenced(self) -> bool:
         """Whether another owner has the run, so that nothing may be written."""
         return self.stopped is not None and isinstance(self.stopped.error, LeaseLost)
+
+    def decode(self, node: bytes) -> Any:
+        """Return a stored value; the value space serves one caller at a time."""
+        with self.lock:
+            return self.values.decode(node)
 
     # -- writing -------------------------------------------------------------------------------
 

@@ -37,7 +37,9 @@ def gather(
     a: Call[A], b: Call[B], c: Call[C], d: Call[D], e: Call[E], /
 ) -> tuple[A, B, C, D, E]: ...
 @overload
-def gather(*calls: Call[T]) -> tuple[T, ...]: ...
+def gather(
+    a: Call[T], b: Call[T], c: Call[T], d: Call[T], e: Call[T], f: Call[T], /, *more: Call[T]
+) -> tuple[T, ...]: ...
 def gather(*calls: Callable[[], Any]) -> tuple[Any, ...]:
     """Run several calls at once, each in a branch of its own; returns their results in order."""
     frame = parallel.fan_out("gather", awaits=False)
@@ -61,7 +63,16 @@ async def aio_gather(
     a: Awaitable[A], b: Awaitable[B], c: Awaitable[C], d: Awaitable[D], e: Awaitable[E], /
 ) -> tuple[A, B, C, D, E]: ...
 @overload
-async def aio_gather(*awaitables: Awaitable[T]) -> tuple[T, ...]: ...
+async def aio_gather(
+    a: Awaitable[T],
+    b: Awaitable[T],
+    c: Awaitable[T],
+    d: Awaitable[T],
+    e: Awaitable[T],
+    f: Awaitable[T],
+    /,
+    *more: Awaitable[T],
+) -> tuple[T, ...]: ...
 async def aio_gather(*awaitables: Awaitable[Any]) -> tuple[Any, ...]:
     """Await several at once, each in a branch of its own; returns their results in order."""
     frame = parallel.fan_out("gather", awaits=True)

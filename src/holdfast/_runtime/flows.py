@@ -24,6 +24,8 @@ from holdfast.errors import UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Q = ParamSpec("Q")
+T = TypeVar("T")
 
 
 class HasEngine(Protocol):
@@ -174,6 +176,11 @@ class Flow(FlowLike, Generic[P, R]):
         """Return the same flow with other options for its runs."""
         return cast("Flow[P, R]", self._with(store, tags))
 
+    @property
+    def aio(self) -> Awaited[P, R]:
+        """The same calls for async callers."""
+        return Awaited(self)
+
     def execute(self, execution: Execution, shield: Shield | None = None) -> Any:
         """Execute a claimed run in this thread; signals come through while user code runs."""
         shield = shield or Shield()
@@ -254,6 +261,11 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         """Return the same flow with other options for its runs."""
         return cast("AsyncFlow[P, R]", self._with(store, tags))
 
+    @property
+    def aio(self) -> Awaited[P, R]:
+        """The same calls for async callers."""
+        return Awaited(self)
+
     async def _admitted(
         self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Execution | Ended:
@@ -321,6 +333,33 @@ async def _written(execution: Execution, end: ending.Ending) -> BaseException | 
             cancelled = error
     execution.settled(ticket)
     return cancelled
+
+
+class Awaited(Generic[P, R]):
+    """`flow.aio`: the same calls for async callers; a sync flow works in a thread."""
+
+    def __init__(self, flow: Flow[P, R] | AsyncFlow[P, R]) -> None:
+        self._flow = flow
+
+    async def run(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Start the run, or pick it up where it stopped, and await its end."""
+        if isinstance(self._flow, AsyncFlow):
+            return await self._flow.run(run_id, *args, **kwargs)
+        return await _in_thread(self._flow.run, run_id, *args, **kwargs)
+
+    async def start(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Start the run in the background of this process."""
+        return await _in_thread(self._flow.start, run_id, *args, **kwargs)
+
+    async def submit(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Record the run and leave it to any worker."""
+        return await _in_thread(self._flow.submit, run_id, *args, **kwargs)
+
+
+async def _in_thread(work: Callable[Q, T], *args: Q.args, **kwargs: Q.kwargs) -> T:
+    import asyncio
+
+    return await asyncio.to_thread(work, *args, **kwargs)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ from holdfast._core.keys import Scope
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast._core.scripts import StepCall
+    from holdfast._core.requests import StepCall
     from holdfast._runtime.execution import Execution
 
 

@@ -11,13 +11,14 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from holdfast._core import effects
 from holdfast._core.effects import OnDoubt
 from holdfast._core.keys import checked_business_key, quoted, rendered_key
+from holdfast._core.requests import Spec, StepCall
 from holdfast._core.retry import Retry
-from holdfast._core.scripts import Spec, StepCall, step_script
+from holdfast._core.scripts import step_script
 from holdfast._runtime import engine as engines, registry
 from holdfast._runtime.attempt import Body
 from holdfast._runtime.drivers import drive, drive_async
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from holdfast._runtime.execution import Execution
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+S = TypeVar("S")
 
 NO_FALLBACK: Any = object()
 Undo = Callable[..., Any]
@@ -101,9 +104,7 @@ class Recorded(Generic[P, R]):
         """The name under which calls are recorded."""
         return self._settings.name
 
-    @property
-    def fn(self) -> Callable[..., Any]:
-        """The bare function, unrecorded."""
+    def _function(self) -> Callable[..., Any]:
         if self._bound is None:
             return self._settings.fn
         return cast("Callable[..., Any]", self._settings.fn.__get__(self._bound))
@@ -153,10 +154,10 @@ class Recorded(Generic[P, R]):
     ) -> Any:
         signature = self._settings.signature
         if not signature.resources:
-            return self.fn(*args, **kwargs)
+            return self._function()(*args, **kwargs)
         arguments = signature.bind(args, kwargs)
         args, kwargs = signature.call_form(arguments, lambda factory: engine().resource(factory))
-        return self.fn(*args, **kwargs)
+        return self._function()(*args, **kwargs)
 
     def _within_step(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Inside another step: part of it, unless it is an effect."""
@@ -205,7 +206,7 @@ class Recorded(Generic[P, R]):
             call.idempotency_key = execution.derived_key(key)
         return Body(
             call,
-            self.fn,
+            self._function(),
             lambda: settings.signature.call_form(arguments, execution.engine.resource),
             self._on_doubt(),
             settings.fallback,
@@ -227,6 +228,11 @@ class Recorded(Generic[P, R]):
 class Step(Recorded[P, R]):
     """A recorded sync function."""
 
+    @property
+    def fn(self) -> Callable[P, R]:
+        """The bare function, unrecorded."""
+        return self._function()
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it: recorded inside a flow, plain outside."""
         frame = current.get()
@@ -241,7 +247,7 @@ class Step(Recorded[P, R]):
             )
         body = self._prepared(frame, args, kwargs)
         execution = frame.execution
-        script = step_script(body.call, execution.history, execution.values.decode)
+        script = step_script(body.call, execution.history, execution.decode)
         return cast("R", drive(script, execution, body))
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
@@ -251,6 +257,10 @@ class Step(Recorded[P, R]):
             raise UsageError(f"{self.name}.aio(…) is awaited inside an async flow")
         return _awaiting(frame.execution, self._prepared(frame, args, kwargs))
 
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Step[P, R]: ...
+    @overload
+    def __get__(self: Step[Concatenate[S, Q], R], instance: S, owner: Any = None) -> Step[Q, R]: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Bind a method; `self` is no part of the record."""
         return self if instance is None else self._copy(bound=instance)
@@ -267,7 +277,10 @@ class Step(Recorded[P, R]):
 class AsyncStep(Recorded[P, R]):
     """A recorded async function."""
 
-    _is_coroutine_marker = True
+    @property
+    def fn(self) -> Callable[P, Coroutine[Any, Any, R]]:
+        """The bare function, unrecorded."""
+        return self._function()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call it: the key is taken now, the work is done when it is awaited."""
@@ -283,6 +296,12 @@ class AsyncStep(Recorded[P, R]):
             )
         return _awaiting(frame.execution, self._prepared(frame, args, kwargs))
 
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> AsyncStep[P, R]: ...
+    @overload
+    def __get__(
+        self: AsyncStep[Concatenate[S, Q], R], instance: S, owner: Any = None
+    ) -> AsyncStep[Q, R]: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Bind a method; `self` is no part of the record."""
         return self if instance is None else self._copy(bound=instance)
@@ -298,7 +317,7 @@ class AsyncStep(Recorded[P, R]):
 
 async def _awaiting(execution: Execution, body: Body) -> Any:
     execution.check()
-    script = step_script(body.call, execution.history, execution.values.decode)
+    script = step_script(body.call, execution.history, execution.decode)
     return await drive_async(script, execution, body)
 
 

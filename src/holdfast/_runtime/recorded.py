@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast._core.entries import Draft, Kind
-from holdfast._core.scripts import Spec, StepCall, find
+from holdfast._core.requests import Spec, StepCall
+from holdfast._core.scripts import find
 from holdfast._core.stops import Unwind
 from holdfast._runtime.frames import Frame, check_owner, current, in_flow, in_step
 from holdfast.errors import UsageError
@@ -53,7 +54,7 @@ def _recorded(name: str, make: Callable[[int], Any]) -> Any:
     if record is not None and record.outcome is not None:
         execution.consumed.add(key)
         execution.unreplayed -= 1
-        return execution.values.decode(bytes(record.outcome.data()["value"]))
+        return execution.decode(bytes(record.outcome.data()["value"]))
     at_us = execution.engine.now_us()
     with execution.lock:
         node, value = execution.values.copy(make(at_us), name)
@@ -164,7 +165,7 @@ def last_progress() -> Any:
     record = execution.history.records.get(call.key)
     if record is None or record.progress is None:
         return None
-    return execution.values.decode(bytes(record.progress.data()["value"]))
+    return execution.decode(bytes(record.progress.data()["value"]))
 
 
 def replaying() -> bool:

@@ -9,11 +9,16 @@ goes on. In other threads there is nothing to do: Python never interrupts them.
 
 from __future__ import annotations
 
+import importlib
 import signal
 import threading
-from _signal import getsignal, signal as set_signal  # The plain functions: no enums on this path.
 from types import FrameType, TracebackType
 from typing import Any, Self
+
+# What `signal` is made of: these functions make no enums, and stand on every step's path.
+_signal: Any = importlib.import_module("_signal")
+getsignal = _signal.getsignal
+set_signal = _signal.signal
 
 _SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM))
 _main = threading.main_thread().ident

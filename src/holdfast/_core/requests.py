@@ -1,0 +1,131 @@
+"""What a script may ask for, and what it is sent back: the words between core and drivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import msgspec
+
+from holdfast._core import effects
+from holdfast._core.effects import OnDoubt
+from holdfast._core.entries import Kind
+from holdfast._core.retry import Retry
+from holdfast._core.rows import KeyChange, KeyClaim, KeyState
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """What a step was declared to be."""
+
+    name: str
+    effect: bool = False
+    retry: Retry | None = None
+    timeout_s: float | None = None
+    raises: tuple[type[BaseException], ...] = ()
+    failed_on: tuple[type[BaseException], ...] = ()
+    on_doubt: OnDoubt = "ask"
+    key_ttl_s: float = effects.KEY_TTL_S
+    has_fallback: bool = False
+    grouped: bool = False
+
+
+class StepCall(msgspec.Struct):
+    """One call of a step: its identity and its arguments as they were when it was called."""
+
+    spec: Spec
+    key: str
+    position: int | None
+    args_digest: bytes | None
+    """None for what is matched by place and name alone."""
+    idempotency_key: str
+    business_key: str | None
+    adopted: bool = False
+    """The run existed when a store with a lost tail was adopted: the first try is a doubt."""
+    args_node: bytes = b""
+    attempt: int = 0
+    started_us: int = 0
+    first_started_us: int = 0
+    noted: bool = False
+    """Whether this attempt's `step_started` stands in the journal (or is on its way)."""
+    begun: bool = False
+    """Whether user code of this attempt was called; until then nothing can have happened."""
+    usage: dict[str, Any] | None = None
+
+
+# -- what a script may ask for -----------------------------------------------------------------
+
+
+class Note(msgspec.Struct):
+    """An entry to be written: plain facts, and values that are still to be encoded."""
+
+    kind: Kind
+    facts: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    ends_attempt: bool = False
+
+
+class Append(msgspec.Struct):
+    """Write entries of this call in one transaction; sends back `Wrote`."""
+
+    call: StepCall
+    notes: list[Note]
+    claim: KeyClaim | None = None
+    keys: list[KeyChange] = []
+    degraded: int = 0
+    waits: bool = True
+
+
+class Wrote(msgspec.Struct):
+    """What an Append did. `value` is the decoded copy of the last note's value, if it had one."""
+
+    value: Any = None
+    taken: KeyState | None = None
+
+
+class Call(msgspec.Struct):
+    """Call user code: "body", "on_doubt" or "fallback"; sends back `Called`."""
+
+    call: StepCall
+    what: str
+
+
+class Called(msgspec.Struct):
+    """What became of a call. `ended` is False for an abandoned thread."""
+
+    value: Any = None
+    error: BaseException | None = None
+    timed_out: bool = False
+    ended: bool = True
+
+
+class Sleep(msgspec.Struct):
+    """Wait until a time of the store's clock."""
+
+    call: StepCall
+    until_us: int
+
+
+class Now(msgspec.Struct):
+    """Ask for the store's time, in microseconds."""
+
+
+class Chance(msgspec.Struct):
+    """Ask for a random number in [0, 1)."""
+
+
+class FindKey(msgspec.Struct):
+    """Look up a business key; with `wait`, first wait until it may have changed."""
+
+    call: StepCall
+    wait: bool = False
+
+
+class CopyResult(msgspec.Struct):
+    """Read the result that another run's step recorded (a duplicate of a business key)."""
+
+    key: KeyState
+
+
+Request = Append | Call | Sleep | Now | Chance | FindKey | CopyResult
+Script = Generator[Request, Any, Any]
+Decode = Callable[[bytes], Any]
