@@ -8,13 +8,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast._core import codec, doubt, scripts
+from holdfast._core import codec, doubt
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.history import History, State, escaped
+from holdfast._core.requests import (
+    Append,
+    Call,
+    Called,
+    Chance,
+    CopyResult,
+    FindKey,
+    Now,
+    Sleep,
+    Spec,
+    StepCall,
+    Wrote,
+)
 from holdfast._core.retry import Retry
 from holdfast._core.rows import KeyState
-from holdfast._core.requests import Append, Call, Called, Chance, CopyResult, FindKey, Now, Sleep, Spec, StepCall, Wrote
 from holdfast._core.scripts import step_script
 from holdfast._core.stops import Unwind
 from holdfast.errors import KeyConflict, RunHeld, StepFailed, ValueRefused
@@ -525,9 +537,9 @@ def test_an_error_leaves_a_doubt(called, why):
     bench = Bench()
     error = held(lambda: bench.run(effect("ask"), {"body": [called]}))
     assert doubt.DOUBTS[why] in error.detail
-    doubt = bench.history().records["pay"].doubt
-    assert doubt is not None
-    assert msgspec.json.decode(doubt.body)["ended"] is (why == "error")
+    left = bench.history().records["pay"].doubt
+    assert left is not None
+    assert msgspec.json.decode(left.body)["ended"] is (why == "error")
     # The doubt is told as it was, after a restart too.
     bench.die("lease_ran_out")
     assert doubt.DOUBTS[why] in held(lambda: bench.run(effect("ask"))).detail

@@ -19,16 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.testing.clock import FakeClock
+    from holdfast.testing.crash_report import CrashReport
+    from holdfast.testing.crashes import crash_matrix
     from holdfast.testing.stores import PrivateStore, override, store
 
 _HOME = {
+    "CrashReport": "crash_report",
     "FakeClock": "clock",
     "PrivateStore": "stores",
+    "crash_matrix": "crashes",
     "override": "stores",
     "store": "stores",
 }
 
-__all__ = ["FakeClock", "PrivateStore", "override", "store"]
+__all__ = ["CrashReport", "FakeClock", "PrivateStore", "crash_matrix", "override", "store"]
 
 
 def __getattr__(name: str) -> Any:

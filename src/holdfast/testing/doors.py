@@ -23,6 +23,7 @@ from holdfast._runtime.flows import AsyncFlow, Flow
 from holdfast._runtime.frames import Frame, current
 from holdfast._store.contract import Store as Kept
 from holdfast._store.locate import open_store
+from holdfast._store.memory import MemoryStore, MemoryWorld
 
 Watcher = Callable[[Frame, str], Callable[[BaseException | None], None]]
 """Told of each body that is about to be called; returns what is told of its end."""
@@ -111,6 +112,8 @@ __all__ = [
     "Flow",
     "Frame",
     "Kept",
+    "MemoryStore",
+    "MemoryWorld",
     "Store",
     "Ticket",
     "admission",

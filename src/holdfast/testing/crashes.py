@@ -1,0 +1,379 @@
+"""`crash_matrix`: kill and resume a flow at every boundary, and look whether it is still right.
+
+    def test_refund_survives_any_crash():
+        report = testing.crash_matrix(refund, "order-42", setup=bank.clear, check=check)
+
+    def check(result, point):
+        assert len(bank.charges) <= 1
+
+A boundary is a write to the store; the process dies before the store has it, and, in a second run,
+after. So an effect is met with no trace, with its intent and nothing done, done and unrecorded, and
+recorded. Each time a new process takes the run up, and these must hold:
+
+* it completes with the result of the undisturbed run;
+* no step with a recorded outcome is executed again;
+* no effect is called without a durable intent, under two keys, or oftener than its policy allows;
+* what is held was declared so (`on_doubt="ask"`): `settle=` decides it, else that run ends there.
+
+What it finds in practice: locals that do not survive turns, flows that take another way on replay
+(held as diverged), results that depend on how often a step was called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast._core import codec
+from holdfast._core.effects import Done, Fail, NotDone
+from holdfast._core.entries import Entry, Kind
+from holdfast._core.history import History
+from holdfast._store.contract import Store as Kept
+from holdfast.errors import RunHeld, UsageError
+from holdfast.testing.clock import FakeClock
+from holdfast.testing.crash_report import Boundary, CrashReport, Point
+from holdfast.testing.doors import MemoryStore, MemoryWorld, open_store
+from holdfast.testing.lives import (
+    AnyFlow,
+    End,
+    Executed,
+    Ledger,
+    Work,
+    live,
+    live_and_be_killed,
+    process,
+)
+from holdfast.testing.through import When
+
+Settle = Callable[[RunHeld], Done[Any] | NotDone | Fail]
+Check = Callable[[Any, Point], object]
+Kill = Literal["simulated", "process"]
+RESUMES_MAX = 20
+"""A run that is not through after so many lives goes in a circle."""
+
+
+def crash_matrix(
+    flow: AnyFlow,
+    /,
+    *args: Any,
+    check: Check | None = None,
+    setup: Callable[[], object] | None = None,
+    settle: Settle | None = None,
+    url: str | None = None,
+    run_id: str = "crash-matrix",
+    kill: Kill = "simulated",
+    deaths: int = 1,
+    max_points: int = 200,
+    same_result: bool = True,
+    **kwargs: Any,
+) -> CrashReport:
+    """Kill and resume a flow at every boundary; raises AssertionError where a promise is broken.
+
+    `setup` is called before each run, to empty your fakes; `check(result, point)` after each.
+    `url="sqlite:"` keeps runs in a SQLite file instead of memory. `kill="process"` forks, and
+    sends a real SIGKILL (fakes in memory do not see what the killed process did). `deaths=2`
+    kills the resumed run again, at each of its boundaries. `same_result=False` is for flows whose
+    result is new each time (`new_id`, `now`).
+    """
+    if kill not in ("simulated", "process") or deaths not in (1, 2):
+        raise UsageError('crash_matrix: kill is "simulated" or "process", deaths is 1 or 2')
+    work = Work(flow, run_id, args, kwargs)
+    matrix = _Matrix(work, kill, url, setup or (lambda: None), settle, check, same_result)
+    report = matrix.undisturbed()
+    numbers = _spread(report.writes, max_points)
+    report.left_out = report.writes - len(numbers)
+    for number in numbers:
+        for when in _SIDES:
+            matrix.kill_at(number, when, report, deaths)
+    return report
+
+
+_SIDES: tuple[When, ...] = ("before", "after")
+
+
+def _spread(writes: int, limit: int) -> list[int]:
+    """Return the numbers of the writes to be killed at: all of them, or evenly chosen ones."""
+    if writes <= limit:
+        return list(range(1, writes + 1))
+    return sorted({1 + round(i * (writes - 1) / max(1, limit - 1)) for i in range(limit)})
+
+
+class _Place:
+    """Where one killed run is kept, and how a process opens it."""
+
+    def __init__(self, url: str | None, folder: str, clock: FakeClock) -> None:
+        self._world = MemoryWorld(clock) if url in (None, "memory:") else None
+        self._url = f"sqlite:///{Path(folder).resolve()}/store.db" if url == "sqlite:" else url
+        self._clock = clock
+
+    def open(self) -> Kept:
+        if self._world is not None:
+            return MemoryStore(self._world)
+        assert self._url is not None
+        return open_store(self._url, clock=self._clock)
+
+
+class _Matrix:
+    """One flow, one way to die."""
+
+    def __init__(
+        self,
+        work: Work,
+        kill: Kill,
+        url: str | None,
+        setup: Callable[[], object],
+        settle: Settle | None,
+        check: Check | None,
+        same_result: bool,
+    ) -> None:
+        self._work = work
+        self._kill = kill
+        self._url = "sqlite:" if kill == "process" and url is None else url
+        self._setup = setup
+        self._settle = settle
+        self._check = check
+        self._same_result = same_result
+        if self._url not in (None, "memory:", "sqlite:"):
+            raise UsageError(
+                'crash_matrix(url=…): "memory:" or "sqlite:", a new store for each run'
+            )
+        if kill == "process" and self._url == "memory:":
+            raise UsageError('crash_matrix(kill="process") needs a file: url="sqlite:"')
+
+    # -- the runs ------------------------------------------------------------------------------
+
+    def undisturbed(self) -> CrashReport:
+        """Run it once without a kill: what all others are measured by."""
+        with self._place() as (place, clock, _):
+            ledger = Ledger(self._work.run_id)
+            self._setup()
+            end = live(self._work, place.open(), clock, ledger)
+            if end.error is not None:
+                raise AssertionError(
+                    f"{self._work.flow.name} does not complete undisturbed: {end.error}"
+                ) from end.error
+            _complain(_wrong_calls(ledger, {}, place, self._work.run_id), "undisturbed")
+            return CrashReport(
+                self._work.flow.name,
+                self._work.run_id,
+                self._kill,
+                end.writes,
+                ledger.counts(),
+                end.value,
+            )
+
+    def kill_at(self, number: int, when: When, report: CrashReport, deaths: int) -> None:
+        """Kill at one boundary; with two deaths, also at each boundary of the resume."""
+        self._one(report, (number, when), None)
+        if deaths == 1:
+            return
+        for side in _SIDES:
+            again = 1
+            while self._one(report, (number, when), (again, side)):
+                again += 1
+
+    def _one(
+        self, report: CrashReport, first: tuple[int, When], second: tuple[int, When] | None
+    ) -> bool:
+        """Kill once or twice, resume, look. Says whether every kill was reached."""
+        with self._place() as (place, clock, folder):
+            ledger = Ledger(self._work.run_id)
+            self._setup()
+            kills: list[Boundary] = []
+            ends: list[End] = []
+            for at in (first, second):
+                if at is None:
+                    continue
+                known = _known(place, self._work.run_id)
+                end = self._die(place, clock, ledger, folder, at)
+                if end.died_in is None:
+                    return False
+                kills.append(Boundary(at[0], at[1], end.died_in))
+                ends.append(end)
+                _complain(_repeated(ledger, known), _place_of(kills))
+            point = Point(kills)
+            try:
+                self._resume(place, clock, ledger, point, report)
+                self._look(place, ledger, point, report)
+                if self._check is not None:
+                    self._check(point.result, point)
+            except AssertionError as error:
+                error.add_note(f"crash matrix of {report.flow}, killed {_place_of(kills)}")
+                raise
+            report.points.append(point)
+            return True
+
+    def _die(
+        self,
+        place: _Place,
+        clock: FakeClock,
+        ledger: Ledger,
+        folder: str,
+        at: tuple[int, When],
+    ) -> End:
+        if self._kill == "simulated":
+            return live(self._work, place.open(), clock, ledger, *at)
+        path = f"{folder}/ledger"
+        return live_and_be_killed(self._work, place.open, clock, ledger, path, *at)
+
+    def _resume(
+        self,
+        place: _Place,
+        clock: FakeClock,
+        ledger: Ledger,
+        point: Point,
+        report: CrashReport,
+    ) -> None:
+        """Take the run up again, settling what is held, until it ends."""
+        for _ in range(RESUMES_MAX):
+            known = _known(place, self._work.run_id)
+            end = live(self._work, place.open(), clock, ledger)
+            _complain(_repeated(ledger, known), _place_of(point.kills))
+            held = end.held
+            if held is None:
+                return self._ended(end, place, point, report)
+            if held.reason != "in_doubt":
+                raise AssertionError(_stopped(point, held)) from held
+            point.held.append(held.step)
+            if self._settle is None:
+                return None
+            decision = self._settle(held)
+            point.settled[held.step] = _word(decision)
+            with process(place.open(), clock) as store:
+                store.settle(self._work.run_id, held.step, decision, actor="crash_matrix")
+        raise AssertionError(
+            f"killed {_place_of(point.kills)}: still held after {RESUMES_MAX} lives"
+        )
+
+    def _ended(self, end: End, place: _Place, point: Point, report: CrashReport) -> None:
+        point.given_up = _given_up(_journal(place, self._work.run_id))
+        if end.error is not None:
+            if point.given_up:
+                return
+            raise AssertionError(
+                f"killed {_place_of(point.kills)}: it completes undisturbed, but now it stops: "
+                f"{end.error}"
+            ) from end.error
+        point.completed = True
+        point.result = end.value
+        decided = point.given_up or point.settled
+        if self._same_result and not decided and not codec.same(end.value, report.result):
+            raise AssertionError(
+                f"killed {_place_of(point.kills)}: the result is {end.value!r}, undisturbed it is "
+                f"{report.result!r}. Locals do not survive turns, and flow code runs again: keep "
+                "what counts in steps or in the state of the loop."
+            )
+
+    def _look(self, place: _Place, ledger: Ledger, point: Point, report: CrashReport) -> None:
+        point.executed = ledger.counts()
+        wrong = _wrong_calls(ledger, report.undisturbed, place, self._work.run_id, len(point.kills))
+        _complain(wrong, _place_of(point.kills))
+
+    @contextlib.contextmanager
+    def _place(self) -> Generator[tuple[_Place, FakeClock, str], None, None]:
+        clock = FakeClock(auto=True)
+        with tempfile.TemporaryDirectory(prefix="holdfast-crash-") as folder:
+            yield _Place(self._url, folder, clock), clock, folder
+
+
+# -- what must hold ----------------------------------------------------------------------------
+
+
+def _known(place: _Place, run_id: str) -> set[tuple[int, str]]:
+    """Return the steps that have an outcome now: nobody may execute them again."""
+    history = History.fold(run_id, _journal(place, run_id))
+    return {
+        (history.generation, record.key)
+        for record in history.records.values()
+        if record.has_outcome
+    }
+
+
+def _journal(place: _Place, run_id: str) -> list[Entry]:
+    kept = place.open()
+    try:
+        row = kept.get(run_id)
+        return [] if row is None else kept.load(row)
+    finally:
+        kept.close()
+
+
+def _repeated(ledger: Ledger, known: set[tuple[int, str]]) -> list[str]:
+    return [
+        f"{call.step} was executed again, although its outcome was recorded"
+        for call in ledger.bodies(ledger.life)
+        if (call.generation, call.step) in known
+    ]
+
+
+def _wrong_calls(
+    ledger: Ledger, undisturbed: dict[str, int], place: _Place, run_id: str, deaths: int = 0
+) -> list[str]:
+    """Say what the world saw that was not promised."""
+    journal = _journal(place, run_id)
+    groups: dict[tuple[int, str], list[Executed]] = {}
+    for call in ledger.bodies():
+        groups.setdefault((call.generation, call.step), []).append(call)
+    wrong: list[str] = []
+    for (_, step), calls in groups.items():
+        if not all(call.intended for call in calls):
+            wrong.append(f"{step} was called before its intent was recorded")
+        keys = {call.key for call in calls}
+        if calls[0].effect and len(keys) > 1:
+            wrong.append(f"{step} showed {len(keys)} different keys: {', '.join(sorted(keys))}")
+        allowed = undisturbed.get(step, len(calls)) + _more(calls[0], journal, deaths)
+        if len(calls) > allowed:
+            policy = f' (on_doubt="{calls[0].policy}")' if calls[0].effect else ""
+            wrong.append(
+                f"{step}{policy} was executed {len(calls)}×; at most {allowed}× is promised"
+            )
+    return wrong
+
+
+def _more(call: Executed, journal: list[Entry], deaths: int) -> int:
+    """Return how often more than undisturbed a body may be called after so many deaths."""
+    if not call.effect or call.policy == "retry":
+        return deaths
+    return sum(
+        1
+        for entry in journal
+        if entry.step == call.step
+        and entry.kind is Kind.STEP_SETTLED
+        and b'"as":"not_done"' in entry.body
+    )
+
+
+def _given_up(journal: list[Entry]) -> list[str]:
+    return [
+        str(entry.step)
+        for entry in journal
+        if entry.kind is Kind.STEP_FAILED and b'"unknown":true' in entry.body
+    ]
+
+
+def _complain(wrong: list[str], where: str) -> None:
+    if wrong:
+        raise AssertionError(f"killed {where}: " + "; ".join(dict.fromkeys(wrong)))
+
+
+def _place_of(kills: list[Boundary]) -> str:
+    return ", then ".join(map(str, kills))
+
+
+def _stopped(point: Point, held: RunHeld) -> str:
+    text = f"killed {_place_of(point.kills)}: the run is held ({held.reason}): {held.detail}"
+    if held.reason == "diverged":
+        text += (
+            f" Step: {held.step}. The flow took another way than before: put randomness, time and "
+            "everything from outside into steps, or use holdfast.now, rng and new_id."
+        )
+    return text
+
+
+def _word(decision: Done[Any] | NotDone | Fail) -> str:
+    if isinstance(decision, Done):
+        return "done"
+    return "fail" if isinstance(decision, Fail) else "not done"

@@ -1,0 +1,230 @@
+"""The lives of a run: processes, one after another, that execute it, and what each of them did.
+
+A life opens its own handle on the store and its own engine, as a process would. It ends by the end
+of the run, by a hold, or by death at a chosen write; then its handle is gone and the next life
+takes the run up. `Ledger` is the world's own account: every body that was really called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast._core.effects import policy_name
+from holdfast._core.history import History, State
+from holdfast._store.contract import Store as Kept
+from holdfast.errors import HoldfastError, RunHeld
+from holdfast.testing.clock import FakeClock
+from holdfast.testing.doors import AsyncFlow, Engine, Flow, Frame, Store, watching
+from holdfast.testing.stores import strict
+from holdfast.testing.through import Mortal, When
+
+AnyFlow = Flow[..., Any] | AsyncFlow[..., Any]
+EXIT_ENDED = 0
+EXIT_STOPPED = 3
+
+
+class Executed(msgspec.Struct):
+    """One call of user code, as the world saw it."""
+
+    life: int
+    step: str
+    what: str
+    attempt: int
+    generation: int
+    key: str
+    effect: bool
+    policy: str
+    intended: bool
+    """Whether the intent of this very attempt was durable when the body was called."""
+
+
+class Ledger:
+    """Every call of user code in all lives of a run."""
+
+    def __init__(self, run_id: str, path: str | None = None) -> None:
+        self.run_id = run_id
+        self.life = 0
+        self.calls: list[Executed] = []
+        self._path = path
+
+    def watch(self, frame: Frame, what: str) -> Callable[[BaseException | None], None]:
+        """Write down a call that begins now."""
+        execution, call = frame.execution, frame.call
+        assert call is not None
+        if execution.run_id == self.run_id:
+            spec = call.spec
+            intended = not spec.effect or is_intended(
+                execution.engine.kept, self.run_id, call.key, call.attempt
+            )
+            self._add(
+                Executed(
+                    self.life,
+                    call.key,
+                    what,
+                    call.attempt,
+                    execution.generation,
+                    call.idempotency_key,
+                    spec.effect,
+                    policy_name(spec.on_doubt) if spec.effect else "",
+                    intended,
+                )
+            )
+        return lambda _error: None
+
+    def _add(self, executed: Executed) -> None:
+        if self._path is None:
+            self.calls.append(executed)
+            return
+        # One write of few bytes to a file opened for appending: it is there when we are gone.
+        with Path(self._path).open("ab", buffering=0) as file:
+            file.write(msgspec.json.encode(executed) + b"\n")
+
+    def take_over(self, path: str) -> None:
+        """Take in what a process that is gone has written."""
+        if Path(path).exists():
+            lines = Path(path).read_bytes().splitlines()
+            self.calls += [msgspec.json.decode(line, type=Executed) for line in lines]
+            Path(path).unlink()
+
+    def bodies(self, life: int | None = None) -> list[Executed]:
+        """Return the calls of bodies, of one life or all."""
+        return [call for call in self.calls if call.what == "body" and life in (None, call.life)]
+
+    def counts(self) -> dict[str, int]:
+        """Return how often the body of each step was called."""
+        found: dict[str, int] = {}
+        for call in self.bodies():
+            found[call.step] = found.get(call.step, 0) + 1
+        return found
+
+
+def is_intended(kept: Kept, run_id: str, step: str, attempt: int) -> bool:
+    """Say whether the store has the intent of this attempt."""
+    if isinstance(kept, Mortal):
+        if kept.dead:
+            return True
+        kept = kept.inner
+    history = history_of(kept, run_id)
+    record = None if history is None else history.records.get(step)
+    return (
+        record is not None
+        and record.effect
+        and record.state in (State.RUNNING, State.IN_DOUBT)
+        and record.attempts == attempt
+    )
+
+
+def history_of(kept: Kept, run_id: str) -> History | None:
+    """Fold the whole journal of a run."""
+    row = kept.get(run_id)
+    return None if row is None else History.fold(run_id, kept.load(row))
+
+
+class End(msgspec.Struct):
+    """How a life ended: with a value, with an error, or by death."""
+
+    value: Any = None
+    error: BaseException | None = None
+    died_in: str | None = None
+    writes: int = 0
+
+    @property
+    def held(self) -> RunHeld | None:
+        """The error of a run that is held."""
+        return self.error if isinstance(self.error, RunHeld) else None
+
+
+class Work(msgspec.Struct):
+    """What is executed: the user's flow with its arguments."""
+
+    flow: Any
+    run_id: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def perform(self, store: Store) -> Any:
+        """Execute the run on a store, until it ends or stops."""
+        bound = self.flow.with_options(store=store)
+        if not isinstance(self.flow, AsyncFlow):
+            return bound.run(self.run_id, *self.args, **self.kwargs)
+        import asyncio
+
+        return asyncio.run(bound.run(self.run_id, *self.args, **self.kwargs))
+
+
+@contextlib.contextmanager
+def process(kept: Kept, clock: FakeClock) -> Generator[Store, None, None]:
+    """Stand for a process: an engine of its own, gone without a farewell at the end."""
+    engine = Engine(kept, clock)
+    try:
+        with strict():
+            yield Store(kept, engine)
+    finally:
+        engine.close()
+
+
+def live(
+    work: Work,
+    kept: Kept,
+    clock: FakeClock,
+    ledger: Ledger,
+    at: int | None = None,
+    when: When = "before",
+) -> End:
+    """Execute the run in a life of its own; `at` is the write in which it dies."""
+    mortal = Mortal(kept, at, when)
+    ledger.life += 1
+    with watching(ledger.watch), process(mortal.as_store(), clock) as store:
+        try:
+            end = End(work.perform(store))
+        except HoldfastError as error:
+            end = End(error=error)
+        except BaseException as error:
+            if not mortal.dead:
+                raise
+            end = End(error=error)
+    end.writes = mortal.writes
+    end.died_in = mortal.died_in
+    return end
+
+
+def live_and_be_killed(
+    work: Work,
+    reopen: Callable[[], Kept],
+    clock: FakeClock,
+    ledger: Ledger,
+    path: str,
+    at: int,
+    when: When,
+) -> End:
+    """Execute the run in a forked process that gets a real SIGKILL at its n-th write."""
+    ledger.life += 1
+    pid = os.fork()
+    if pid == 0:
+        code = EXIT_STOPPED
+        try:
+            own = Ledger(ledger.run_id, path)
+            own.life = ledger.life
+            mortal = Mortal(reopen(), at, when, lambda what: _kill_myself(f"{path}.where", what))
+            with watching(own.watch), process(mortal.as_store(), clock) as store:
+                work.perform(store)
+            code = EXIT_ENDED
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    ledger.take_over(path)
+    if os.WIFSIGNALED(status):
+        return End(died_in=Path(f"{path}.where").read_text(encoding="utf-8"))
+    return End(error=None if os.WEXITSTATUS(status) == EXIT_ENDED else HoldfastError("it stopped"))
+
+
+def _kill_myself(path: str, what: str) -> None:
+    Path(path).write_text(what, encoding="utf-8")
+    os.kill(os.getpid(), signal.SIGKILL)

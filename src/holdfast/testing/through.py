@@ -1,0 +1,124 @@
+"""Stores that hand everything through to another store, but for what a test wants to go wrong.
+
+A handle of a process that dies (`Mortal`) and one whose operations fail (`faults.FaultyStore`) are
+both built on `Through`: it counts the writes and says in words what each one was.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar, cast
+
+from holdfast._core.rows import Lease, Message, Write
+from holdfast._store.contract import Busy, NewRun, Outcome, Posted, Started, Store
+
+T = TypeVar("T")
+When = Literal["before", "after"]
+
+TOLD_MAX = 3
+"""How many entries of a batch are named."""
+
+WRITES = ("start", "claim", "append", "post", "adopt", "register_owner")
+"""The operations of the contract that write."""
+
+
+class Through:
+    """A store in front of another one. Subclasses change what happens in `around`."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.lock = threading.RLock()
+        self.writes: int = 0
+
+    def as_store(self) -> Store:
+        """Return this as what it passes for."""
+        return cast("Store", self)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+        if not callable(found) or name in ("now_us", "close"):
+            return found
+
+        def operation(*args: Any, **kwargs: Any) -> Any:
+            return self.around(name, name, lambda: found(*args, **kwargs))
+
+        return operation
+
+    def start(self, new: NewRun, owner: int | None) -> Started:
+        return self.around("start", "start", lambda: self.inner.start(new, owner))
+
+    def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
+        return self.around("claim", "claim", lambda: self.inner.claim(run_id, owner, at_us))
+
+    def append(self, writes: Sequence[Write]) -> list[Outcome]:
+        return self.around("append", told(writes), lambda: self.inner.append(writes))
+
+    def post(self, run_id: str, message: Message) -> Posted:
+        return self.around("post", f"post {message.kind}", lambda: self.inner.post(run_id, message))
+
+    def around(self, operation: str, what: str, perform: Callable[[], T]) -> T:
+        """Perform an operation of the contract; `what` says it in words."""
+        raise NotImplementedError
+
+
+def told(writes: Sequence[Write]) -> str:
+    """Say what a batch of writes is about."""
+    parts = [
+        f"{draft.kind.value} {draft.step}" if draft.step else draft.kind.value
+        for write in writes
+        for draft in write.drafts
+    ]
+    if len(parts) > TOLD_MAX:
+        parts = [*parts[:TOLD_MAX], f"and {len(parts) - TOLD_MAX} more"]
+    return ", ".join(parts) or "renew the lease"
+
+
+class Killed(BaseException):
+    """The process is dead: nothing that it does reaches the store any more."""
+
+
+def _stay(what: str) -> None:
+    """Die in name only: what the process does from now on is refused."""
+
+
+class Mortal(Through):
+    """The handle of a process that dies at its n-th write, before or after the store has it.
+
+    What it wrote so far stays, as after a real death: leases are left, and its owner is proven
+    dead once the handle is closed. `die` is what death is: by default every operation raises.
+    """
+
+    def __init__(
+        self,
+        inner: Store,
+        at: int | None = None,
+        when: When = "before",
+        die: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(inner)
+        self.at = at
+        self.when = when
+        self.died_in: str | None = None
+        self._die: Callable[[str], None] = die or _stay
+
+    @property
+    def dead(self) -> bool:
+        """Whether the process has died."""
+        return self.died_in is not None
+
+    def around(self, operation: str, what: str, perform: Callable[[], T]) -> T:
+        """Perform an operation, unless this is the moment of death or later."""
+        with self.lock:
+            if self.dead:
+                raise Killed(self.died_in)
+            if operation not in ("start", "claim", "append", "post"):
+                return perform()
+            self.writes += 1
+            if self.writes != self.at:
+                return perform()
+            if self.when == "after":
+                perform()
+            self.died_in = what
+            self._die(what)
+            raise Killed(what)
