@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core import codec, doubt, scripts
+from holdfast._core import codec, doubt
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.rows import KeyChange, KeyClaim, Write
 from holdfast._store.contract import Committed, NewRun, Store

@@ -20,14 +20,16 @@ from holdfast._core.lifecycle import CLAIMABLE
 from holdfast._ops.cli.child import Order, Report
 from holdfast._ops.cli.following import Follower
 from holdfast._ops.cli.session import ERROR, INTERRUPTED
+from holdfast.errors import StoreError
 
 LOOK_S = 0.05
 BACKOFF_S = 0.2
 BACKOFF_MAX_S = 5.0
 DEATHS_BEFORE_START = 3
 """How often a process may die before it has recorded anything at all."""
+RELEASE_S = 3.0
 GRACE_S = 30.0
-"""How long a process may take to release its run after an interrupt."""
+"""How long a process may take to release its run after Ctrl-C, and after it was told to end."""
 
 
 class Child:
@@ -97,8 +99,11 @@ class Supervisor:
             child = self.start()
             try:
                 self._watch(child)
-            except (KeyboardInterrupt, SystemExit):
-                return self._interrupt(child)
+            except KeyboardInterrupt:
+                # From a terminal the child has had the signal too, and is giving its run back.
+                return self._interrupt(child, RELEASE_S)
+            except SystemExit:
+                return self._interrupt(child, 0.0)
             report = child.report()
             self.follower.follow()
             if report is not None:
@@ -117,9 +122,13 @@ class Supervisor:
                 return Report(INTERRUPTED)
 
     def _watch(self, child: Child) -> None:
-        while not child.ended():
-            self.follower.follow()
-            self.follower.store.wait_for_change(LOOK_S)
+        try:
+            while not child.ended():
+                self.follower.follow()
+                self.follower.store.wait_for_change(LOOK_S)
+        except StoreError:
+            # What cannot be read cannot be followed. The process meets it too, and reports it.
+            child.process.wait()
 
     def _goes_on(self) -> bool:
         row = self.follower.store.get(self.follower.run_id)
@@ -128,15 +137,23 @@ class Supervisor:
     def _dies_at_once(self) -> bool:
         return self.follower.seen == 0 and self.deaths >= DEATHS_BEFORE_START
 
-    def _interrupt(self, child: Child) -> Report:
-        """Let the process release its run. After Ctrl-C it has had the signal too; a second one
-        does not wait any longer."""
-        if not child.ended():
-            child.process.send_signal(signal.SIGTERM)
+    def _interrupt(self, child: Child, patience_s: float) -> Report:
+        """Let the process release its run; a second interrupt does not wait any longer."""
         try:
-            child.process.wait(GRACE_S)
-        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+            if not _ends(child, patience_s):
+                child.process.send_signal(signal.SIGTERM)
+                if not _ends(child, GRACE_S):
+                    child.process.kill()
+        except KeyboardInterrupt:
             child.process.kill()
         child.report()
         self.follower.follow()
         return Report(INTERRUPTED)
+
+
+def _ends(child: Child, within_s: float) -> bool:
+    try:
+        child.process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True

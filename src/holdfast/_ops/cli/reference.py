@@ -1,0 +1,116 @@
+"""The reference of the command line, made from the commands themselves.
+
+`python -m holdfast._ops.cli.reference` prints it as a page for the documentation.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+import msgspec
+
+from holdfast._ops.actions import Answer
+from holdfast._ops.cli.main import main
+from holdfast._ops.cli.session import EXIT_CODES
+from holdfast._ops.explanation import Action, Explanation
+from holdfast._ops.inspect import ErrorView, RunSummary, RunView, StepView, Totals
+from holdfast._store.contract import Finding
+
+SHAPES: dict[str, dict[str, str]] = {
+    "adopt": {"adopted": "text, or null if nothing was missing", "actor": "text"},
+    "backup": {"backup": "path", "bytes": "number"},
+    "demo": {
+        "as_promised": "true or false",
+        "wrong": "list of texts",
+        "executed": "how often each function was executed",
+        "e_mails": "number",
+    },
+    "explain": {"explanation": "Explanation"},
+    "history": {"run_id": "text", "entries": "list of seq, kind, step, attempt, at, body"},
+    "restore": {"restored": "path"},
+    "resume": {"answer": "Answer", "next": "commands that execute what was freed"},
+    "run": {
+        "run": "RunView, or null",
+        "restarts": "number",
+        "exit_code": "number",
+        "error": "message; only if it did not complete",
+    },
+    "runs": {"runs": "list of RunSummary"},
+    "settle": {"answer": "Answer", "next": "commands that execute what was freed"},
+    "show": {"run": "RunView"},
+    "verify": {"sound": "true or false", "findings": "list of Finding"},
+}
+"""What each command adds to the object of `--json`."""
+
+OBJECTS = (
+    RunView,
+    RunSummary,
+    StepView,
+    Totals,
+    ErrorView,
+    Explanation,
+    Action,
+    Answer,
+    Finding,
+)
+
+
+def reference() -> str:
+    """Return the whole page."""
+    return "\n".join(_page()) + "\n"
+
+
+def _page() -> Iterator[str]:
+    yield "# Command line"
+    yield ""
+    yield "This page is made from the commands themselves: `python -m holdfast._ops.cli.reference`."
+    yield ""
+    yield from _fenced(_help(main, "holdfast"))
+    yield "## Exit codes"
+    yield ""
+    yield from _fenced(inspect.cleandoc(EXIT_CODES.removeprefix("\b\n").partition("\n")[2]))
+    for name in sorted(main.commands):
+        yield f"## holdfast {name}"
+        yield ""
+        yield from _fenced(_help(main.commands[name], f"holdfast {name}"))
+        yield "With `--json`:"
+        yield ""
+        for field, what in SHAPES[name].items():
+            yield f"* `{field}`: {what}"
+        yield ""
+    yield from _json()
+
+
+def _json() -> Iterator[str]:
+    yield "## JSON"
+    yield ""
+    yield (
+        'With `--json` a command prints one object on standard output. It has `"version": 1`, '
+        '`"command"`, and `"warning"` if the store lost commits. A later version may add fields, '
+        "and takes none away without another number. A command that fails prints `error` (`type`, "
+        "`message`, and what the error carries) and `exit_code`. Times are in UTC; values are shown "
+        'in a form that needs none of your classes, such as `{"Chat": {"messages": []}}`.'
+    )
+    yield ""
+    for shape in OBJECTS:
+        fields = ", ".join(f"`{field.name}`" for field in msgspec.structs.fields(shape))
+        yield f"* **{shape.__name__}**: {fields}"
+
+
+def _help(command: click.Command, name: str) -> str:
+    context = click.Context(command, info_name=name, max_content_width=80, terminal_width=80)
+    text = command.get_help(context)
+    return text.partition("\n\n  Exit codes:")[0]
+
+
+def _fenced(text: str) -> Iterator[str]:
+    yield "```text"
+    yield from (line.rstrip() for line in text.splitlines())
+    yield "```"
+    yield ""
+
+
+if __name__ == "__main__":
+    click.echo(reference(), nl=False)
