@@ -125,9 +125,15 @@ class Journal:
         )
 
     def held(
-        self, reason: str, detail: str = "", step: str = "", waiting_on: str | None = None
+        self,
+        reason: str,
+        detail: str = "",
+        step: str = "",
+        waiting_on: str | None = None,
+        actions: tuple[str, ...] = (),
     ) -> Journal:
-        actions = doubt.settle_actions(self.run_id, step) if reason == "in_doubt" else ()
+        if reason == "in_doubt":
+            actions = doubt.settle_actions(self.run_id, step)
         facts = {"reason": reason, "detail": detail, "step": step, "actions": actions}
         draft = Draft(Kind.RUN_HELD, self.store.now_us(), body=msgspec.json.encode(facts))
         return self.write(draft, held_reason=reason, waiting_on=waiting_on)

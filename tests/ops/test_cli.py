@@ -152,6 +152,17 @@ def test_settle_as_json(holdfast, runs):
     assert told["next"][0].endswith("run MODULE:pay held")
 
 
+def test_settle_names_the_flow_of_every_run_that_it_frees(holdfast, sqlite):
+    first = Journal(sqlite, "first", flow="pay").held_in_doubt("charge", business_key="order:1")
+    Journal(sqlite, "second", flow="bill").held_on_key("charge", first, "order:1")
+    told = as_json(holdfast("settle", "second", "charge", "--done", "1", "--json"))
+    assert told["answer"]["freed"] == ["second"]
+    assert [line.partition(" run ")[2] for line in told["next"]] == [
+        "MODULE:pay first",
+        "MODULE:bill second",
+    ]
+
+
 def test_resume(holdfast, runs):
     assert "generation 2" in holdfast("resume", "failed").stdout
     refused = holdfast("resume", "diverged")

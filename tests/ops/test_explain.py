@@ -114,6 +114,15 @@ def held_diverged(store: MemoryStore):
 
 
 @case
+def held_diverged_leaving_out_an_effect(store: MemoryStore):
+    detail = "the flow ended without calling what the journal has: mail."
+    journal = Journal(store, "r").step("search").effect("mail")
+    journal.held(
+        "diverged", detail, "mail", actions=("holdfast resume r --accept-change --confirm",)
+    )
+
+
+@case
 def held_quarantined(store: MemoryStore):
     Journal(store, "r").step("search").intent("charge").held("quarantined")
 

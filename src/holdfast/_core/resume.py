@@ -93,7 +93,8 @@ def _freed(
         }
         return [draft(Kind.RUN_RESUMED, at_us, facts)], free
     if not accept_change:
-        actions = (
+        # Who held it knows best: it may ask for a confirmation as well.
+        actions = held.get("actions") or (
             "put the old code back and run it again, or",
             command("resume", run_id, "--accept-change"),
         )

@@ -84,11 +84,18 @@ def _diverged(case: Case) -> None:
     done = [r.key for r in case.past.records.values() if r.effect and r.has_outcome]
     if done:
         said.known.append(f"Effects that have happened and are recorded: {', '.join(done)}.")
+    case.do("Put the code back as it was, then run your program again, or:", run_command(case.row))
+    if any("--confirm" in action for action in held.get("actions", ())):
+        case.do(
+            "Keep the changed code, and confirm that it is meant to leave out effects that happened:",
+            case.cmd("resume", "--accept-change", "--confirm"),
+        )
+        return
+    if done:
         said.unknown.append(
             "Whether the changed code still calls them under the same keys. One that it calls under "
             "another key would be executed as a new effect."
         )
-    case.do("Put the code back as it was, then run your program again, or:", run_command(case.row))
     case.do(
         "Keep the changed code: records are matched by step key alone, and calls without one are "
         "executed:",

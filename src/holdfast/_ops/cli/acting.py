@@ -11,6 +11,7 @@ from holdfast._core.effects import NOT_DONE, Done, Fail
 from holdfast._core.resume import command as command_line
 from holdfast._ops import actions
 from holdfast._ops.cli.session import Session, command
+from holdfast._ops.inspect import found
 from holdfast.errors import UsageError
 
 
@@ -66,7 +67,10 @@ def parsed(option: str, text: str) -> Any:
 @click.argument("run_id")
 @click.option("--accept-change", is_flag=True, help="Go on with code that was changed meanwhile.")
 @click.option(
-    "--confirm", is_flag=True, help="Execute again what may have happened already, under a new key."
+    "--confirm",
+    is_flag=True,
+    help="Yes, although it is about effects: execute again one that may have happened; with "
+    "--accept-change, leave out one that has happened.",
 )
 def _resume(session: Session, run_id: str, accept_change: bool, confirm: bool, actor: str) -> None:
     """Take up a run that failed or is held."""
@@ -76,11 +80,19 @@ def _resume(session: Session, run_id: str, accept_change: bool, confirm: bool, a
     _tell(session, answer)
 
 
-def _tell(session: Session, answer: actions.Answer) -> None:
-    go_on = [
-        session.pasteable(command_line("run", f"MODULE:{answer.flow}", run_id))
-        for run_id in (answer.run_id, *answer.freed)
+def _go_on(session: Session, answer: actions.Answer) -> list[str]:
+    """Return the commands that execute the run, and those that were freed with it."""
+    flows = {answer.run_id: answer.flow}
+    for run_id in answer.freed:
+        flows[run_id] = found(session.store(), run_id).flow
+    return [
+        session.pasteable(command_line("run", f"MODULE:{flow}", run_id))
+        for run_id, flow in flows.items()
     ]
+
+
+def _tell(session: Session, answer: actions.Answer) -> None:
+    go_on = _go_on(session, answer)
     if session.as_json:
         told = msgspec.to_builtins(answer)
         session.answer(answer=told, next=go_on if answer.goes_on else [])
@@ -96,8 +108,8 @@ def _tell(session: Session, answer: actions.Answer) -> None:
         )
     if answer.goes_on:
         session.say(
-            f"A process that has the flow {answer.flow} goes on with it. If none is running, run your "
-            "program again, or:"
+            "A process that has its flow goes on with it. If none is running, run your program again, "
+            "or:"
         )
         for line in go_on:
             session.say(f"  {line}")
