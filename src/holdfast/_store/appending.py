@@ -37,20 +37,18 @@ class Appender:
         reserve: Reserve,
         is_dead: Callable[[int], bool],
         lease_us: int,
-        regression: Callable[[], str | None],
     ) -> None:
         self._writer = writer
         self._reserve = reserve
         self._is_dead = is_dead
         self._lease_us = lease_us
-        self._regression = regression
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
         """Commit a batch; what one write did wrong is its own outcome."""
         with self._writer.database.lock:
             if len(writes) == 1:
                 return [self._alone(writes[0])]
-            if self._regression() is not None:
+            if self._writer.regression is not None:
                 return self._one_by_one(writes)
             try:
                 return self._with_room(writes)
@@ -60,7 +58,7 @@ class Appender:
                 return self._one_by_one(writes)
 
     def _alone(self, write: Write) -> Outcome:
-        lost = self._regression()
+        lost = self._writer.regression
         if lost is not None and decisions.starts_effect(write):
             raise Regressed(
                 f"{lost}. Effects wait until somebody has looked at it and accepted the store as "

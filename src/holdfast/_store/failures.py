@@ -35,7 +35,10 @@ def translated(error: Exception, path: str, system_errno: int = 0) -> HoldfastEr
     if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError | apsw.AuthError):
         return StoreFailed(f"{path} cannot be written ({error}); make it writable, open it again")
     if isinstance(error, apsw.NotADBError):
-        return Corrupt(path, why="it is not a database, or its first page is damaged")
+        return StoreUnusable(
+            f"{path} is not a database, or its first page is damaged; give another path, "
+            "or restore a backup"
+        )
     if isinstance(error, apsw.NoMemError | MemoryError):
         return StoreFailed(f"{path}: out of memory; open the store again")
     return Corrupt(path, why=str(error))

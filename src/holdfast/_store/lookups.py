@@ -6,6 +6,7 @@ second path. `fetch` runs a named query: on a reading connection, or on the one 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,7 +22,10 @@ def find_run(fetch: Fetch, namespace: str, run_id: str) -> RunRow | None:
     """Return the verified row of a run, or None if it certainly is not there."""
     found = _rows(fetch, "run_by_id", (namespace, run_id), run_id)
     if found:
-        return records.run_row(found[0])
+        row = records.run_row(found[0])
+        if (row.namespace, row.run_id) != (namespace, run_id):
+            raise Corrupt("the index of run ids", run_id=run_id, why=f"it shows {row.run_id!r}")
+        return row
     by_hash = _rows(fetch, "run_by_hash", (records.name_hash(namespace, run_id),), run_id)
     for values in by_hash:
         row = records.run_row(values)
@@ -44,7 +48,10 @@ def find_key(fetch: Fetch, namespace: str, effect: str, key: str) -> KeyState | 
     """Return a verified key, or None if it certainly was never claimed."""
     found = fetch("key_by_name", (namespace, effect, key))
     if found:
-        return records.key_state(found[0])
+        state = records.key_state(found[0])
+        if (state.namespace, state.effect, state.key) != (namespace, effect, key):
+            raise Corrupt(f"the index of keys at {key!r} of {effect}", why="it shows another one")
+        return state
     for values in fetch("key_by_hash", (records.name_hash(namespace, effect, key),)):
         state = records.key_state(values)
         if (state.namespace, state.effect, state.key) == (namespace, effect, key):
@@ -59,8 +66,8 @@ def messages(fetch: Fetch, run_no: int) -> Sequence[MessageRow]:
     rows = [records.message_row(values) for values in found]
     if [row.id for row in rows] != list(range(first + 1, first + len(rows) + 1)):
         raise Corrupt(f"the inbox of run number {run_no}", why="a message is missing")
-    names = sorted(values[0] for values in fetch("message_ids", (run_no,)))
-    if names != sorted(row.message_id for row in rows):
+    names = Counter(values[0] for values in fetch("message_ids", (run_no,)))
+    if names != Counter(row.message_id for row in rows):
         raise Corrupt(f"the inbox of run number {run_no}", why="its index shows other messages")
     return rows
 

@@ -112,13 +112,17 @@ INSERT INTO inbox (id, run_no, message_id, kind, actor, at_us, body, taken_seq, 
 VALUES (?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?)
 
 
+-- Where an index finds the run, its columns are read from the table: the digest covers those, and
+-- what SQLite would take from the index may differ from them when one of the two is damaged.
+
 -- Reads -------------------------------------------------------------------------------------------
 
 -- name: store_row
 SELECT {store_columns} FROM store WHERE id = 1
 
 -- name: run_by_id
-SELECT {run_columns} FROM runs WHERE namespace = ? AND run_id = ?
+SELECT {run_columns} FROM runs NOT INDEXED
+WHERE run_no = (SELECT run_no FROM runs WHERE namespace = ? AND run_id = ?)
 
 -- name: run_by_hash
 SELECT {run_columns} FROM runs INDEXED BY runs_by_hash WHERE id_hash = ?
@@ -127,7 +131,7 @@ SELECT {run_columns} FROM runs INDEXED BY runs_by_hash WHERE id_hash = ?
 SELECT {run_columns} FROM runs WHERE run_no = ?
 
 -- name: list_runs
-SELECT {run_columns} FROM runs
+SELECT {run_columns} FROM runs NOT INDEXED
 WHERE namespace = :namespace
   AND (:before IS NULL OR run_no < :before)
   AND (:status IS NULL OR status IN (SELECT value FROM json_each(:status)))
@@ -139,19 +143,29 @@ WHERE namespace = :namespace
     WHERE tag.key = :tag AND tag.type = 'text' AND tag.value = :tag_value))
 ORDER BY run_no DESC LIMIT :limit
 
+-- name: count_numbers
+SELECT count(*) FROM runs NOT INDEXED WHERE run_no BETWEEN ? AND ?
+
 -- name: runs_waiting_on
-SELECT {run_columns} FROM runs WHERE waiting_on = ? AND namespace = ? ORDER BY run_no
+SELECT {run_columns} FROM runs NOT INDEXED
+WHERE run_no IN (SELECT run_no FROM runs INDEXED BY runs_waiting WHERE waiting_on = ?)
+  AND namespace = ?
+ORDER BY run_no
 
 -- name: runs_waiting_on_scan
 SELECT {run_columns} FROM runs NOT INDEXED WHERE waiting_on = ? AND namespace = ? ORDER BY run_no
 
 -- name: owners_of_open_runs
-SELECT DISTINCT owner FROM runs
+SELECT DISTINCT owner FROM runs INDEXED BY runs_open
 WHERE status IN ('queued', 'running', 'waiting') AND owner IS NOT NULL
 
 -- name: claimable_runs
-SELECT {run_columns} FROM runs
-WHERE status IN ('queued', 'running', 'waiting') AND namespace = :namespace
+SELECT {run_columns} FROM runs NOT INDEXED
+WHERE run_no IN (
+    SELECT run_no FROM runs INDEXED BY runs_open
+    WHERE status IN ('queued', 'running', 'waiting')
+      AND (owner IS NOT NULL OR status = 'waiting' OR wake_us IS NULL OR wake_us <= :at_us))
+  AND namespace = :namespace
   AND CASE WHEN owner IS NOT NULL
     THEN lease_until_us <= :at_us OR owner IN (SELECT value FROM json_each(:dead))
     ELSE coalesce(wake_us <= :at_us, status <> 'waiting')
@@ -181,7 +195,8 @@ SELECT id, digest FROM journal WHERE id < ? ORDER BY id DESC LIMIT 1
 SELECT id, digest, CAST(body AS BLOB) FROM chunks WHERE id BETWEEN ? AND ? ORDER BY id
 
 -- name: key_by_name
-SELECT {key_columns} FROM keys WHERE namespace = ? AND effect = ? AND key = ?
+SELECT {key_columns} FROM keys NOT INDEXED
+WHERE id = (SELECT id FROM keys WHERE namespace = ? AND effect = ? AND key = ?)
 
 -- name: key_by_hash
 SELECT {key_columns} FROM keys INDEXED BY keys_by_hash WHERE key_hash = ?

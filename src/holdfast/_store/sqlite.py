@@ -76,20 +76,18 @@ class SqliteStore:
             self._database.close()
             raise
         self.store_id = opened.row.store_id
-        self._regression = opened.regression
         self._writer = Writer(
             self._database, self._witness, clock or system_clock_us, read_only=read_only
         )
         self._writer.take_up(opened.row)
+        self._writer.regression = opened.regression
         self._locks = Locks(f"{self.path}-owners.lock", trusted=kind not in filesystem.NETWORK)
         self._owners = Owners(self._database, self._locks)
         self._watch = Watch(self._witness.path, self._witness.read)
         reserve = Reserve(f"{self.path}-reserve")
         if not read_only:
             reserve.fill()
-        self._appender = Appender(
-            self._writer, reserve, self._owners.is_dead, self._lease_us(), self.regression
-        )
+        self._appender = Appender(self._writer, reserve, self._owners.is_dead, self._lease_us())
         self._scanned_s: dict[str, float] = {}
 
     # -- the store as a whole ------------------------------------------------------------------
@@ -98,15 +96,14 @@ class SqliteStore:
         return self._writer.now_us()
 
     def regression(self) -> str | None:
-        return self._regression
+        return self._writer.regression
 
     def adopted_through(self) -> int:
         return self._writer.row.adopted_through
 
     def adopt(self, actor: str) -> str:
-        accepted = self._regression or "nothing was missing"
+        accepted = self.regression() or "nothing was missing"
         self._writer.adopt(actor, accepted)
-        self._regression = None
         return accepted
 
     def register_owner(self) -> int:
@@ -205,8 +202,21 @@ class SqliteStore:
         return lookups.run_by_number(self._database.read, run_no, self._writer.row.last_run_no)
 
     def list(self, query: Query) -> builtins.list[RunRow]:
-        rows = self._database.read("list_runs", _filters(query, self.namespace))
-        return [records.run_row_or_held(values) for values in rows]
+        found = self._database.read("list_runs", _filters(query, self.namespace))
+        rows = [records.run_row_or_held(values) for values in found]
+        if not _is_filtered(query):
+            self._check_complete(rows, query)
+        return rows
+
+    def _check_complete(self, rows: Sequence[RunRow], query: Query) -> None:
+        """Notice a run that fell out of the table: every number that was given is there."""
+        last = max([self._writer.row.last_run_no, *(row.run_no for row in rows)])
+        if query.before_run_no is not None:
+            last = min(last, query.before_run_no - 1)
+        first = rows[-1].run_no if len(rows) >= query.limit else 1
+        ((count,),) = self._database.read("count_numbers", (first, last))
+        if rows and count != last - first + 1:
+            raise Corrupt("the table runs", why=f"a run between {first} and {last} is missing")
 
     def load(self, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> builtins.list[Entry]:
         return reading.load(self._database.read, row, skips)
@@ -289,6 +299,11 @@ def _filters(query: Query, namespace: str) -> dict[str, object]:
         "tag_value": tag_value,
         "limit": query.limit,
     }
+
+
+def _is_filtered(query: Query) -> bool:
+    chosen = (query.status, query.flow, query.tag, query.run_id_prefix, query.updated_before_us)
+    return any(part is not None for part in chosen)
 
 
 def _undamaged(rows: Iterable[Any]) -> Iterable[RunRow]:

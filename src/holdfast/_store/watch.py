@@ -14,6 +14,7 @@ import select
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 _MODIFIED = 0x00000002
@@ -29,6 +30,7 @@ class Watch:
         self._changes = changes
         self._closing = threading.Event()
         self._wake_read, self._wake_write = os.pipe2(_CLOEXEC_NONBLOCK)
+        weakref.finalize(self, os.close, self._wake_read)
         self._local = threading.local()
         self._pid = os.getpid()
 
@@ -45,7 +47,7 @@ class Watch:
             return True  # Nobody watched until now: something may have changed.
         if queue.handle is None:
             return self._poll(timeout_s)
-        ready, _, _ = select.select([queue.handle, self._wake_read], [], [], timeout_s)
+        ready = _ready(queue.handle, self._wake_read, timeout_s)
         if queue.handle in ready:
             queue.drain()
         return bool(ready)
@@ -66,7 +68,16 @@ class Watch:
         if self._closing.is_set():
             return
         self._closing.set()
+        self._local = threading.local()
         os.close(self._wake_write)  # The other end becomes readable, for good.
+
+
+def _ready(handle: int, wake: int, timeout_s: float) -> list[int]:
+    """Return which of two descriptors can be read (any number of them may be open)."""
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    return [found for found, _ in poll.poll(timeout_s * 1000)]
 
 
 class _Queue:

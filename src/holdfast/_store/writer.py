@@ -62,6 +62,7 @@ class Writer:
         self.database = database
         self.witness = witness
         self.row: StoreRow
+        self.regression: str | None = None
         self._clock = clock
         self._clock_lock = threading.Lock()
         self._floor_us = 0
@@ -208,6 +209,7 @@ class Writer:
                 row = next_incarnation(connection, self.row, known, actor, accepted)
                 connection.execute(Q["commit"])
                 self.row = row
+                self.regression = None
                 self.witness.create(row)
             except BaseException as error:
                 ours = self.abandoned(connection, error)

@@ -51,7 +51,7 @@ class Owning(Ground):
         self.kill_owner(other, owner)
         lease = self.claimed("r")
         assert (lease.row.epoch, lease.row.owner) == (2, self.owner)
-        assert b"owner dead" in self.store.load(self.row())[-1].body
+        assert b"owner_dead" in self.store.load(self.row())[-1].body
         assert made.lease is not None
 
     def test_a_lease_that_ran_out_is_taken_and_the_old_owner_fenced(self) -> None:

@@ -1,0 +1,244 @@
+"""The same random operations on the store in memory and on SQLite: every answer must be equal.
+
+The store in memory is small enough to be believed; it is the model. Two "processes" work on each,
+with one clock.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import msgspec
+from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+
+from holdfast._core.entries import Draft, Kind
+from holdfast._core.lifecycle import Status
+from holdfast._core.rows import KeyChange, KeyClaim, Lease, Message, Write
+from holdfast._store.contract import Broken, NewRun, Query
+from holdfast._store.memory import MemoryStore, MemoryWorld
+from holdfast._store.sqlite import SqliteStore
+from holdfast.testing.store_contract import FakeClock
+
+DIGESTS = (b"a" * 16, b"b" * 16)
+IDS = ("a", "b", "ü'\"\n", "a b")
+KEYS = ("k1", "k2")
+STATES = ("in_progress", "completed", "in_doubt", "not_done", "undone")
+KINDS = [
+    Kind.STEP_STARTED,
+    Kind.STEP_COMPLETED,
+    Kind.STEP_FAILED,
+    Kind.STATE_SAVED,
+    Kind.EMITTED,
+    Kind.RUN_WAITING,
+    Kind.RUN_RELEASED,
+    Kind.RUN_HELD,
+    Kind.RUN_RESUMED,
+    Kind.RUN_COMPLETED,
+    Kind.RUN_FAILED,
+]
+
+drafts = st.lists(
+    st.builds(
+        lambda kind, name, at_us, joined: Draft(
+            kind, at_us, name, 1, 0, DIGESTS[0], at_us if joined else None
+        ),
+        st.sampled_from(KINDS),
+        st.sampled_from([None, "s", "t#2"]),
+        st.integers(0, 10**15),
+        st.booleans(),
+    ),
+    max_size=3,
+)
+changes = st.fixed_dictionaries(
+    {},
+    optional={
+        "waiting_on": st.sampled_from([None, "child:x", "child:y"]),
+        "wake_us": st.none() | st.integers(1_699_999_990_000_000, 1_700_000_090_000_000),
+        "usage": st.sampled_from(["{}", '{"tokens":5}']),
+        "tags": st.sampled_from(["{}", '{"team":"a"}']),
+        "owner": st.none(),
+    },
+)
+processes = st.integers(0, 1)
+
+
+class Stores(RuleBasedStateMachine):
+    leases = Bundle("leases")
+
+    @initialize()
+    def open(self):
+        self.clock = FakeClock()
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-model-"))
+        self.world = MemoryWorld(self.clock)
+        self.pairs = [self._pair(), self._pair()]
+        self.owners = [self._registered(pair) for pair in self.pairs]
+
+    def _pair(self):
+        file = SqliteStore(str(self.folder / "a.db"), clock=self.clock, page_size=1024)
+        return MemoryStore(self.world), file
+
+    def _registered(self, pair):
+        numbers = {store.register_owner() for store in pair}
+        assert len(numbers) == 1
+        return numbers.pop()
+
+    def both(self, process, ask):
+        """Ask both stores; an error is an answer too."""
+        model, file = (_answer(ask, store) for store in self.pairs[process])
+        assert _plain(model) == _plain(file)
+        return model, file
+
+    # -- writes ----------------------------------------------------------------------------------
+
+    @rule(
+        target=leases,
+        process=processes,
+        run_id=st.sampled_from(IDS),
+        digest=st.sampled_from(DIGESTS),
+        owned=st.booleans(),
+        at_us=st.integers(0, 10),
+    )
+    def start(self, process, run_id, digest, owned, at_us):
+        new = NewRun(run_id, "f", "1", digest, [Draft(Kind.RUN_STARTED, at_us)], [(1, b"{}")])
+        owner = self.owners[process] if owned else None
+        model, file = self.both(process, lambda store: store.start(new, owner))
+        return (process, model.lease, file.lease)
+
+    @rule(target=leases, process=processes, run_id=st.sampled_from(IDS))
+    def claim(self, process, run_id):
+        owner, at_us = self.owners[process], self.clock()
+        model, file = self.both(process, lambda store: store.claim(run_id, owner, at_us))
+        return (process, model, file) if isinstance(model, Lease) else (process, None, None)
+
+    @rule(target=leases, process=processes, run_id=st.sampled_from(IDS))
+    def act(self, process, run_id):
+        model, file = self.both(process, lambda store: store.get(run_id))
+        if model is None:
+            return process, None, None
+        return process, Lease(model, acting=True), Lease(file, acting=True)
+
+    @rule(
+        writes=st.lists(
+            st.tuples(
+                leases,
+                drafts,
+                changes,
+                st.none() | st.sampled_from(KEYS),
+                st.sampled_from(DIGESTS),
+                st.none() | st.tuples(st.sampled_from(KEYS), st.sampled_from(STATES)),
+                st.lists(st.sampled_from(["m1", "m2"]), max_size=1),
+            ),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    def append(self, writes):
+        """One batch by one process; the leases of the other are left out."""
+        process = writes[0][0][0]
+        batches = ([], [])
+        for (whose, *pair), entries, changed, claimed, digest, key, took in writes:
+            if whose != process or pair[0] is None:
+                continue
+            claim = None if claimed is None else KeyClaim("pay", claimed, "s", digest)
+            keys = [] if key is None else [KeyChange("pay", *key, result=True)]
+            for batch, lease in zip(batches, pair, strict=True):
+                batch.append(Write(lease, entries, [], changed, claim, keys, took))
+        if not batches[0]:
+            return
+        stores = self.pairs[process]
+        model, file = (
+            _answer(lambda store, batch=batch: store.append(batch), store)
+            for store, batch in zip(stores, batches, strict=True)
+        )
+        assert _plain(model) == _plain(file)
+        for ours, theirs in zip(*batches, strict=True):
+            assert ours.lease == theirs.lease
+
+    @rule(process=processes, run_id=st.sampled_from(IDS), message=st.sampled_from(["m1", "m2"]))
+    def post(self, process, run_id, message):
+        self.both(process, lambda store: store.post(run_id, Message(message, "s", "me", 1, b"{}")))
+
+    # -- the world -------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([1, 31, 100]))
+    def time_passes(self, seconds):
+        self.clock.advance_s(seconds)
+        self.both(0, lambda store: store.now_us())
+        self.both(1, lambda store: store.now_us())
+
+    @rule(process=processes)
+    def dies(self, process):
+        """A process dies; another takes its place. Its leases stay with those who have them."""
+        self.pairs[process][1].close()
+        self.world.kill(self.owners[process])
+        self.pairs[process] = self._pair()
+        self.owners[process] = self._registered(self.pairs[process])
+
+    # -- reads -----------------------------------------------------------------------------------
+
+    @rule(process=processes, limit=st.integers(1, 3), status=st.sampled_from([None, *Status]))
+    def look(self, process, limit, status):
+        wanted = None if status is None else [status]
+        self.both(process, lambda store: store.list(Query(status=wanted, limit=limit)))
+        self.both(process, lambda store: store.list(Query(tag=("team", "a"), limit=limit)))
+        self.both(process, lambda store: store.claimable(self.clock(), limit))
+        self.both(process, lambda store: store.waiting_on("child:x"))
+        for key in KEYS:
+            self.both(process, lambda store, key=key: store.key("pay", key))
+
+    @rule(process=processes, run_id=st.sampled_from(IDS), skip=st.integers(0, 4))
+    def read(self, process, run_id, skip):
+        model, _ = self.both(process, lambda store: store.get(run_id))
+        if model is None:
+            return
+        whole, _ = self.both(process, lambda store: store.load(model))
+        edge = whole[min(skip, len(whole) - 1)].seq
+        self.both(process, lambda store: store.load(model, [(1, edge)]))
+        self.both(process, lambda store: store.entry(model.run_no, skip))
+        self.both(process, lambda store: store.inbox(model.run_no))
+        self.both(process, lambda store: store.chunks(model.run_no, 1))
+
+    @invariant()
+    def is_sound(self):
+        if hasattr(self, "pairs"):
+            assert self.pairs[0][0].verify() == []
+
+    def teardown(self):
+        if hasattr(self, "pairs"):
+            assert self.pairs[0][1].verify() == []
+            for pair in self.pairs:
+                pair[1].close()
+            shutil.rmtree(self.folder)
+
+
+def _answer(ask, store):
+    try:
+        return ask(store)
+    except Exception as error:
+        return error
+
+
+def _plain(answer):
+    """Make answers comparable: an error is its type, a struct its parts."""
+    if isinstance(answer, Broken):
+        return "broken", _plain(answer.error)
+    if isinstance(answer, Exception):
+        return type(answer).__name__
+    if isinstance(answer, list):
+        return [_plain(part) for part in answer]
+    if isinstance(answer, msgspec.Struct):
+        left_out = {"owner"} if type(answer).__name__ == "Busy" else set()
+        fields = answer.__struct_fields__
+        return type(answer), [_plain(getattr(answer, f)) for f in fields if f not in left_out]
+    return answer
+
+
+TestStores = Stores.TestCase
+TestStores.settings = settings(
+    max_examples=40,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+)
