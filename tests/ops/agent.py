@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast import Retry, effect, flow, step
+from holdfast import Retry, effect, flow, gather, step
 
 FOLDER = Path(os.environ.get("AGENT_FOLDER", "."))
 
@@ -97,6 +97,11 @@ def pays(order: str) -> str:
 @flow
 def waits(n: int = 1) -> int:
     return long(first(n))
+
+
+@flow
+def pays_and_waits() -> tuple[str, int]:
+    return gather(lambda: charge("42"), lambda: long(1))
 
 
 @flow

@@ -117,6 +117,26 @@ def test_a_held_run_is_explained_settled_and_goes_on(holdfast: Command):
     assert holdfast.executed() == ["first", "charge"]
 
 
+def test_a_doubt_that_is_settled_while_its_process_is_at_work(holdfast: Command):
+    process = holdfast.start("run", "tests.ops.agent:pays_and_waits", "r")
+    until((holdfast.folder / "inside").exists)
+    step = "gather[0]/charge"
+
+    def states() -> dict[str, str]:
+        run = holdfast.json("show", "r")["run"]
+        return {found["key"]: found["status"] for found in run["steps"]}
+
+    until(lambda: states().get(step) == "in_doubt")
+    settled = holdfast("settle", "r", step, "--done", '"paid"', "--actor", "kim")
+    assert settled.returncode == 0
+    assert "is handed to process" in settled.stdout
+    (holdfast.folder / "let-go").touch()
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, out + err
+    assert 'Result: ["paid",1]' in out
+    assert holdfast.executed() == ["charge"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_releases_the_run(holdfast: Command, number: signal.Signals):
     process = holdfast.start("run", "tests.ops.agent:waits", "r")

@@ -19,7 +19,7 @@ import msgspec
 from holdfast._core.lifecycle import CLAIMABLE
 from holdfast._ops.cli.child import Order, Report
 from holdfast._ops.cli.following import Follower
-from holdfast._ops.cli.session import ERROR, INTERRUPTED
+from holdfast._ops.cli.session import ERROR, HELD, INTERRUPTED
 from holdfast.errors import StoreError
 
 LOOK_S = 0.05
@@ -106,6 +106,8 @@ class Supervisor:
                 return self._interrupt(child, 0.0)
             report = child.report()
             self.follower.follow()
+            if report is not None and report.code == HELD and self._goes_on():
+                continue  # Somebody settled it while its process was still at work.
             if report is not None:
                 return report
             if not self._goes_on():
