@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast._core import flat
 from holdfast._core.digest import Digester, list_end, list_state
 from holdfast._core.known import KNOWN, Known
 from holdfast._core.reader import Reader, damaged, from_json
@@ -69,10 +70,13 @@ class Values:
 
     def encode(self, value: object, path: str) -> bytes:
         """The node of a value; its new chunks wait in `take_fresh`. Refused: nothing has changed."""
-        return self._write(value, path, copying=False)[0]
+        return self._flat_node(value) or self._write(value, path, copying=False)[0]
 
     def copy(self, value: object, path: str) -> tuple[bytes, Any]:
         """The node, and the value that reading it would give."""
+        node = self._flat_node(value)
+        if node is not None:
+            return node, dict(value)  # type: ignore[call-overload]  # it is a dict of scalars
         return self._write(value, path, copying=True)
 
     def decode(self, node: bytes) -> Any:
@@ -80,7 +84,7 @@ class Values:
 
     def digest(self, value: object, path: str = "value") -> bytes:
         """`digest.digest(value)`, but fast for a list that has grown."""
-        return ListDigester(self).digest(value, path)
+        return flat.digest_of(value) or ListDigester(self).digest(value, path)
 
     def take_fresh(self) -> list[tuple[int, bytes]]:
         """The chunks that are not stored yet; they count as handed over."""
@@ -89,6 +93,9 @@ class Values:
         for number, raw in fresh:
             self._keep(number, raw)
         return fresh
+
+    def _flat_node(self, value: Any) -> bytes | None:
+        return flat.node_of(value) if self.inline_limit == INLINE_LIMIT_BYTES else None
 
     def _write(self, value: object, path: str, *, copying: bool) -> tuple[bytes, Any]:
         writer = ChunkWriter(self, copying=copying)

@@ -6,7 +6,7 @@ policy or by a person, never by a guess.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -212,7 +212,7 @@ def _ask_the_world(call: StepCall, doubt: _Doubt, run_id: str, now_us: int) -> S
                     Note(
                         Kind.STEP_SETTLED,
                         facts,
-                        {"result": cast("Any", called.value).result},
+                        {"result": called.value.result},
                         ends_attempt=True,
                     )
                 ],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.requests import Called, StepCall
@@ -27,7 +27,16 @@ INTERRUPTS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 class Body:
     """The user code of one call: the body, what is asked in doubt, and the fallback."""
 
-    __slots__ = ("arguments", "call", "fallback", "fn", "on_doubt", "timeout_s")
+    __slots__ = (
+        "arguments",
+        "awaits",
+        "call",
+        "fallback",
+        "fn",
+        "on_doubt",
+        "resources",
+        "timeout_s",
+    )
 
     def __init__(
         self,
@@ -36,6 +45,9 @@ class Body:
         arguments: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]],
         on_doubt: Callable[..., Any] | None,
         fallback: Any,
+        *,
+        awaits: bool = False,
+        resources: bool = False,
     ) -> None:
         self.call = call
         self.fn = fn
@@ -43,6 +55,8 @@ class Body:
         self.on_doubt = on_doubt
         self.fallback = fallback
         self.timeout_s = call.spec.timeout_s
+        self.awaits = awaits
+        self.resources = resources
 
     def target(self, what: str) -> Callable[..., Any]:
         """Return the function that a script asked to be called."""
@@ -73,7 +87,7 @@ def _invoke(execution: Execution, body: Body, what: str) -> Any:
         result = body.target(what)(*args, **kwargs)
     finally:
         current.reset(token)
-    if _is_coroutine(result):
+    if is_coroutine(result):
         result.close()
         raise UsageError(
             f"{body.call.key}: {what} of a sync step returned a coroutine; "
@@ -120,89 +134,6 @@ def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -
     return result
 
 
-async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:
-    """Call user code from an async flow: async code is awaited, sync code runs in a thread."""
-    import asyncio
-    import inspect
-
-    target = body.target(what)
-    if not inspect.iscoroutinefunction(target):
-        return await _in_thread(execution, body, what)
-    frame = Frame(execution, execution.root, asyncio.current_task(), awaits=True, call=body.call)
-    token = current.set(frame)
-    try:
-        args, kwargs = body.arguments()
-        args, kwargs = await _ready(args, kwargs)
-        body.call.begun = True
-        return await _awaited(target(*args, **kwargs), body, what)
-    except Unwind:
-        raise
-    except (*INTERRUPTS, asyncio.CancelledError):
-        raise
-    except BaseException as error:
-        return Called(error=error)
-    finally:
-        current.reset(token)
-
-
-async def _awaited(coroutine: Coroutine[Any, Any, Any], body: Body, what: str) -> Called:
-    import asyncio
-
-    if body.timeout_s is None or what == "fallback":
-        return Called(await coroutine)
-    limit = asyncio.timeout(body.timeout_s)
-    try:
-        async with limit:
-            return Called(await coroutine)
-    except TimeoutError as error:
-        if not limit.expired():
-            return Called(error=error)
-        text = f"{body.call.key} did not end within {body.timeout_s:g} s"
-        return Called(error=TimeoutError(text), timed_out=True)
-
-
-async def _in_thread(execution: Execution, body: Body, what: str) -> Called:
-    """Run sync code in a thread; a cancelled wait still sees the code through to its end."""
-    import asyncio
-
-    context = contextvars.copy_context()
-    loop = asyncio.get_running_loop()
-    future = loop.run_in_executor(
-        execution.engine.threads(),
-        lambda: context.run(call_blocking, execution, body, what),
-    )
-    interrupt: asyncio.CancelledError | None = None
-    while not future.done():
-        try:
-            await asyncio.shield(future)
-        except asyncio.CancelledError as error:
-            interrupt = error
-        except BaseException:  # noqa: S110 - read from the future below
-            pass
-    if interrupt is not None:
-        raise Interrupted(future.result()) from interrupt
-    return future.result()
-
-
-class Interrupted(BaseException):
-    """The waiting task was cancelled, but the thread's outcome is known and must be recorded."""
-
-    def __init__(self, called: Called) -> None:
-        super().__init__("cancelled")
-        self.called = called
-
-
-async def _ready(
-    args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Await resources whose factory is async."""
-    if not any(map(_is_coroutine, (*args, *kwargs.values()))):
-        return args, kwargs
-    done = [await arg if _is_coroutine(arg) else arg for arg in args]
-    return tuple(done), {
-        name: await arg if _is_coroutine(arg) else arg for name, arg in kwargs.items()
-    }
-
-
-def _is_coroutine(value: object) -> bool:
+def is_coroutine(value: object) -> bool:
+    """Say whether a value is a coroutine that nobody awaited yet."""
     return type(value).__name__ == "coroutine"

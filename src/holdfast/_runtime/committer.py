@@ -19,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from holdfast._core.rows import Write
 from holdfast._store.contract import Committed, Outcome, Store
@@ -32,7 +33,7 @@ FULL_PAUSE_S = 0.2
 class Ticket:
     """One write on its way. `outcome` or `error` is set when `done`."""
 
-    __slots__ = ("_gate", "callback", "done", "error", "outcome", "patience_s", "write")
+    __slots__ = ("_gate", "callback", "done", "error", "future", "outcome", "patience_s", "write")
 
     def __init__(self, write: Write, callback: Callable[[Ticket], None] | None = None) -> None:
         self.write = write
@@ -40,6 +41,8 @@ class Ticket:
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
         self.done = False
+        self.future: Any = None
+        """What a task awaits, in the thread of its event loop."""
         self.patience_s = 0.0
         """How long a full disk is waited for: outcomes of effects are worth it."""
         self._gate = threading.Lock()

@@ -137,14 +137,12 @@ class Engine:
                 self._threads = ThreadPoolExecutor(THREADS_MAX, "holdfast-step")
             return self._threads
 
-    def wakes(
-        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]
-    ) -> Callable[[Ticket], None]:
-        """Return a callback for a ticket that wakes an awaiting task in its loop."""
+    def wakes(self, loop: asyncio.AbstractEventLoop) -> Callable[[Ticket], None]:
+        """Return a callback for tickets that wakes the awaiting tasks in their loop."""
         waker = self._wakers.get(loop)
         if waker is None:
             waker = self._wakers[loop] = _Waker(loop)
-        return lambda _ticket: waker.wake(future)
+        return waker.wake
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -172,11 +170,11 @@ class _Waker:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
-        self._done: deque[asyncio.Future[None]] = deque()
+        self._done: deque[Ticket] = deque()
         self._scheduled = False
 
-    def wake(self, future: asyncio.Future[None]) -> None:
-        self._done.append(future)
+    def wake(self, ticket: Ticket) -> None:
+        self._done.append(ticket)
         if not self._scheduled:
             self._scheduled = True
             loop = self._loop()
@@ -187,8 +185,8 @@ class _Waker:
     def _drain(self) -> None:
         self._scheduled = False
         while self._done:
-            future = self._done.popleft()
-            if not future.done():
+            future = self._done.popleft().future
+            if future is not None and not future.done():
                 future.set_result(None)
 
 

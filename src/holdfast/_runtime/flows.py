@@ -12,7 +12,6 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 from holdfast._core.keys import check_run_id
 from holdfast._runtime import ending, engine as engines, registry
 from holdfast._runtime.admission import Ended, RunRequest, admit, submit
-from holdfast._runtime.committer import Ticket
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.frames import Frame, current, current_task, here
@@ -322,15 +321,11 @@ async def _written(execution: Execution, end: ending.Ending) -> BaseException | 
     """Write the end; a cancellation meanwhile is returned when the write is through."""
     import asyncio
 
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-    ticket: Ticket = execution.write(end.drafts, execution.engine.wakes(loop, future), end.changes)
-    cancelled: BaseException | None = None
-    while not ticket.done:
-        try:
-            await asyncio.shield(future)
-        except asyncio.CancelledError as error:
-            cancelled = error
+    from holdfast._runtime.awaiting import written
+
+    wake = execution.engine.wakes(asyncio.get_running_loop())
+    ticket = execution.write(end.drafts, wake, end.changes)
+    cancelled = await written(ticket)
     execution.settled(ticket)
     return cancelled
 

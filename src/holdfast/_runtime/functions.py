@@ -21,7 +21,7 @@ from holdfast._core.retry import Retry
 from holdfast._core.scripts import step_script
 from holdfast._runtime import engine as engines, registry
 from holdfast._runtime.attempt import Body
-from holdfast._runtime.drivers import drive, drive_async
+from holdfast._runtime.drivers import drive
 from holdfast._runtime.frames import Frame, check_owner, current
 from holdfast._runtime.signatures import Signature
 from holdfast.errors import UsageError
@@ -92,6 +92,8 @@ class Settings:
 
 class Recorded(Generic[P, R]):
     """What steps and effects, sync and async, have in common."""
+
+    _awaits = False
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -210,6 +212,8 @@ class Recorded(Generic[P, R]):
             lambda: settings.signature.call_form(arguments, execution.engine.resource),
             self._on_doubt(),
             settings.fallback,
+            awaits=self._awaits,
+            resources=bool(settings.signature.resources),
         )
 
     def _business_key(self, arguments: dict[str, Any], recorded: dict[str, Any]) -> str | None:
@@ -277,6 +281,8 @@ class Step(Recorded[P, R]):
 class AsyncStep(Recorded[P, R]):
     """A recorded async function."""
 
+    _awaits = True
+
     @property
     def fn(self) -> Callable[P, Coroutine[Any, Any, R]]:
         """The bare function, unrecorded."""
@@ -316,6 +322,8 @@ class AsyncStep(Recorded[P, R]):
 
 
 async def _awaiting(execution: Execution, body: Body) -> Any:
+    from holdfast._runtime.awaiting import drive_async
+
     execution.check()
     script = step_script(body.call, execution.history, execution.decode)
     return await drive_async(script, execution, body)

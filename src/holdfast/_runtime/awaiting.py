@@ -1,0 +1,127 @@
+"""The awaiting driver: performs what a script asks for in the running event loop.
+
+The twin of `drivers`, in a module of its own so that asyncio is loaded only where something is
+awaited. A cancellation that comes while an outcome is being written is kept until it is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holdfast._core.requests import (
+    Append,
+    Call,
+    Chance,
+    CopyResult,
+    FindKey,
+    Now,
+    Script,
+    Sleep,
+    Wrote,
+)
+from holdfast._core.stops import Unwind
+from holdfast._runtime import attempt, attempt_async
+from holdfast._runtime.attempt import Body
+from holdfast._runtime.attempt_async import Interrupted
+from holdfast._runtime.committer import Ticket
+from holdfast._runtime.drivers import KEY_POLL_S, note_interrupt, perform, wrote
+from holdfast._runtime.execution import Execution
+from holdfast.errors import StoreError, ValueRefused
+
+SLICE_S = 0.2
+"""A sleeping run looks this often whether it is to stop."""
+
+
+async def drive_async(script: Script, execution: Execution, body: Body) -> Any:
+    """Perform a script in the running event loop."""
+    try:
+        return await _drive(script, execution, body)
+    except Unwind as unwind:
+        raise execution.stop(unwind) from None
+    except (*attempt.INTERRUPTS, asyncio.CancelledError) as interrupt:
+        note_interrupt(execution, body.call, interrupt)
+        raise
+    except StoreError as error:
+        raise execution.stop(Unwind(error)) from error
+
+
+async def _drive(script: Script, execution: Execution, body: Body) -> Any:
+    answer: Any = None
+    refused: ValueRefused | None = None
+    cancelled: BaseException | None = None
+    try:
+        while True:
+            request = script.send(answer) if refused is None else script.throw(refused)
+            answer = refused = None
+            if isinstance(request, Now):
+                answer = execution.engine.now_us()
+            elif isinstance(request, Append):
+                try:
+                    answer, late = await _append(execution, request)
+                    cancelled = cancelled or late
+                except ValueRefused as error:
+                    refused = error
+            elif isinstance(request, Call):
+                execution.open_calls[body.call.key] = body.call
+                if cancelled is not None:
+                    raise cancelled
+                try:
+                    answer = await attempt_async.call_awaiting(execution, body, request.what)
+                except Interrupted as interrupted:
+                    answer, cancelled = interrupted.called, asyncio.CancelledError()
+            else:
+                if cancelled is not None:
+                    raise cancelled
+                answer = await _perform(execution, request)
+    except StopIteration as stop:
+        if cancelled is not None:
+            raise cancelled from None
+        return stop.value
+
+
+async def _append(execution: Execution, request: Append) -> tuple[Wrote, BaseException | None]:
+    """Write and wait; a cancellation meanwhile is returned, not raised: the write goes on."""
+    if not request.waits:
+        _, copy = execution.append(request, execution.in_background)
+        return Wrote(copy), None
+    ticket, copy = execution.append(request, execution.engine.wakes(asyncio.get_running_loop()))
+    cancelled = await written(ticket)
+    return wrote(execution, ticket, copy), cancelled
+
+
+async def written(ticket: Ticket) -> BaseException | None:
+    """Wait until a write is through, whatever comes; returns a cancellation that came meanwhile."""
+    cancelled: BaseException | None = None
+    loop = asyncio.get_running_loop()
+    while not ticket.done:
+        # The waker looks at `ticket.future` in this loop's own thread, so nothing is missed.
+        ticket.future = loop.create_future()
+        try:
+            await ticket.future
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled
+
+
+async def _perform(execution: Execution, request: Sleep | Chance | FindKey | CopyResult) -> Any:
+    engine = execution.engine
+    if isinstance(request, Sleep):
+        await _sleep(execution, request.until_us)
+        return None
+    if isinstance(request, FindKey):
+        execution.check()
+        await engine.clock.wait_async(KEY_POLL_S / 10)
+        execution.check()
+        return None
+    return perform(execution, request)
+
+
+async def _sleep(execution: Execution, until_us: int) -> None:
+    """Sleep, in slices, so that a run that stops meanwhile is noticed."""
+    while True:
+        left_s = (until_us - execution.engine.now_us()) / 1e6
+        if left_s <= 0:
+            return
+        await execution.engine.clock.wait_async(min(left_s, SLICE_S))
+        execution.check()
