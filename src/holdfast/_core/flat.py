@@ -5,9 +5,11 @@ are. It gives byte for byte what the long way gives; a test compares them.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
+
+from holdfast._core.shapes import class_of
 
 ITEMS_MAX: Final = 16
 TEXT_MAX_CHARS: Final = 400
@@ -44,13 +46,12 @@ def digest_of(value: Any) -> bytes | None:
 
 
 def _is_flat(value: Any) -> bool:
-    if type(value) is not dict or len(cast("dict[Any, Any]", value)) > ITEMS_MAX:
+    if class_of(value) is not dict or len(value) > ITEMS_MAX:
         return False
-    items = cast("dict[Any, Any]", value).items()
-    for key, part in items:
+    for key, part in value.items():
         if type(key) is not str:
             return False
-        kind = type(part)
+        kind = class_of(part)
         if kind is str:
             if len(part) > TEXT_MAX_CHARS:
                 return False
