@@ -59,13 +59,6 @@ class Answer(msgspec.Struct, frozen=True):
     effects: tuple[str, ...] = ()
     """Recorded effects that a person should know of."""
 
-    @property
-    def next(self) -> str:
-        """What happens now, for people."""
-        if not self.goes_on:
-            return ""
-        return f"a process that has the flow {self.flow} goes on with it"
-
 
 # -- settling ----------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ whatever its exit code is, and its supervisor starts another.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import importlib.util
 import inspect
@@ -77,6 +76,8 @@ def _work(order: Order) -> None:
         args, kwargs = _arguments(order, flow, store.kept)
         going = flow.with_options(store=store).run(order.run_id, *args, **kwargs)
         if inspect.isawaitable(going):
+            import asyncio
+
             asyncio.run(_awaited(going))
 
 
