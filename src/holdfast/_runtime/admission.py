@@ -136,7 +136,7 @@ def _start(engine: Engine, request: RunRequest, owner: int | None) -> tuple[RunR
         chunks=values.take_fresh(),
         tags=_encode(request.tags).decode(),
     )
-    started = engine.kept.start(new, owner)
+    started = engine.committer.start(new, owner)
     return started.row, started.lease
 
 

@@ -19,12 +19,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast._core.rows import Write
-from holdfast._store.contract import Committed, Outcome, Store
-from holdfast.errors import StoreFailed, StoreFull
+from holdfast._store.contract import Broken, NewRun, Outcome, Started, Store
+from holdfast.errors import StoreFull
 
+T = TypeVar("T", bound="Ticket")
+
+_NO_WRITE: Any = None
 BATCH_MAX = 1000
 FULL_PAUSE_S = 0.2
 """Pause between tries when the disk is full and an outcome waits to be written."""
@@ -58,6 +61,18 @@ class Ticket:
             self._gate.release()
 
 
+class StartTicket(Ticket):
+    """A new run on its way; `started` is set when it is done."""
+
+    __slots__ = ("new", "owner", "started")
+
+    def __init__(self, new: NewRun, owner: int | None) -> None:
+        super().__init__(_NO_WRITE)
+        self.new = new
+        self.owner = owner
+        self.started: Started | None = None
+
+
 class Committer:
     """Group commit for one store handle."""
 
@@ -87,6 +102,23 @@ class Committer:
 
     def wait(self, ticket: Ticket) -> Outcome:
         """Lead or follow until the write is done; returns its outcome or raises its error."""
+        self._until_done(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+        assert ticket.outcome is not None
+        return ticket.outcome
+
+    def start(self, new: NewRun, owner: int | None) -> Started:
+        """Start a run, together with whatever else is being started or written."""
+        ticket = StartTicket(new, owner)
+        self._queue.append(ticket)
+        self._until_done(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+        assert ticket.started is not None
+        return ticket.started
+
+    def _until_done(self, ticket: Ticket) -> None:
         while not ticket.done:
             if self._lead.acquire(blocking=False):
                 try:
@@ -97,10 +129,6 @@ class Committer:
                 self._hand_over()
             else:
                 ticket.block()
-        if ticket.error is not None:
-            raise ticket.error
-        assert ticket.outcome is not None
-        return ticket.outcome
 
     def flush(self) -> None:
         """Commit what has gathered."""
@@ -125,16 +153,22 @@ class Committer:
         batch: list[Ticket] = []
         while self._queue and len(batch) < BATCH_MAX:
             batch.append(self._queue.popleft())
-        if not batch:
-            return
+        starts = [ticket for ticket in batch if isinstance(ticket, StartTicket)]
+        writes = (
+            [ticket for ticket in batch if not isinstance(ticket, StartTicket)] if starts else batch
+        )
+        if starts:
+            self._settle(starts, self._start_all)
+        if writes:
+            self._settle(writes, self._append)
+
+    def _settle(self, batch: list[T], work: Callable[[list[T]], None]) -> None:
+        """Do the work of a batch and wake those who wait for it, whatever came out."""
         try:
-            outcomes = self._append(batch)
+            work(batch)
         except BaseException as error:
             for ticket in batch:
                 ticket.error = error
-        else:
-            for ticket, outcome in zip(batch, outcomes, strict=True):
-                ticket.outcome = outcome
         for ticket in batch:
             ticket.done = True
             if ticket.callback is None:
@@ -142,17 +176,27 @@ class Committer:
             else:
                 ticket.callback(ticket)
 
-    def _append(self, batch: list[Ticket]) -> list[Outcome]:
+    def _start_all(self, batch: list[StartTicket]) -> None:
+        started = self._store.start_all([(ticket.new, ticket.owner) for ticket in batch])
+        for ticket, found in zip(batch, started, strict=True):
+            ticket.started = found
+
+    def _append(self, batch: list[Ticket]) -> None:
         """Append; wait for space if the disk is full and some write is worth waiting for."""
         patience_s = max(ticket.patience_s for ticket in batch)
         deadline = time.monotonic() + patience_s
         while True:
             try:
-                return self._store.append([ticket.write for ticket in batch])
+                outcomes = self._store.append([ticket.write for ticket in batch])
+                break
             except StoreFull:
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(FULL_PAUSE_S)
+        for ticket, outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, Broken):
+                ticket.error = outcome.error
+            ticket.outcome = outcome
 
     def _hand_over(self) -> None:
         """If writes came in meanwhile, see to it that somebody leads them."""
@@ -185,10 +229,3 @@ class Committer:
                 self._hand_over()
             elif self._closed:
                 return
-
-
-def committed(outcome: Outcome) -> Committed:
-    """Return the outcome if the write is durable."""
-    if not isinstance(outcome, Committed):
-        raise StoreFailed(f"a write that nothing can refuse was refused: {outcome!r}")
-    return outcome

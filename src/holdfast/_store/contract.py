@@ -101,6 +101,7 @@ class Posted(Enum):
 
 
 Rows = list[RunRow]
+StartedRuns = list[Started]
 Entries = list[Entry]
 Messages = list[Message]
 Findings = list[Finding]
@@ -141,6 +142,10 @@ class Store(Protocol):
     def start(self, new: NewRun, owner: int | None) -> Started:
         """Create the run, claimed by `owner` if given (entry `run_claimed`, epoch 1); or return
         the one that exists, unchanged."""
+        ...
+
+    def start_all(self, news: Sequence[tuple[NewRun, int | None]]) -> StartedRuns:
+        """`start` for several runs, in one transaction and in order."""
         ...
 
     def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:

@@ -168,6 +168,10 @@ class MemoryStore:
             lease = None if owner is None else Lease(_copy(made.row))
             return Started(_copy(made.row), created=True, lease=lease)
 
+    def start_all(self, news: Sequence[tuple[NewRun, int | None]]) -> builtins.list[Started]:
+        with self.world.lock:
+            return [self.start(new, owner) for new, owner in news]
+
     def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
         with self.world.lock:
             self._check_open()

@@ -127,18 +127,30 @@ class SqliteStore:
         return self._appender.append(writes)
 
     def start(self, new: NewRun, owner: int | None) -> Started:
-        def work(connection: Connection) -> tuple[Started, Changed | None]:
-            existing = lookups.find_run(self._inside(connection), self.namespace, new.run_id)
-            if existing is not None:
-                return Started(existing, created=False), None
-            run_no = self._writer.row.last_run_no + 1
+        return self.start_all([(new, owner)])[0]
+
+    def start_all(self, news: Sequence[tuple[NewRun, int | None]]) -> builtins.list[Started]:
+        def work(connection: Connection) -> tuple[builtins.list[Started], Changed | None]:
+            first = self._writer.row.last_run_no + 1
             until_us = self.now_us() + self._lease_us()
-            made = decisions.new_run(new, self.namespace, run_no, owner, until_us)
-            connection.execute(Q["add_run"], records.run_values(made.row))
-            self._add(connection, made, new.chunks)
-            lease = None if owner is None else Lease(msgspec.structs.replace(made.row))
-            changed = Changed(made.row.digest, {"last_run_no": run_no})
-            return Started(made.row, created=True, lease=lease), changed
+            started: builtins.list[Started] = []
+            digests: builtins.list[bytes] = []
+            for new, owner in news:
+                existing = lookups.find_run(self._inside(connection), self.namespace, new.run_id)
+                if existing is not None:
+                    started.append(Started(existing, created=False))
+                    continue
+                run_no = first + len(digests)
+                made = decisions.new_run(new, self.namespace, run_no, owner, until_us)
+                connection.execute(Q["add_run"], records.run_values(made.row))
+                self._add(connection, made, new.chunks)
+                digests.append(made.row.digest)
+                lease = None if owner is None else Lease(msgspec.structs.replace(made.row))
+                started.append(Started(made.row, created=True, lease=lease))
+            if not digests:
+                return started, None
+            numbers = {"last_run_no": first + len(digests) - 1}
+            return started, Changed(b"".join(digests), numbers)
 
         return self._writer.transact(work)
 
