@@ -21,6 +21,7 @@ HOSTS = {
     "www.apache.org",
     "www.postgresql.org",
     "www.sqlite.org",
+    "www.w3.org",
 }
 RESERVED = re.compile(r"(^|\.)(example|example\.(com|net|org)|test|invalid)$")
 URL = re.compile(r"https?://(?:[^\s/@\"'`<>]*@)?(\[[^]]*\]|[\w.-]+)")

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast._core import effects
 from holdfast._core.attempts import begin, failed_attempt, give_up, key_change, marked, pause, told
+from holdfast._core.commands import command
 from holdfast._core.effects import NOT_DONE, Done
 from holdfast._core.entries import Kind
 from holdfast._core.history import Record, State
@@ -288,8 +289,9 @@ def key_token(effect: str, key: str) -> str:
 
 def settle_actions(run_id: str, step: str) -> tuple[str, ...]:
     """Return the commands that settle a doubt."""
+    settle = command("settle", run_id, step)
     return (
-        f"holdfast settle {run_id} '{step}' --done JSON    (it happened; this is its result)",
-        f"holdfast settle {run_id} '{step}' --not-done     (it did not happen: it will be run)",
-        f"holdfast settle {run_id} '{step}' --fail REASON  (give it up)",
+        f"{settle} --done JSON    (it happened; this is its result)",
+        f"{settle} --not-done     (it did not happen: it will be run)",
+        f"{settle} --fail REASON  (give it up)",
     )

@@ -9,12 +9,12 @@ on a failed run; a message in the inbox). Both write the same entries, so that i
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Entry, Kind
 from holdfast._core.history import History, Record, State, superseded_by_resume
 from holdfast._core.keys import name_of
@@ -259,11 +259,6 @@ def held_facts(history: History) -> dict[str, Any]:
 def held_reason(history: History) -> str:
     """Return why a held run is held."""
     return str(held_facts(history).get("reason", ""))
-
-
-def command(name: str, *arguments: str) -> str:
-    """Return a command line that can be pasted into a shell, whatever the arguments are."""
-    return " ".join(["holdfast", name, *map(shlex.quote, arguments)])
 
 
 def draft(kind: Kind, at_us: int, facts: dict[str, Any], **fields: Any) -> Draft:

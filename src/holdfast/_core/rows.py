@@ -171,6 +171,8 @@ GIVES_BACK = frozenset(
     {Kind.RUN_RELEASED, Kind.RUN_HELD, Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED}
 )
 """Entries after which nobody owns the run."""
+DONE = frozenset({Kind.STEP_COMPLETED, Kind.SKIPPED_DUPLICATE})
+"""Entries that a step of the run is done with."""
 BRINGS_ON = frozenset(
     {
         Kind.STEP_COMPLETED,
@@ -253,7 +255,7 @@ def _fold(row: RunRow, draft: Draft, entry: Entry) -> None:
         row.current_step = draft.step
     if kind is Kind.STEP_STARTED or draft.started_us is not None:
         row.attempts += 1
-    if kind is Kind.STEP_COMPLETED:
+    if kind in DONE or (kind is Kind.STEP_SETTLED and draft.body.startswith(b'{"as":"done"')):
         row.steps += 1
     if kind in BRINGS_ON:
         row.claims = 0

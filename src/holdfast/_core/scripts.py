@@ -30,6 +30,7 @@ from holdfast._core.attempts import (
     rebuilt,
     step_failed,
 )
+from holdfast._core.commands import command
 from holdfast._core.doubt import effect_script
 from holdfast._core.entries import Kind
 from holdfast._core.history import Divergence, History, Record, State
@@ -75,7 +76,7 @@ def find(call: StepCall, history: History) -> Record | None:
                 "part that is already recorded.",
                 (
                     "put the old code back and run it again, or",
-                    f"holdfast resume {history.run_id} --accept-change",
+                    command("resume", history.run_id, "--accept-change"),
                 ),
                 step=call.key,
             )

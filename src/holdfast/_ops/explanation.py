@@ -6,8 +6,8 @@ import textwrap
 
 import msgspec
 
+from holdfast._core.commands import command
 from holdfast._core.history import History
-from holdfast._core.resume import command
 from holdfast._core.rows import RunRow
 from holdfast._ops import doubts
 from holdfast._ops.text import ago, moment, visible

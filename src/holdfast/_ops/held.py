@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast._core.commands import command
 from holdfast._core.history import Record
 from holdfast._core.lifecycle import HeldReason
-from holdfast._core.resume import command, held_facts
+from holdfast._core.resume import held_facts
 from holdfast._core.rows import KeyState
 from holdfast._ops import doubts
 from holdfast._ops.explanation import Case, run_command

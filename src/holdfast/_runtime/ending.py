@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast._core.attempts import told
+from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import Record, escaped
 from holdfast._core.stops import Unwind
@@ -52,9 +53,9 @@ def returned(execution: Execution, value: Any) -> Ending:
 def _left_out(execution: Execution, records: list[Record]) -> errors.RunHeld:
     """The flow came to its end without asking for something that is recorded."""
     names = ", ".join(record.key for record in records[:10])
-    flags = "--accept-change"
+    resume = command("resume", execution.run_id, "--accept-change")
     if any(record.effect for record in records):
-        flags += " --confirm    (effects among them happened; say that this is meant)"
+        resume += " --confirm    (effects among them happened; say that this is meant)"
     return errors.RunHeld(
         execution.run_id,
         "diverged",
@@ -62,7 +63,7 @@ def _left_out(execution: Execution, records: list[Record]) -> errors.RunHeld:
         "inputs changed inside the part that is already recorded.",
         (
             "put the old code back and run it again, or",
-            f"holdfast resume {execution.run_id} {flags}",
+            resume,
         ),
         step=records[0].key,
     )
@@ -103,7 +104,7 @@ def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) ->
             "diverged",
             f"the flow went on after it was stopped ({str(error).splitlines()[0]}); "
             "it must not catch BaseException",
-            (f"change the flow, then: holdfast resume {execution.run_id} --accept-change",),
+            ("change the flow, then: " + command("resume", execution.run_id, "--accept-change"),),
         )
     if isinstance(error, errors.RunHeld):
         facts = {

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Entry, Kind
 from holdfast._core.lifecycle import CLAIMABLE, ClaimedBecause, HeldReason, Status
 from holdfast._core.rows import (
@@ -122,8 +123,8 @@ def quarantine_write(row: RunRow, at_us: int) -> Write:
         "before anything new was recorded",
         "step": row.current_step or "",
         "actions": [
-            f"holdfast explain {row.run_id}",
-            f"holdfast resume {row.run_id}    (when the cause is mended)",
+            command("explain", row.run_id),
+            command("resume", row.run_id) + "    (when the cause is mended)",
         ],
     }
     body = msgspec.json.encode(facts)

@@ -20,6 +20,9 @@ from holdfast.errors import StoreFailed
 
 SLOT_BYTES = 128
 _MAGIC = b"HFwitns1"
+_LOST = b"HFlost-1"
+"""Stands in the place of the magic word while commits are missing and nobody has adopted the store:
+later commits must not make that forgotten."""
 _FORM = struct.Struct("<8s16sQQ16s")
 _CRC = struct.Struct("<I")
 _PAD = bytes(SLOT_BYTES - _FORM.size - _CRC.size)
@@ -32,6 +35,8 @@ class Slot(msgspec.Struct, frozen=True):
     incarnation: int
     commits: int
     head: bytes
+    lost: bool = False
+    """Whether commits were missing when it was written."""
 
 
 class Witness:
@@ -62,10 +67,16 @@ class Witness:
         found = [slot for slot in slots if slot is not None]
         return max(found, key=lambda slot: (slot.incarnation, slot.commits), default=None)
 
-    def write(self, row: StoreRow) -> None:
-        """Remember a commit."""
+    def write(self, row: StoreRow, *, lost: bool = False) -> None:
+        """Remember a commit; `lost` says that earlier ones are missing."""
+        if self._handle is None:
+            self._handle = filesystem.open_companion(self.path, create=True)
         form = _FORM.pack(
-            _MAGIC, bytes.fromhex(row.store_id), row.incarnation, row.commits, row.head
+            _LOST if lost else _MAGIC,
+            bytes.fromhex(row.store_id),
+            row.incarnation,
+            row.commits,
+            row.head,
         )
         assert self._handle is not None
         try:
@@ -90,9 +101,9 @@ def _decode(raw: bytes) -> Slot | None:
     form = raw[: _FORM.size]
     magic, store_id, incarnation, commits, head = _FORM.unpack(form)
     (crc,) = _CRC.unpack_from(raw, _FORM.size)
-    if magic != _MAGIC or crc != zlib.crc32(form):
+    if magic not in (_MAGIC, _LOST) or crc != zlib.crc32(form):
         return None
-    return Slot(store_id.hex(), incarnation, commits, head)
+    return Slot(store_id.hex(), incarnation, commits, head, magic == _LOST)
 
 
 def regression(row: StoreRow, slot: Slot | None, path: str) -> str | None:
@@ -103,6 +114,8 @@ def regression(row: StoreRow, slot: Slot | None, path: str) -> str | None:
         return f"{path} is missing or damaged, so nothing tells whether commits were lost"
     if slot.store_id != row.store_id:
         return f"{path} belongs to another store ({slot.store_id}); this one is {row.store_id}"
+    if slot.lost:
+        return "commits were found missing earlier, and nobody has adopted the store since"
     if slot.incarnation > row.incarnation:
         return (
             f"the database is of incarnation {row.incarnation}, but incarnation "

@@ -133,7 +133,7 @@ class Writer:
                 raise Corrupt("the row of the store", why="it cannot be found by its counter")
         connection.execute(Q["commit"])
         self.row = row
-        self.witness.write(row)
+        self.witness.write(row, lost=self.regression is not None)
         if self.database.wal_pages >= CHECKPOINT_PAGES:
             self._checkpoint(connection)
 

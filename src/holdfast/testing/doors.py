@@ -20,7 +20,9 @@ from holdfast._runtime.committer import Committer, Ticket
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.flows import AsyncFlow, Flow
-from holdfast._runtime.frames import Frame, current
+from holdfast._runtime.frames import Frame, current, here
+from holdfast._runtime.functions import Settings, Step
+from holdfast._runtime.loops import Turns
 from holdfast._store.contract import Store as Kept
 from holdfast._store.locate import open_store
 from holdfast._store.memory import MemoryStore, MemoryWorld
@@ -114,12 +116,17 @@ __all__ = [
     "Kept",
     "MemoryStore",
     "MemoryWorld",
+    "Settings",
+    "Step",
     "Store",
     "Ticket",
+    "Turns",
     "admission",
     "as_default",
+    "current",
     "ending",
     "engines",
+    "here",
     "open_store",
     "watching",
 ]

@@ -7,8 +7,8 @@ from typing import Any
 import click
 import msgspec
 
+from holdfast._core.commands import command as command_line
 from holdfast._core.effects import NOT_DONE, Done, Fail
-from holdfast._core.resume import command as command_line
 from holdfast._ops import actions
 from holdfast._ops.cli.session import Session, command
 from holdfast._ops.inspect import found

@@ -11,8 +11,8 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from holdfast._core.commands import command as command_line
 from holdfast._core.lifecycle import Status
-from holdfast._core.resume import command as command_line
 from holdfast._ops import explain as explaining, inspect
 from holdfast._ops.cli.session import NoStore, Session, command, print_line
 from holdfast._ops.explanation import Explanation

@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 
 import click
 
+from holdfast._core.commands import command as command_line
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import Status
-from holdfast._core.resume import command as command_line, facts_of
+from holdfast._core.resume import facts_of
 from holdfast._ops import inspect
 from holdfast._ops.cli.acting import parsed
 from holdfast._ops.cli.child import Order, Report

@@ -1,0 +1,52 @@
+"""`python -m holdfast.testing.simulation --seeds N [--first S] [--sqlite SHARE] [--log SEED]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from holdfast.testing.simulation.scheduler import Outcome, simulate
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Play seeds; print a summary and the seeds that fail. Returns 1 if one does."""
+    parser = argparse.ArgumentParser(prog="python -m holdfast.testing.simulation")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first one")
+    parser.add_argument("--sqlite", type=int, default=0, help="every n-th one on a SQLite file")
+    parser.add_argument("--log", type=int, help="play one seed and print its moves")
+    chosen = parser.parse_args(arguments)
+    if chosen.log is not None:
+        outcome = simulate(chosen.log)
+        _say("\n".join([*outcome.log, str(outcome), f"trace {outcome.trace}"]))
+        return int(outcome.violation is not None)
+    return _many(chosen.first, chosen.seeds, chosen.sqlite)
+
+
+def _many(first: int, seeds: int, sqlite_every: int) -> int:
+    began = time.monotonic()
+    failed: list[Outcome] = []
+    counts: dict[str, int] = {}
+    moves = 0
+    for seed in range(first, first + seeds):
+        on_sqlite = sqlite_every > 0 and seed % sqlite_every == 0
+        outcome = simulate(seed, url="sqlite:" if on_sqlite else "memory:")
+        moves += outcome.moves
+        for name, count in outcome.counts.items():
+            counts[name] = counts.get(name, 0) + count
+        if outcome.violation is not None:
+            failed.append(outcome)
+            _say(str(outcome))
+    took_s = time.monotonic() - began
+    seen = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+    _say(f"{seeds} seeds, {moves} moves in {took_s:.1f} s; {len(failed)} failed; seen: {seen}")
+    return int(bool(failed))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,382 @@
+"""Who moves next: a seed decides. One `Simulation` is one seed on one store."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast._core.effects import NOT_DONE, Fail
+from holdfast._core.history import History, Record, superseded_by_resume
+from holdfast._core.keys import name_of
+from holdfast._core.lifecycle import Status
+from holdfast._core.rows import RunRow
+from holdfast._store.contract import Query, Store
+from holdfast.errors import HoldfastError
+from holdfast.testing.clock import START_US
+from holdfast.testing.doors import (
+    Engine,
+    MemoryStore,
+    MemoryWorld,
+    Store as Opened,
+    admission,
+    open_store,
+)
+from holdfast.testing.simulation.laws import Laws, Violation
+from holdfast.testing.simulation.outside import Outside
+from holdfast.testing.simulation.programs import Op, edited, generate
+from holdfast.testing.simulation.workers import Worker
+from holdfast.testing.stores import new_sqlite_url
+
+SECOND_US = 1_000_000
+LEASE_S = 30.0
+MOVES_MAX = 260
+HEALING_MAX = 1_500
+CHECK_EVERY = 40
+TRIES_MAX = 12
+"""A run that is held again and again, whatever people and workers do, is held for good."""
+
+
+class Faults(msgspec.Struct, frozen=True):
+    """How often what goes wrong: weights against an ordinary move of 100."""
+
+    dies: float = 2.0
+    stalls: float = 3.0
+    wakes: float = 4.0
+    leases_run_out: float = 2.0
+    clock_goes_back: float = 0.5
+    days_pass: float = 0.0
+    code_is_edited: float = 0.1
+    """Chance per worker, not a weight: it has another version of the flows."""
+
+    @classmethod
+    def swarm(cls, rng: random.Random) -> Faults:
+        """Return another mix for each seed: some faults only show when others are rare."""
+
+        def some(weight: float) -> float:
+            return weight * rng.choice((0.0, 0.5, 1.0, 3.0))
+
+        return cls(
+            some(2.0), some(3.0), some(4.0), some(2.0), some(0.5), 0.0, rng.choice((0.0, 0.0, 0.2))
+        )
+
+
+class Outcome(msgspec.Struct):
+    """What came of one seed."""
+
+    seed: int
+    moves: int = 0
+    trace: str = ""
+    """A digest of every move: the same seed gives the same trace."""
+    counts: dict[str, int] = {}
+    """How often what happened, so that it can be seen that something did."""
+    violation: Violation | None = None
+    log: list[str] = []
+
+    def __str__(self) -> str:
+        if self.violation is None:
+            return f"seed {self.seed}: {self.moves} moves, no violation"
+        return f"seed {self.seed}, move {self.moves}: {self.violation}"
+
+
+def simulate(seed: int, *, url: str = "memory:", faults: Faults | None = None) -> Outcome:
+    """Play one seed; a broken promise is in `outcome.violation`."""
+    with contextlib.ExitStack() as stack:
+        place = _Place(new_sqlite_url(stack) if url == "sqlite:" else url)
+        simulation = Simulation(seed, place, faults)
+        stack.callback(simulation.close)
+        try:
+            simulation.play()
+        except Violation as violation:
+            simulation.outcome.violation = violation
+        return simulation.finished()
+
+
+class _Place:
+    """The clock, and where handles come from."""
+
+    def __init__(self, url: str) -> None:
+        self.now_us = START_US
+        self._url = url
+        self._world = MemoryWorld(self.time_us) if url == "memory:" else None
+
+    def time_us(self) -> int:
+        return self.now_us
+
+    def open(self) -> Store:
+        if self._world is not None:
+            return MemoryStore(self._world, lease_s=LEASE_S)
+        return open_store(self._url, clock=self.time_us, lease_s=LEASE_S)
+
+
+class Simulation:
+    """One seed."""
+
+    def __init__(self, seed: int, place: _Place, faults: Faults | None = None) -> None:
+        self._rng = random.Random(seed)
+        self._place = place
+        self._faults = faults or Faults.swarm(self._rng)
+        self._kept = place.open()
+        self.laws = Laws(self._kept)
+        self.outside = Outside(self._rng)
+        self._operator = Opened(self._kept, Engine(self._kept))
+        self._programs = {f"run-{n}": generate(self._rng) for n in range(self._rng.randint(1, 3))}
+        self._edited: dict[str, dict[str, list[Op]]] = {}
+        self._born = 0
+        self._tries: dict[str, int] = {}
+        """How often somebody ran a run in the healing at the end."""
+        self.workers = [self._worker() for _ in range(self._rng.randint(2, 4))]
+        self.outcome = Outcome(seed)
+        self._trace = hashlib.blake2b(digest_size=16)
+
+    def play(self) -> None:
+        """Move until nothing is left to do, then heal everything and look at the end."""
+        while self.outcome.moves < MOVES_MAX and not self._at_rest():
+            self._move()
+        self._heal()
+        rows = self._rows()
+        self.laws.check_all(rows)
+        self.laws.check_world(rows, self.outside)
+        self.laws.check_progress(rows)
+        for row in rows:
+            self._note(f"{row.run_id} is {row.status} {row.held_reason} {row.last_seq}")
+
+    def finished(self) -> Outcome:
+        """Return what came of it."""
+        self.outcome.trace = self._trace.hexdigest()
+        self.outcome.counts["zombie calls"] = self.laws.zombie_calls
+        return self.outcome
+
+    def close(self) -> None:
+        """Let go of all handles."""
+        for worker in self.workers:
+            worker.die()
+        self._operator.engine.closed = True
+        self._kept.close()
+
+    # -- moves ---------------------------------------------------------------------------------
+
+    def _move(self) -> None:
+        awake = [worker for worker in self.workers if not worker.stalled]
+        faults = self._faults
+        moves: list[tuple[float, Callable[[], str]]] = [
+            (100.0 if awake else 0.0, lambda: self._work(self._rng.choice(awake))),
+            (6.0, self._pass_time),
+            (3.0, self._beat),
+            (4.0, self._operate),
+            (2.0, self._land),
+            (faults.dies, self._die),
+            (faults.stalls, self._stall),
+            (faults.wakes, self._wake),
+            (faults.leases_run_out, lambda: self._jump(LEASE_S + 5)),
+            (faults.clock_goes_back, lambda: self._jump(-100.0)),
+            (faults.days_pass, lambda: self._jump(2 * 86_400.0)),
+        ]
+        weights = [weight for weight, _ in moves]
+        move = self._rng.choices([move for _, move in moves], weights)[0]
+        self._note(move())
+        self._look()
+
+    def _look(self) -> None:
+        self.outcome.moves += 1
+        rows = self._rows()
+        self.laws.check(rows)
+        if self.outcome.moves % CHECK_EVERY == 0:
+            self.laws.check_all(rows)
+
+    def _work(self, worker: Worker) -> str:
+        if worker.life is not None:
+            run_id = worker.life.run_id
+            if worker.life.until_us > self._place.now_us and self._rng.random() < 0.3:
+                self._place.now_us = worker.life.until_us
+            return f"{worker.name} {run_id}: {worker.go_on()}"
+        if self._rng.random() < 0.5:
+            free = [row.run_id for row in worker.kept.claimable(worker.engine.now_us(), 10)]
+            if free:
+                run_id = self._rng.choice(free)
+                did = worker.take_up(run_id, self._program(worker, run_id), self._rng)
+                return f"{worker.name} {run_id}: {did}"
+        run_id = self._rng.choice(list(self._programs))
+        did = worker.admit(_request(run_id), self._program(worker, run_id), self._rng)
+        self._tries[run_id] = self._tries.get(run_id, 0) + (did != "ended before")
+        return f"{worker.name} runs {run_id}: {did}"
+
+    def _pass_time(self) -> str:
+        self._place.now_us += int(self._rng.random() * 3 * SECOND_US)
+        return "time passes"
+
+    def _jump(self, seconds: float) -> str:
+        self._place.now_us += int(seconds * SECOND_US)
+        return f"the clock jumps by {seconds:g} s"
+
+    def _beat(self) -> str:
+        worker = self._rng.choice(self.workers)
+        if worker.stalled:
+            return "nobody beats"
+        worker.beat()
+        return f"{worker.name} beats"
+
+    def _die(self) -> str:
+        worker = self._rng.choice(self.workers)
+        return self._replace(worker)
+
+    def _replace(self, worker: Worker) -> str:
+        worker.die()
+        self.workers.remove(worker)
+        self.workers.append(self._worker())
+        return f"{worker.name} dies, {self.workers[-1].name} comes"
+
+    def _stall(self) -> str:
+        worker = self._rng.choice(self.workers)
+        worker.stalled = True
+        return f"{worker.name} stalls"
+
+    def _wake(self) -> str:
+        stalled = [worker for worker in self.workers if worker.stalled]
+        if not stalled:
+            return "nobody wakes"
+        worker = self._rng.choice(stalled)
+        worker.stalled = False
+        return f"{worker.name} wakes"
+
+    def _land(self) -> str:
+        """Let a request of an abandoned thread arrive."""
+        late = [request for request in self.outside.flying if request.abandoned]
+        if not late:
+            return "nothing arrives"
+        request = self._rng.choice(late)
+        landed = self.outside.land(request, self._place.now_us)
+        return f"a late request of {request.run_id} {'arrives' if landed else 'is refused'}"
+
+    # -- people --------------------------------------------------------------------------------
+
+    def _operate(self) -> str:
+        """Somebody looks at a held or failed run and decides."""
+        rows = [row for row in self._rows() if row.status in (Status.HELD, Status.FAILED)]
+        if not rows:
+            return "nobody has anything to decide"
+        row = self._rng.choice(rows)
+        try:
+            return f"{row.run_id}: {self._decide(row)}"
+        except HoldfastError as error:
+            return f"{row.run_id}: {type(error).__name__}"
+
+    def _decide(self, row: RunRow) -> str:
+        if row.status is Status.HELD and row.held_reason == "in_doubt":
+            return self._settle(row)
+        if row.held_reason == "diverged":
+            return "stays diverged"
+        history = History.fold(row.run_id, self._kept.load(row))
+        if row.status is Status.FAILED and not self._may_repeat(row, history):
+            return "stays failed"
+        self._operator.resume(row.run_id, actor="operator", confirm=True)
+        return "resumed"
+
+    def _may_repeat(self, row: RunRow, history: History) -> bool:
+        """A person confirms only what has surely not happened and cannot happen any more."""
+        return all(
+            self._truth(row, record) is NOT_DONE
+            for record in superseded_by_resume(history)
+            if record.intent is not None and record.effect
+        )
+
+    def _settle(self, row: RunRow) -> str:
+        history = History.fold(row.run_id, self._kept.load(row))
+        doubts = [record for record in history.open_doubts() if record.intent is not None]
+        if not doubts:
+            return "waits for another run"
+        record = self._rng.choice(doubts)
+        decision = self._truth(row, record)
+        if decision is None:
+            return f"{record.key} may still happen"
+        if decision is NOT_DONE and self._rng.random() < 0.1:
+            decision = Fail("given up")
+        self._operator.settle(row.run_id, record.key, decision, actor="operator")
+        return f"{record.key} is settled as {decision!r}"
+
+    def _truth(self, row: RunRow, record: Record) -> Any:
+        """A person who looks closely: Done, NOT_DONE, or None while it may still happen."""
+        assert record.intent is not None
+        facts = msgspec.json.decode(record.intent.body)
+        truth = self.outside.truth(name_of(record.key), facts["key"])
+        if truth is not NOT_DONE:
+            return truth
+        if any(request.key == facts["key"] for request in self.outside.flying):
+            return None
+        for worker in self.workers:
+            life = worker.life
+            if life is not None and life.run_id == row.run_id:
+                return None
+        return truth
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        """All old workers die; one that is healthy gets everything to an end."""
+        for worker in list(self.workers):
+            worker.die()
+            self.workers.remove(worker)
+        healthy = self._worker(edits=False)
+        self.workers.append(healthy)
+        self._tries = dict.fromkeys(self._programs, 0)
+        for _ in range(HEALING_MAX):
+            if healthy.life is None and self._at_rest():
+                return
+            if self._rng.random() < 0.1:
+                self._jump(2.0)
+            operates = healthy.life is None and self._rng.random() < 0.4
+            self._note(self._operate() if operates else self._work(healthy))
+            self._look()
+
+    def _at_rest(self) -> bool:
+        rows = self._rows()
+        if len(rows) < len(self._programs) or any(worker.life for worker in self.workers):
+            return False
+        return all(self._is_done(row) for row in rows)
+
+    def _is_done(self, row: RunRow) -> bool:
+        """Whether nothing more is to be expected of a run: it ended, or is held for good."""
+        if row.status in (Status.HELD, Status.FAILED):
+            return row.held_reason == "diverged" or self._tries.get(row.run_id, 0) > TRIES_MAX
+        return row.status is Status.COMPLETED
+
+    # -- pieces --------------------------------------------------------------------------------
+
+    def _rows(self) -> list[RunRow]:
+        return list(reversed(self._kept.list(Query())))
+
+    def _worker(self, *, edits: bool = True) -> Worker:
+        self._born += 1
+        worker = Worker(f"w{self._born}", self._place.open(), self.laws, self.outside)
+        if edits and self._rng.random() < self._faults.code_is_edited:
+            self._edited[worker.name] = {
+                run_id: edited(self._rng, ops) for run_id, ops in self._programs.items()
+            }
+        return worker
+
+    def _program(self, worker: Worker, run_id: str) -> Sequence[Op]:
+        return self._edited.get(worker.name, self._programs)[run_id]
+
+    def _note(self, move: str) -> None:
+        self.outcome.log.append(move)
+        self._trace.update(move.encode() + b"\n")
+        for word in ("dies", "wakes", "LeaseLost", "completed", "RunHeld", "RunFailed", "settled"):
+            if word in move:
+                self.outcome.counts[word] = self.outcome.counts.get(word, 0) + 1
+
+
+def _request(run_id: str) -> admission.RunRequest:
+    return admission.RunRequest(
+        run_id=run_id,
+        flow="simulated",
+        names=("simulated",),
+        version="1",
+        input={"run": run_id},
+        defaults={},
+        fingerprint=str,
+        awaits=False,
+    )

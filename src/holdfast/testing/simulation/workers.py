@@ -1,0 +1,304 @@
+"""Workers of the simulation, and the third driver: scripts are performed with no thread at all.
+
+A worker is a process: its own handle on the store and its own engine. What it does with a run is a
+generator (`Life`) that yields at every place where time may pass: before and after each write, and
+around each call into the world. The scheduler decides who goes on; a worker that is never asked
+again has stalled, and one whose generator is dropped has died.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast._core.keys import Scope
+from holdfast._core.requests import Append, Call, Chance, CopyResult, Now, Sleep, StepCall, Wrote
+from holdfast._core.rows import KeyState, Lease
+from holdfast._core.scripts import step_script
+from holdfast._core.stops import Unwind
+from holdfast._store.contract import KeyTaken, Store
+from holdfast.errors import HoldfastError, StepFailed
+from holdfast.testing.doors import (
+    Committer,
+    Engine,
+    Execution,
+    Frame,
+    Ticket,
+    Turns,
+    admission,
+    current,
+    ending,
+    here,
+)
+from holdfast.testing.simulation.laws import Lawful, Laws
+from holdfast.testing.simulation.outside import Moves, Outside, is_of
+from holdfast.testing.simulation.programs import Act, Branches, Op, step_of
+
+
+class _QuietCommitter(Committer):
+    """Commits when somebody waits for a write or flushes; has no thread of its own."""
+
+    def submit_background(self, ticket: Ticket) -> None:
+        """Queue a write that nobody leads; it goes with the next one."""
+        self.submit_lazily(ticket)
+
+
+class _NoHeartbeat:
+    """The scheduler beats."""
+
+    def ensure(self) -> None:
+        """There is no thread to start."""
+
+    def close(self) -> None:
+        """There is none to end."""
+
+
+class Worker:
+    """A process that executes runs, one at a time."""
+
+    def __init__(self, name: str, kept: Store, laws: Laws, outside: Outside) -> None:
+        self.name = name
+        self.kept = Lawful(kept, laws)
+        self.laws = laws
+        self.outside = outside
+        self.engine = Engine(self.kept.as_store())
+        self.engine.committer = _QuietCommitter(self.kept.as_store())
+        self.engine.heartbeat = _NoHeartbeat()  # type: ignore[assignment]
+        self.owner = self.engine.owner()
+        self.kept.owner = self.owner
+        self.life: Life | None = None
+        self.stalled = False
+
+    def take_up(self, run_id: str, ops: Sequence[Op], rng: random.Random) -> str:
+        """Claim a run that is free; the life begins with the claim committed."""
+        claimed = self.kept.claim(run_id, self.owner, self.engine.now_us())
+        if not isinstance(claimed, Lease):
+            return "busy"
+        self.life = Life(self, claimed, ops, rng)
+        return "claimed"
+
+    def admit(self, request: admission.RunRequest, ops: Sequence[Op], rng: random.Random) -> str:
+        """Do what `flow.run` does: start the run, or find it and take it up."""
+        try:
+            admitted = admission.admit(self.engine, request)
+        except HoldfastError as error:
+            return type(error).__name__
+        if not isinstance(admitted, Execution):
+            return "ended before"
+        self.life = Life(self, admitted.lease, ops, rng, admitted)
+        return "admitted"
+
+    def go_on(self) -> str:
+        """Make the next move of the life at work here."""
+        assert self.life is not None
+        try:
+            return next(self.life.moves)
+        except StopIteration as stop:
+            self.life = None
+            return f"came to an end: {stop.value}"
+
+    def beat(self) -> None:
+        """Do what the heartbeat does."""
+        for execution in self.engine.executing():
+            execution.beat()
+        self.engine.committer.flush()
+
+    def die(self) -> None:
+        """Be gone at once: no farewell, and the kernel lock is released."""
+        for execution in self.engine.executing():
+            self.engine.leave(execution)
+        if self.life is not None:
+            self.life.moves.close()
+            self.life = None
+        self.laws.dead.add(self.owner)
+        self.outside.died(self.owner, self.laws.now_us())
+        self.engine.closed = True
+        self.kept.inner.close()
+
+
+class Life:
+    """A worker's work on one run, from the claim on."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        lease: Lease,
+        ops: Sequence[Op],
+        rng: random.Random,
+        execution: Execution | None = None,
+    ) -> None:
+        self.laws = worker.laws
+        self.owner = worker.owner
+        self.run_id = lease.row.run_id
+        self.until_us = 0
+        """While it sleeps: when it wakes."""
+        self._worker = worker
+        self._lease = lease
+        self._ops = ops
+        self._rng = rng
+        self._given = execution
+        self.moves = self._live()
+
+    @property
+    def execution(self) -> Execution:
+        """The run at work."""
+        assert self._given is not None
+        return self._given
+
+    def _live(self) -> Moves:
+        yield "has it"
+        engine = self._worker.engine
+        if self._given is None:
+            self._given = admission.execution_of(engine, self._lease, awaits=False)
+        execution = self._given
+        frame = Frame(execution, execution.root, here(awaits=False), awaits=False)
+        try:
+            value = yield from self._all(self._ops, frame)
+            end = ending.returned(execution, value)
+        except (Unwind, Exception) as error:
+            if isinstance(error, AssertionError):
+                raise
+            end = ending.raised(execution, error)
+        yield "is about to end"
+        try:
+            if end.drafts:
+                ticket = execution.write(end.drafts, None, end.changes)
+                engine.committer.wait(ticket)
+                execution.settled(ticket)
+        except (Unwind, HoldfastError) as error:
+            return f"could not write its end: {error}"
+        finally:
+            engine.leave(execution)
+        return type(end.error).__name__ if end.error is not None else "completed"
+
+    # -- the flow ------------------------------------------------------------------------------
+
+    def _all(self, ops: Sequence[Op], frame: Frame) -> Moves:
+        values: list[str] = []
+        for op in ops:
+            before = values[-1] if values else ""
+            if isinstance(op, Act):
+                values.append((yield from self._act(op, frame, before)))
+            elif isinstance(op, Branches):
+                values += yield from self._branches(op, frame)
+            else:
+                values += yield from self._loop(op.turns, op.acts, frame)
+        return values
+
+    def _act(self, act: Act, frame: Frame, before: str) -> Moves:
+        step = step_of(act)
+        prepared = step._prepared(frame, (), {"number": act.number, "before": _of(act, before)})  # pyright: ignore[reportPrivateUsage]
+        call = prepared.call
+        try:
+            value = yield from self._perform(call)
+        except StepFailed:
+            if act.handled:
+                return f"{call.key} failed"
+            raise
+        except HoldfastError as error:
+            return f"{call.key}: {type(error).__name__}"
+        self.laws.took(self.run_id, call, is_of(value, call), value)
+        return str(value)
+
+    def _branches(self, op: Branches, frame: Frame) -> Moves:
+        key, _ = frame.scope.take("gather")
+        works: list[Moves] = []
+        for number, acts in enumerate(op.branches):
+            inner = Frame(self.execution, Scope(f"{key}[{number}]"), frame.owner, awaits=False)
+            works.append(self._all(acts, inner))
+        found: dict[int, Any] = {}
+        errors: dict[int, BaseException] = {}
+        left = list(range(len(works)))
+        while left:
+            number = self._rng.choice(left)
+            try:
+                yield next(works[number])
+            except StopIteration as stop:
+                found[number] = stop.value
+                left.remove(number)
+            except (Unwind, HoldfastError) as error:
+                errors[number] = error
+                left.remove(number)
+        if errors:
+            # A stop first, then the first failure in the order of the branches.
+            raise min(errors.items(), key=lambda it: (not isinstance(it[1], Unwind), it[0]))[1]
+        return [value for number in sorted(found) for value in found[number]]
+
+    def _loop(self, turns: int, acts: Sequence[Op], frame: Frame) -> Moves:
+        token = current.set(frame)
+        try:
+            loop = Turns[dict[str, Any]]({"turn": 0, "values": []}, turns + 1, awaits=False)
+        finally:
+            current.reset(token)
+        for state in loop:
+            state["turn"] += 1
+            state["values"] += yield from self._all(acts, frame)
+            if state["turn"] == turns:
+                return state["values"]
+            yield "ends a turn"
+        raise AssertionError
+
+    # -- the third driver ----------------------------------------------------------------------
+
+    def _perform(self, call: StepCall) -> Moves:
+        execution = self.execution
+        script = step_script(call, execution.history, execution.decode)
+        answer: Any = None
+        try:
+            while True:
+                request = script.send(answer)
+                if isinstance(request, Now):
+                    answer = self.laws.now_us()
+                elif isinstance(request, Chance):
+                    answer = self._rng.random()
+                elif isinstance(request, Append):
+                    answer = yield from self._append(request)
+                elif isinstance(request, Call):
+                    execution.open_calls[call.key] = call
+                    call.begun = True
+                    answer = yield from self._worker.outside.perform(self, call, request.what)
+                elif isinstance(request, CopyResult):
+                    answer = self._copied(request.key)
+                elif isinstance(request, Sleep):
+                    yield from self._sleep(request.until_us)
+                    answer = None
+                else:
+                    execution.check()
+                    yield "waits for a key"
+                    execution.check()
+                    answer = None
+        except StopIteration as stop:
+            return stop.value
+        except Unwind as unwind:
+            raise execution.stop(unwind) from None
+
+    def _append(self, request: Append) -> Moves:
+        yield "is about to write"
+        execution = self.execution
+        if not request.waits:
+            _, copy = execution.append(request, execution.in_background)
+            return Wrote(copy)
+        ticket, copy = execution.append(request, None)
+        self._worker.engine.committer.wait(ticket)
+        yield "has written"
+        outcome = execution.settled(ticket)
+        if isinstance(outcome, KeyTaken):
+            execution.undo_prediction(ticket)
+            return Wrote(taken=outcome.key)
+        return Wrote(copy)
+
+    def _sleep(self, until_us: int) -> Moves:
+        self.until_us = until_us
+        while self.laws.now_us() < until_us:
+            yield "sleeps"
+            self.execution.check()
+        self.until_us = 0
+
+    def _copied(self, key: KeyState) -> Any:
+        return self._worker.engine.result_of(key)
+
+
+def _of(act: Act, before: str) -> str:
+    """A shared effect has the same arguments in all runs, or its key could not be shared."""
+    return "" if act.shared else before
