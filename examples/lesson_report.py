@@ -3,7 +3,8 @@
 import tempfile
 
 import holdfast
-from holdfast import RunFailed, plan
+from holdfast import plan
+from holdfast.errors import RunFailed
 
 broken = True
 

@@ -4,7 +4,8 @@ import tempfile
 from typing import Any
 
 import holdfast
-from holdfast import NOT_DONE, Done, Retry, RunHeld, StepFailed, effect, flow, idempotency_key
+from holdfast import NOT_DONE, Done, Retry, effect, flow, idempotency_key
+from holdfast.errors import RunHeld, StepFailed
 
 
 class Bank:

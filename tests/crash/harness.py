@@ -253,10 +253,11 @@ def assert_sound(store: holdfast.Store, run_id: str = "r") -> None:
     """Assert what is true of every journal: gapless, one outcome per step and generation."""
     entries = store.history(run_id)
     assert [e.seq for e in entries] == list(range(1, len(entries) + 1))
-    outcomes: Counter[tuple[int, str]] = Counter()
+    outcomes: Counter[tuple[int, str | None]] = Counter()
     generation = 1
     for entry in entries:
-        generation += entry.kind == "run_resumed"
+        if entry.kind == "run_resumed":
+            generation = entry.body["generation"]
         if entry.kind in {"step_completed", "skipped_duplicate"}:
             outcomes[generation, entry.step] += 1
     twice = [key for key, n in outcomes.items() if n > 1]

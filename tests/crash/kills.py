@@ -149,7 +149,7 @@ def compare(store: holdfast.Store, run: str, world: World) -> list[str]:
         wrong.append(f"it is {store.get(run).status}")
     outcomes = {}
     intents: Counter[str] = Counter()
-    labels: dict[str, str] = {}
+    labels: dict[str | None, str] = {}
     for entry in entries:
         if entry.kind == "step_started":
             labels[entry.step] = entry.body["args"]["label"]

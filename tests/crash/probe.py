@@ -6,6 +6,7 @@ it is in the kernel before the call returns, and says what really happened.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -39,9 +40,19 @@ def executed(step: object, run: str = "r", note: str = "") -> None:
 
 
 def point(name: str) -> None:
-    """Die here with SIGKILL, once, if the test said so."""
+    """Die here, once or every time, if the test said so."""
     if os.environ.get("CRASH_KILL_AT") == name and _once(f"killed at {name}"):
-        os.kill(os.getpid(), signal.SIGKILL)
+        _die(os.environ.get("CRASH_DIE_BY", "SIGKILL"))
+    if os.environ.get("CRASH_KILL_EVERY_TIME_AT") == name:
+        _die("SIGKILL")
+
+
+def _die(by: str) -> None:
+    if by == "_exit":
+        os._exit(9)
+    if by == "segfault":
+        ctypes.string_at(0)
+    os.kill(os.getpid(), signal.Signals[by])
 
 
 def _once(name: str) -> bool:

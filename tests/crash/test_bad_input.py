@@ -9,17 +9,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import (
-    Done,
-    RunConflict,
-    RunFailed,
-    RunHeld,
-    RunNotFound,
-    UsageError,
-    effect,
-    flow,
-    step,
-)
+from holdfast import Done, effect, flow, step
+from holdfast.errors import RunConflict, RunFailed, RunHeld, RunNotFound, UsageError
 from tests.crash.harness import kinds
 
 HUGE = 100 * 1024 * 1024
@@ -34,13 +25,13 @@ def _count_anew() -> Iterator[None]:
     calls.clear()
 
 
-@step
+@step(name="bad_input.before")
 def before() -> str:
     calls["before"] += 1
     return "before"
 
 
-@flow
+@flow(name="bad_input.simple")
 def simple(topic: str = "refunds", *, limit: int = 3) -> str:
     return f"{before()} {topic} {limit}"
 
@@ -83,7 +74,7 @@ def test_a_result_that_does_not_survive(store: holdfast.Store, name: str) -> Non
 
     assert named in refused(lambda: work.run("r"))
     recorded = [e.step for e in store.history("r") if e.kind == "step_completed"]
-    assert recorded == ["before"]
+    assert recorded == [before.name]
     good = True
     assert work.run("r") == ["before", "good"]
     assert calls == {"before": 1, "returns_it": 2}
@@ -106,7 +97,7 @@ def test_a_result_of_an_effect_that_does_not_survive(store: holdfast.Store) -> N
     assert held.value.reason == "in_doubt"
     with pytest.raises(RunHeld):
         work.run("r")
-    store.settle("r", "returns_it", Done("the value, found elsewhere"), actor="ops")
+    store.settle("r", returns_it.name, Done("the value, found elsewhere"), actor="ops")
     assert work.run("r") == ["before", "the value, found elsewhere"]
     assert calls == {"before": 1, "returns_it": 1}
 
@@ -222,7 +213,7 @@ def test_no_such_run(store: holdfast.Store) -> None:
 def test_settling_what_is_not_in_doubt(store: holdfast.Store) -> None:
     simple.run("r")
     before_it = len(store.history("r"))
-    for step_key in ("before", "no such step"):
-        with pytest.raises(holdfast.HoldfastError):
+    for step_key in (before.name, "no such step"):
+        with pytest.raises(holdfast.errors.HoldfastError):
             store.settle("r", step_key, Done("x"), actor="ops")
     assert len(store.history("r")) == before_it

@@ -46,11 +46,7 @@ def test_in_progress_waits_for_the_other_process(world: World, payments: Client)
     payments.control("delay")
     first = world.start("business.py", "a", "42", 5).until("charging in a")
     second = world.start("business.py", "b", "42", 5)
-    with world.store() as store:
-        wait_for(
-            lambda: any(run.run_id == "b" and run.status == "waiting" for run in store.list()),
-            "run b waits",
-        )
+    wait_for(lambda: world.counts("b") == {"prepare": 1}, "b is about to charge")
     assert second.process.poll() is None
     payments.release()
     assert first.end().result == CHARGE

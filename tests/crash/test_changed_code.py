@@ -104,7 +104,7 @@ def test_edited_behind_the_recorded_part(crashed: World) -> None:
 @pytest.mark.parametrize(
     ("edited", "accepted"),
     [
-        (OTHER_ARGUMENTS, "summary of notes on invoices"),
+        (OTHER_ARGUMENTS, "summary of notes on refunds"),
         (INSERTED, "summary of notes on refunds"),
         (REMOVED, "summary of nothing"),
     ],
@@ -117,7 +117,7 @@ def test_edited_inside_the_recorded_part(crashed: World, edited: str, accepted: 
     assert crashed.status() == "held"
     assert crashed.counts() == {"search": 1, "summarize": 1}, "nothing was executed"
 
-    # The former code goes on, once somebody has said so.
+    # Once somebody has said so, records are matched by key, and other calls run live.
     with crashed.store() as store:
         assert "diverged" in str(store.explain("r"))
         store.resume("r", actor="ops", accept_change=True)
@@ -129,9 +129,8 @@ def test_edited_inside_the_recorded_part(crashed: World, edited: str, accepted: 
 
 
 def test_the_former_code_put_back(crashed: World) -> None:
+    """Nothing needs to be said: what is recorded fits again."""
     assert crashed.run(module(crashed, INSERTED)).error == "RunHeld"
-    with crashed.store() as store:
-        store.resume("r", actor="ops")
     assert crashed.run(module(crashed, FIRST)).result == "summary of notes on refunds"
     assert crashed.counts() == {"search": 1, "summarize": 2}
 

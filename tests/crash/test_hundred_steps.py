@@ -11,6 +11,7 @@ KILLED_IN = 47
 RESULT = sum(i * i for i in range(1, STEPS + 1))
 BRANCHES = 4
 FLEET = 200
+CLAIMS_UNTIL_QUARANTINE = 5
 FLEET_STEPS, FLEET_MEETS_AT = 5, 3
 STARTS_WITHIN_S = 5.0
 """Generous for a slow machine, and far below the lease: what is shown is that it did not wait."""
@@ -102,3 +103,31 @@ def test_two_hundred_runs_in_flight(world: World) -> None:
             assert len(claims) == 2
             assert claims[-1].at.timestamp() - again.started_at < STARTS_WITHIN_S
         assert not list(store.verify())
+
+
+@pytest.mark.parametrize("way", ["_exit", "segfault", "SIGTERM", "SIGABRT"])
+def test_other_ways_to_die(world: World, way: str) -> None:
+    ended = world.run("hundred.py", "flow", kill_at=f"step {KILLED_IN}", die_by=way)
+    assert ended.code != 0
+    assert ended.said == {}
+    assert world.run("hundred.py", "flow").result == RESULT
+    assert_once(world.counts(), but={str(KILLED_IN): 2})
+
+
+def test_a_run_that_kills_every_process_is_quarantined(world: World) -> None:
+    """Five claims that brought nothing; then it is held, and says so instead of killing again."""
+    poison = f"step {KILLED_IN}"
+    for _ in range(CLAIMS_UNTIL_QUARANTINE):
+        ended = world.run("hundred.py", "flow", kill_every_time_at=poison)
+        if not ended.killed:
+            break
+    else:
+        ended = world.run("hundred.py", "flow", kill_every_time_at=poison)
+    assert (ended.error, ended.said["reason"]) == ("RunHeld", "quarantined")
+    assert world.status() == "held"
+    assert world.counts()[str(KILLED_IN)] <= CLAIMS_UNTIL_QUARANTINE
+    with world.store() as store:
+        assert "quarantined" in str(store.explain("r"))
+        store.resume("r", actor="ops")
+    assert world.run("hundred.py", "flow").result == RESULT
+    assert_once(world.counts(), but={str(KILLED_IN): CLAIMS_UNTIL_QUARANTINE + 1})

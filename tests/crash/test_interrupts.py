@@ -13,7 +13,8 @@ from typing import Any, Self
 import pytest
 
 import holdfast
-from holdfast import NOT_DONE, Done, RunHeld, aio, effect, flow, idempotency_key, step
+from holdfast import NOT_DONE, Done, aio, effect, flow, idempotency_key, step
+from holdfast.errors import RunHeld
 from tests.crash.harness import World, assert_once, kinds
 
 CANCEL_AT_MOST = 400
@@ -83,7 +84,7 @@ def test_interrupted_in_an_effect_leaves_it_in_doubt(store: holdfast.Store) -> N
     with pytest.raises(RunHeld) as held:
         work.run("r")
     assert held.value.reason == "in_doubt"
-    store.settle("r", "charge", Done("ch-1"), actor="ops")
+    store.settle("r", charge.name, Done("ch-1"), actor="ops")
     assert work.run("r") == "ch-1"
     assert calls["charge"] == 1
 
@@ -166,6 +167,7 @@ def test_interrupted_at_any_line_of_the_library(store: holdfast.Store) -> None:
     """Wherever it strikes, it comes through, the run can be run again at once, and charges once."""
     bank = Bank()
     order = ordered(bank)
+    order.run("warm")
     with Interrupter(at=-1) as counter:
         order.run("whole")
     assert counter.lines > 10 * LINES_BETWEEN_INTERRUPTS
@@ -197,11 +199,11 @@ class CancellingLoop(asyncio.SelectorEventLoop):
         self.scheduled = 0
         self.victim: asyncio.Task[Any] | None = None
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         self._count()
         return super().call_soon(callback, *args, context=context)
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         handle = super().call_soon_threadsafe(callback, *args, context=context)
         super().call_soon_threadsafe(self._count)
         return handle

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Done, RunFailed, RunHeld, StepFailed, UsageError, effect, flow, step
+from holdfast import Done, effect, flow, step
+from holdfast.errors import RunFailed, RunHeld, StepFailed, UsageError
 from tests.crash.harness import kinds
 
 calls: Counter[str] = Counter()
@@ -26,19 +27,19 @@ def _count_anew() -> Iterator[None]:
     calls.clear()
 
 
-@effect
+@effect(name="user_code.charge")
 def charge() -> str:
     calls["charge"] += 1
     raise TimeoutError("no answer")
 
 
-@step
+@step(name="user_code.work")
 def work(i: int) -> int:
     calls["work"] += 1
     return i * i
 
 
-@step
+@step(name="user_code.work_async")
 async def work_async(i: int) -> int:
     calls["work"] += 1
     return i * i
@@ -59,7 +60,7 @@ def test_except_exception_around_everything(store: holdfast.Store) -> None:
         careless.run("r")
     assert held.value.reason == "in_doubt"
     assert store.get("r").status == "held"
-    store.settle("r", "charge", Done("ch-1"), actor="ops")
+    store.settle("r", charge.name, Done("ch-1"), actor="ops")
     assert careless.run("r") == "ch-1"
     assert calls == {"charge": 1}
 
@@ -117,7 +118,7 @@ def test_while_it_unwinds_every_call_raises_and_nothing_is_recorded(
         stubborn.run("r")
     assert calls == {"charge": 1}
     touched = {e.step for e in store.history("r") if e.step is not None}
-    assert touched == {"charge"}
+    assert touched == {charge.name}
 
 
 def test_a_finally_block_that_calls_a_step_while_it_unwinds(store: holdfast.Store) -> None:
@@ -166,7 +167,7 @@ def test_a_failed_step_is_an_exception_that_a_flow_may_handle(store: holdfast.St
             return [failed.step, failed.type_name, failed.message, failed.attempts, work(3)]
         raise AssertionError
 
-    expected = ["failing", "ValueError", "no", 1, 9]
+    expected = [failing.name, "ValueError", "no", 1, 9]
     assert handling.run("r") == expected
     assert handling.run("r") == expected
     assert calls == {"failing": 1, "work": 1}
@@ -332,7 +333,7 @@ def test_a_step_inside_a_step_is_part_of_it(store: holdfast.Store) -> None:
         return outer()
 
     assert nested.run("r") == 13
-    assert [s.key for s in store.get("r").steps] == ["outer"]
+    assert [s.key for s in store.get("r").steps] == [outer.name]
 
 
 def test_an_async_step_in_a_sync_flow(store: holdfast.Store) -> None:

@@ -6,7 +6,8 @@ import sys
 from typing import Any
 
 import holdfast
-from holdfast import KeyConflict, effect, flow, step
+from holdfast import effect, flow, step
+from holdfast.errors import KeyConflict
 from tests.crash import probe
 from tests.crash.payments import Refused
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import holdfast
-from holdfast import Retry, RunHeld, each, effect, flow, gather, step, turns
+from holdfast import Retry, each, effect, flow, gather, step, turns
+from holdfast.errors import RunHeld
 from tests.crash import probe
 
 TURNS = 4

@@ -7,7 +7,8 @@ import sys
 from typing import Any
 
 import holdfast
-from holdfast import NOT_DONE, Done, Retry, StepFailed, effect, flow, step
+from holdfast import NOT_DONE, Done, Retry, effect, flow, step
+from holdfast.errors import StepFailed
 from tests.crash import probe
 
 TIMEOUT_S = float(os.environ.get("CRASH_STEP_TIMEOUT_S", 0)) or None
