@@ -249,7 +249,7 @@ class Simulation:
         if not late:
             return "nothing arrives"
         request = self._rng.choice(late)
-        landed = self.outside.land(request, self._place.now_us)
+        landed = self.outside.land(request, self.laws.now_us())
         return f"a late request of {request.run_id} {'arrives' if landed else 'is refused'}"
 
     # -- people --------------------------------------------------------------------------------
@@ -316,20 +316,21 @@ class Simulation:
     # -- the end -------------------------------------------------------------------------------
 
     def _heal(self) -> None:
-        """All old workers die; one that is healthy gets everything to an end."""
+        """All old workers die; healthy ones get everything to an end."""
         for worker in list(self.workers):
             worker.die()
             self.workers.remove(worker)
-        healthy = self._worker(edits=False)
-        self.workers.append(healthy)
+        # As many as there are runs: one that waits for another run's key stands in nobody's way.
+        self.workers += [self._worker(edits=False) for _ in self._programs]
         self._tries = dict.fromkeys(self._programs, 0)
         for _ in range(HEALING_MAX):
-            if healthy.life is None and self._at_rest():
+            if self._at_rest():
                 return
             if self._rng.random() < 0.1:
                 self._jump(2.0)
-            operates = healthy.life is None and self._rng.random() < 0.4
-            self._note(self._operate() if operates else self._work(healthy))
+            operates = self._rng.random() < 0.2
+            worker = self._rng.choice(self.workers)
+            self._note(self._operate() if operates else self._work(worker))
             self._look()
 
     def _at_rest(self) -> bool:
