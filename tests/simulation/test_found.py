@@ -45,13 +45,23 @@ def loop() -> int:
     raise AssertionError
 
 
+today: list[Any] = []
+"""The flow's code as it is now."""
+
+
+@flow(name="found")
+def found() -> Any:
+    return today[0]()
+
+
 def lives(versions: list[tuple[Any, int | None]]) -> list[Any]:
     """Execute one run by one version of its flow after another, each dying at its n-th write."""
     world = MemoryWorld()
     clock = testing.FakeClock(auto=True)
     ends = []
     for body, dies_at in versions:
-        work = Work(flow(name="found")(body), "r", (), {})
+        today[:] = [body]
+        work = Work(found, "r", (), {})
         ends.append(live(work, MemoryStore(world), clock, Ledger("r"), dies_at))
     return ends
 
@@ -84,5 +94,5 @@ def test_a_snapshot_never_hides_what_is_no_part_of_its_loop():
         pay()
         return loop()
 
-    lives([(first, 4), (second, 6), (second, None)])
+    lives([(first, 4), (second, 5), (second, None)])
     assert called.count("pay") == 1
