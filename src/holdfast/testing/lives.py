@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from holdfast._core.effects import policy_name
-from holdfast._core.history import History, State
+from holdfast._core.entries import Kind
 from holdfast._store.contract import Store as Kept
 from holdfast.errors import HoldfastError, RunHeld
 from holdfast.testing.clock import FakeClock
@@ -111,20 +111,14 @@ def is_intended(kept: Kept, run_id: str, step: str, attempt: int) -> bool:
         if kept.dead:
             return True
         kept = kept.inner
-    history = history_of(kept, run_id)
-    record = None if history is None else history.records.get(step)
-    return (
-        record is not None
-        and record.effect
-        and record.state in (State.RUNNING, State.IN_DOUBT)
-        and record.attempts == attempt
-    )
-
-
-def history_of(kept: Kept, run_id: str) -> History | None:
-    """Fold the whole journal of a run."""
     row = kept.get(run_id)
-    return None if row is None else History.fold(run_id, kept.load(row))
+    return row is not None and any(
+        entry.kind is Kind.STEP_STARTED
+        and entry.step == step
+        and entry.attempt == attempt
+        and b'"effect":true' in entry.body
+        for entry in kept.load(row)
+    )
 
 
 class End(msgspec.Struct):
