@@ -43,13 +43,16 @@ def promises(page: str) -> dict[str, list[tuple[str, str]]]:
 
 
 @cache
-def names_in(file: str) -> frozenset[str]:
-    """The names of the tests that a file defines, in classes too."""
+def marks_in(file: str) -> dict[str, str]:
+    """The tests that a file defines, in classes too -> their decorators, as they are written."""
     path = ROOT / file
     if not path.is_file():
-        return frozenset()
-    names = (name.rpartition(".")[2] for name, _ in definitions(ast.parse(path.read_text("utf-8"))))
-    return frozenset(name for name in names if name.startswith("test_"))
+        return {}
+    return {
+        name.rpartition(".")[2]: " ".join(map(ast.unparse, node.decorator_list))
+        for name, node in definitions(ast.parse(path.read_text("utf-8")))
+        if name.rpartition(".")[2].startswith("test_")
+    }
 
 
 def missing(page: str) -> list[str]:
@@ -57,12 +60,30 @@ def missing(page: str) -> list[str]:
         f"{number}: {file} has no {name}"
         for number, shown in promises(page).items()
         for file, name in shown
-        if name not in names_in(file)
+        if name not in marks_in(file)
+    ]
+
+
+def shows_nothing(marks: str) -> bool:
+    """A promise is not shown by a test that is expected to fail, or not run."""
+    return re.search(r"\b(xfail|skip|skipif)\b", marks) is not None
+
+
+def empty(page: str) -> list[str]:
+    return [
+        f"{number}: {name} shows nothing"
+        for number, shown in promises(page).items()
+        for file, name in shown
+        if shows_nothing(marks_in(file).get(name, ""))
     ]
 
 
 def test_every_test_that_is_named_exists():
     assert not missing(PAGE.read_text("utf-8"))
+
+
+def test_every_test_that_is_named_shows_something():
+    assert not empty(PAGE.read_text("utf-8"))
 
 
 def test_every_invariant_that_is_listed_is_shown_by_a_test():
@@ -99,6 +120,19 @@ FILE = Path(__file__).relative_to(ROOT).as_posix()
 )
 def test_a_test_that_does_not_exist_is_found(line, found):
     assert missing(f"# Guarantees\n\n## I1 Durable ack\n\n{line}\n") == found
+
+
+@pytest.mark.parametrize(
+    ("marks", "nothing"),
+    [
+        ("pytest.mark.xfail(reason='not mended yet')", True),
+        ("pytest.mark.parametrize('n', [1]) pytest.mark.skipif(True)", True),
+        ("pytest.mark.parametrize('skipped', [1])", False),
+        ("", False),
+    ],
+)
+def test_a_test_that_shows_nothing_is_found(marks, nothing):
+    assert shows_nothing(marks) is nothing
 
 
 def test_a_promise_without_a_test_is_found():
