@@ -19,8 +19,8 @@ When = Literal["before", "after"]
 TOLD_MAX = 3
 """How many entries of a batch are named."""
 
-WRITES = ("start", "claim", "append", "post", "adopt", "register_owner")
-"""The operations of the contract that write."""
+WRITES = ("start", "start_all", "claim", "append", "post")
+"""The operations of the contract by which runs get on."""
 
 
 class Through:
@@ -47,6 +47,9 @@ class Through:
 
     def start(self, new: NewRun, owner: int | None) -> Started:
         return self.around("start", "start", lambda: self.inner.start(new, owner))
+
+    def start_all(self, news: Sequence[tuple[NewRun, int | None]]) -> list[Started]:
+        return self.around("start_all", "start", lambda: self.inner.start_all(news))
 
     def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
         return self.around("claim", "claim", lambda: self.inner.claim(run_id, owner, at_us))
@@ -112,7 +115,7 @@ class Mortal(Through):
         with self.lock:
             if self.dead:
                 raise Killed(self.died_in)
-            if operation not in ("start", "claim", "append", "post"):
+            if operation not in WRITES:
                 return perform()
             self.writes += 1
             if self.writes != self.at:

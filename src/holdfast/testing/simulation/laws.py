@@ -268,6 +268,9 @@ class Lawful(Through):
         self._laws.started(before, started)
         return started
 
+    def start_all(self, news: Sequence[tuple[NewRun, int | None]]) -> list[Started]:
+        return [self.start(new, owner) for new, owner in news]
+
     def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
         before = self.inner.get(run_id)
         result = self.inner.claim(run_id, owner, at_us)
