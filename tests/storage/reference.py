@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from holdfast._core.entries import Kind
 from holdfast._core.rows import KeyChange, KeyClaim, Lease, Message, Write
@@ -155,7 +156,8 @@ def silent_changes(folder: Path, expected: dict[str, object]) -> list[str]:
 def _is_honest(name: str, found: dict[str, object], expected: dict[str, object]) -> bool:
     """An answer is right or an error. A damaged run is shown as held in a list, and is not given
     to workers: both are honest if asking for that run itself says that it is damaged."""
-    answer, right = found[name], expected[name]
+    answer: Any = found[name]
+    right: Any = expected[name]
     if answer == right or isinstance(answer, HoldfastError):
         return True
     if name == "list":

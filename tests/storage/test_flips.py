@@ -12,10 +12,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast._core import rows
+from holdfast._core.lifecycle import Status
 from holdfast._store import records
 from holdfast.errors import Corrupt
 from tests.storage import reference
@@ -161,10 +163,10 @@ def test_25_damage_to_one_run_is_named_and_leaves_the_others_readable(whole, tmp
         try:
             store.load(row)
         except Corrupt as error:
-            assert (error.run_id, error.what) == (run_id, "entry 1")
-            damaged.append(run_id)
-    assert len(damaged) == 1
-    assert [found.run_id for found in store.verify()] == damaged
+            damaged.append((run_id, error.run_id, error.what))
+    ((run_id, named, what),) = damaged
+    assert (run_id, what) == (named, "entry 1")
+    assert [found.run_id for found in store.verify()] == [run_id]
     store.close()
 
 
@@ -195,12 +197,12 @@ def test_planted_without_digests_the_same_test_finds_silent_changes(
 def test_the_digest_covers_every_column():
     """What a new column needs: a store that does not seal it would not notice its change."""
     fields = rows.RunRow.__struct_fields__
-    values: dict = dict.fromkeys(fields, 0) | {"status": rows.Status.QUEUED, "digest": b""}
-    row = rows.RunRow(**values)
-    before = row.expected_digest()
+    values: dict[str, Any] = dict.fromkeys(fields, 0)
+    values |= {"status": Status.QUEUED, "digest": b""}
+    before = rows.RunRow(**values).expected_digest()
     for name in fields[:-1]:
-        changed = rows.RunRow(**(values | {name: rows.Status.HELD if name == "status" else 1}))
-        assert changed.expected_digest() != before, name
+        other: dict[str, Any] = {name: Status.HELD if name == "status" else 1}
+        assert rows.RunRow(**(values | other)).expected_digest() != before, name
 
 
 @pytest.mark.parametrize("at", [20, 100, 3000, 9000])

@@ -31,6 +31,7 @@ READERS_MAX = 4
 SAFE_VERSION = (3, 51, 3)
 """Before it, SQLite can lose commits of a WAL that is reset while another connection writes."""
 
+CLOSED = "this handle is closed; open the store again"
 _CACHED_STATEMENTS = 200
 
 
@@ -61,7 +62,7 @@ class Database:
     def check_process(self) -> None:
         """Refuse to go on in a child whose fork Python did not see, or after `close`."""
         if self._closed:
-            raise StoreFailed("this handle is closed; open the store again")
+            raise StoreFailed(CLOSED)
         if self._pid != os.getpid():
             raise StoreFailed("this process was forked behind Python's back; open the store again")
 
@@ -162,25 +163,24 @@ class Database:
         """Close all connections; safe to call twice."""
         with self.lock:
             self._closed = True
-            self.disconnect()
+            self._disconnect()
+            self._readers.close()
         _open_databases.discard(self)
 
-    def disconnect(self) -> None:
-        """Close the connections of this process; they open again when needed."""
-        with self.lock:
-            writer, self._writer = self._writer, None
-            self._readers.close()
-            if writer is not None:
-                with contextlib.suppress(apsw.Error):
-                    writer.close()
+    def _disconnect(self) -> None:
+        """Close the connections of this process."""
+        self._readers.pause()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with contextlib.suppress(apsw.Error):
+                writer.close()
 
     # -- forks ---------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Leave nothing that a child could inherit."""
+        """Leave nothing that a child could inherit; the lock is held until `after_fork`."""
         self.lock.acquire()
-        self.disconnect()
-        self._readers.pause()  # What was opened in between is closed too.
+        self._disconnect()
 
     def after_fork(self, *, in_child: bool) -> None:
         """Go on, in both processes."""
@@ -202,6 +202,7 @@ class _Readers:
         self._free: list[Connection] = []
         self._lent = 0
         self._paused = False
+        self._closed = False
 
     @contextlib.contextmanager
     def one(self) -> Generator[Connection]:
@@ -220,33 +221,36 @@ class _Readers:
 
     def _take(self) -> Connection | None:
         with self._returned:
-            self._returned.wait_for(lambda: self._lent < READERS_MAX and not self._paused)
+            self._returned.wait_for(
+                lambda: self._closed or (self._lent < READERS_MAX and not self._paused)
+            )
+            if self._closed:
+                raise StoreFailed(CLOSED)
             self._lent += 1
             return self._free.pop() if self._free else None
 
-    def close(self) -> None:
-        """Wait until all are back, then close them."""
-        with self._returned:
-            self._close()
-
     def pause(self) -> None:
-        """Take all back and lend nothing until `resume`."""
-        self._returned.acquire()
-        self._close()
-        self._paused = True
-
-    def _close(self) -> None:
-        self._returned.wait_for(lambda: self._lent == 0)
-        for connection in self._free:
-            with contextlib.suppress(apsw.Error):
-                connection.close()
-        self._free.clear()
+        """Take all back, close them, and lend nothing until `resume`."""
+        with self._returned:
+            self._paused = True  # First, or busy readers would never let it come to zero.
+            self._returned.wait_for(lambda: self._lent == 0)
+            for connection in self._free:
+                with contextlib.suppress(apsw.Error):
+                    connection.close()
+            self._free.clear()
 
     def resume(self) -> None:
         """Lend again."""
-        self._paused = False
-        self._returned.notify_all()
-        self._returned.release()
+        with self._returned:
+            self._paused = False
+            self._returned.notify_all()
+
+    def close(self) -> None:
+        """Take all back for good."""
+        self.pause()
+        with self._returned:
+            self._closed = True
+            self._returned.notify_all()
 
 
 def _patience() -> Callable[[int], bool]:
