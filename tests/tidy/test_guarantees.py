@@ -99,8 +99,22 @@ def test_every_invariant_is_listed_or_said_not_to_be_in_this_version():
     assert not listed & absent
 
 
+GAP = re.compile(r"^\* \*\*I\d+\*\*.*: \[([^\]]+)\]\(\.\./[^)]+\): (.+)$", re.MULTILINE)
+
+
+def test_a_known_gap_is_one():
+    gaps = PAGE.read_text("utf-8").partition("\n## Known gaps\n")[2].partition("\n## ")[0]
+    mended = [
+        name
+        for file, names in GAP.findall(gaps)
+        for name in NAMED.findall(names)
+        if "xfail" not in marks_in(file).get(name, "")
+    ]
+    assert not mended, "take these out of the known gaps, and name them where they show a promise"
+
+
 def test_every_line_of_a_list_is_understood():
-    sections = PAGE.read_text("utf-8").partition("\n## Not in this version\n")[0]
+    sections = re.split(r"\n## (?:Known gaps|Not in this version)\n", PAGE.read_text("utf-8"))[0]
     lines = [line for line in sections.splitlines() if line.startswith("* ")]
     strange = [line for line in lines if not LISTED.match(line)]
     assert not strange
