@@ -183,20 +183,23 @@ class Committer:
 
     def _append(self, batch: list[Ticket]) -> None:
         """Append; wait for space if the disk is full and some write is worth waiting for."""
-        patience_s = max(ticket.patience_s for ticket in batch)
-        deadline = time.monotonic() + patience_s
-        while True:
-            try:
-                outcomes = self._store.append([ticket.write for ticket in batch])
-                break
-            except StoreFull:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(FULL_PAUSE_S)
+        outcomes = self._append_patiently(
+            [ticket.write for ticket in batch], max(ticket.patience_s for ticket in batch)
+        )
         for ticket, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, Broken):
                 ticket.error = outcome.error
             ticket.outcome = outcome
+
+    def _append_patiently(self, writes: list[Write], patience_s: float) -> list[Outcome]:
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                return self._store.append(writes)
+            except StoreFull:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(FULL_PAUSE_S)
 
     def _hand_over(self) -> None:
         """If writes came in meanwhile, see to it that somebody leads them."""
