@@ -91,6 +91,9 @@ def crash_matrix(
     return report
 
 
+_OUTCOMES = frozenset(
+    {Kind.STEP_COMPLETED, Kind.STEP_FAILED, Kind.STEP_SETTLED, Kind.SKIPPED_DUPLICATE}
+)
 _SIDES: tuple[When, ...] = ("before", "after")
 
 
@@ -130,7 +133,7 @@ class _Matrix:
         same_result: bool,
     ) -> None:
         self._work = work
-        self._kill = kill
+        self._kill: Kill = kill
         self._url = "sqlite:" if kill == "process" and url is None else url
         self._setup = setup
         self._settle = settle
@@ -155,7 +158,8 @@ class _Matrix:
                 raise AssertionError(
                     f"{self._work.flow.name} does not complete undisturbed: {end.error}"
                 ) from end.error
-            _complain(_wrong_calls(ledger, {}, place, self._work.run_id), "undisturbed")
+            journal = _journal(place, self._work.run_id)
+            _complain(_wrong_calls(ledger, {}, journal) + _unrecorded(ledger, journal), "nowhere")
             return CrashReport(
                 self._work.flow.name,
                 self._work.run_id,
@@ -183,7 +187,6 @@ class _Matrix:
             ledger = Ledger(self._work.run_id)
             self._setup()
             kills: list[Boundary] = []
-            ends: list[End] = []
             for at in (first, second):
                 if at is None:
                     continue
@@ -192,7 +195,7 @@ class _Matrix:
                 if end.died_in is None:
                     return False
                 kills.append(Boundary(at[0], at[1], end.died_in))
-                ends.append(end)
+                _complain(_acknowledged(end, self._kill), _place_of(kills))
                 _complain(_repeated(ledger, known), _place_of(kills))
             point = Point(kills)
             try:
@@ -269,7 +272,10 @@ class _Matrix:
 
     def _look(self, place: _Place, ledger: Ledger, point: Point, report: CrashReport) -> None:
         point.executed = ledger.counts()
-        wrong = _wrong_calls(ledger, report.undisturbed, place, self._work.run_id, len(point.kills))
+        journal = _journal(place, self._work.run_id)
+        wrong = _wrong_calls(ledger, report.undisturbed, journal, len(point.kills))
+        if point.completed:
+            wrong += _unrecorded(ledger, journal)
         _complain(wrong, _place_of(point.kills))
 
     @contextlib.contextmanager
@@ -301,6 +307,13 @@ def _journal(place: _Place, run_id: str) -> list[Entry]:
         kept.close()
 
 
+def _acknowledged(end: End, kill: Kill) -> list[str]:
+    """A process that is dead cannot say that a run has completed."""
+    if kill == "process" or end.error is not None:
+        return []
+    return ["run() returned a result although its last write was never acknowledged"]
+
+
 def _repeated(ledger: Ledger, known: set[tuple[int, str]]) -> list[str]:
     return [
         f"{call.step} was executed again, although its outcome was recorded"
@@ -310,10 +323,9 @@ def _repeated(ledger: Ledger, known: set[tuple[int, str]]) -> list[str]:
 
 
 def _wrong_calls(
-    ledger: Ledger, undisturbed: dict[str, int], place: _Place, run_id: str, deaths: int = 0
+    ledger: Ledger, undisturbed: dict[str, int], journal: list[Entry], deaths: int = 0
 ) -> list[str]:
     """Say what the world saw that was not promised."""
-    journal = _journal(place, run_id)
     groups: dict[tuple[int, str], list[Executed]] = {}
     for call in ledger.bodies():
         groups.setdefault((call.generation, call.step), []).append(call)
@@ -331,6 +343,16 @@ def _wrong_calls(
                 f"{step}{policy} was executed {len(calls)}×; at most {allowed}× is promised"
             )
     return wrong
+
+
+def _unrecorded(ledger: Ledger, journal: list[Entry]) -> list[str]:
+    """In a run that has completed, what was executed has an outcome."""
+    recorded = {entry.step for entry in journal if entry.kind in _OUTCOMES}
+    return [
+        f"{step} was executed, and its outcome is not recorded"
+        for step in ledger.counts()
+        if step not in recorded
+    ]
 
 
 def _more(call: Executed, journal: list[Entry], deaths: int) -> int:

@@ -93,6 +93,11 @@ def simulate(seed: int, *, url: str = "memory:", faults: Faults | None = None) -
             simulation.play()
         except Violation as violation:
             simulation.outcome.violation = violation
+        except Exception as error:
+            # Nothing in a simulation may surprise the library: its answer is an error of its own.
+            text = f"{type(error).__name__}: {error}"
+            simulation.outcome.violation = Violation("unexpected", text)
+            simulation.outcome.violation.__cause__ = error
         return simulation.finished()
 
 

@@ -1,0 +1,246 @@
+"""A test that cannot fail proves nothing: each removed check must be found by the simulation."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast._core import attempts, doubt, history, requests, rows
+from holdfast._core.entries import Kind
+from holdfast._core.history import History
+from holdfast._core.lifecycle import CLAIMABLE, ClaimedBecause, Status
+from holdfast._runtime.execution import Execution
+from holdfast._store import decisions, memory
+from holdfast._store.memory import MemoryStore
+from holdfast.testing.simulation import Faults, Violation, simulate
+
+ROUGH = Faults(dies=4, stalls=6, wakes=8, leases_run_out=6, clock_goes_back=1, code_is_edited=0)
+EDITED = Faults(dies=4, stalls=3, wakes=6, leases_run_out=2, code_is_edited=0.5)
+SEEDS = 150
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def fence_off(patch: pytest.MonkeyPatch) -> None:
+    """A stale owner's write is taken."""
+    patch.setattr(MemoryStore, "_holds", lambda self, write, row, seen: row.owner is not None)
+
+
+def epoch_stays(patch: pytest.MonkeyPatch) -> None:
+    """A claim does not raise the epoch."""
+    real = decisions.claim_write
+
+    def claim_write(row: Any, *rest: Any) -> Any:
+        write = real(row, *rest)
+        write.changes["epoch"] = row.epoch
+        return write
+
+    patch.setattr(decisions, "claim_write", claim_write)
+
+
+def live_owners_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """A run is taken from an owner who is alive."""
+
+    def why(row: Any, *rest: Any) -> Any:
+        return ClaimedBecause.OWNER_DEAD if row.status in CLAIMABLE else None
+
+    patch.setattr(decisions, "why_claimable", why)
+
+
+def no_intent(patch: pytest.MonkeyPatch) -> None:
+    """An effect is called before its intent is recorded."""
+
+    def claim(call: Any, run_id: str) -> Any:
+        yield from attempts.begin(call)
+        return doubt.NOTHING
+
+    patch.setattr(doubt, "_claim", claim)
+
+
+def doubts_are_repeated(patch: pytest.MonkeyPatch) -> None:
+    """An effect in doubt is executed again, whatever its policy."""
+
+    def settle(call: Any, left: Any, run_id: str) -> Any:
+        return (yield from doubt._claim(call, run_id))
+
+    patch.setattr(doubt, "_settle", settle)
+
+
+def every_claim_proves_death(patch: pytest.MonkeyPatch) -> None:
+    """A lease that ran out is taken as a proof of death."""
+
+    def claimed(self: History, entry: Any) -> None:
+        for record in self.records.values():
+            record.ended = True
+
+    patch.setitem(history._FOLD, Kind.RUN_CLAIMED, claimed)
+
+
+def arguments_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """A replay does not compare arguments."""
+    real = History.match
+    patch.setattr(
+        History, "match", lambda self, key, position, digest: real(self, key, position, None)
+    )
+
+
+def keys_change(patch: pytest.MonkeyPatch) -> None:
+    """Each attempt shows another key."""
+    numbers = itertools.count()
+    patch.setattr(Execution, "derived_key", lambda self, step: f"hf_{next(numbers)}")
+
+
+def keys_are_shared(patch: pytest.MonkeyPatch) -> None:
+    """A derived key does not depend on the run."""
+    patch.setattr(Execution, "derived_key", lambda self, step: f"hf_{step}")
+
+
+def taken_keys_are_given(patch: pytest.MonkeyPatch) -> None:
+    """A business key that another call has is given to the next one."""
+    patch.setattr(decisions, "may_claim_key", lambda *args: True)
+    patch.setattr(
+        decisions,
+        "changed_key",
+        lambda existing, change, row, draft: msgspec.structs.replace(
+            existing, state=change.state, result_seq=row.last_seq
+        ).sealed(),
+    )
+
+
+def outcomes_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """An acknowledged entry is gone."""
+    real = MemoryStore._keep
+
+    def keep(self: MemoryStore, applied: Any, chunks: Any) -> None:
+        real(self, applied, chunks)
+        journal = self.world.journals[applied.row.run_no]
+        if len(journal) == 6:
+            del journal[4]
+
+    patch.setattr(MemoryStore, "_keep", keep)
+
+
+def outcomes_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
+    """A replay does not find what is recorded."""
+    patch.setattr(History, "match", lambda self, key, position, digest: None)
+
+
+def no_quarantine(patch: pytest.MonkeyPatch) -> None:
+    """A poison run is claimed for ever."""
+    patch.setattr(decisions, "is_poison", lambda row: False)
+
+
+def starts_overwrite(patch: pytest.MonkeyPatch) -> None:
+    """Starting a run again changes it."""
+    real = MemoryStore.start
+
+    def start(self: MemoryStore, new: Any, owner: Any) -> Any:
+        existing = self.get(new.run_id)
+        if existing is not None:
+            existing.tags = '{"again":"1"}'
+            self.world.rows[existing.run_no] = existing.sealed()
+        return real(self, new, owner)
+
+    patch.setattr(MemoryStore, "start", start)
+    # The runtime looks before it starts; without that look, the store alone decides.
+    patch.setattr("holdfast._runtime.admission._start", _start_without_a_look)
+
+
+def _start_without_a_look(engine: Any, request: Any, owner: Any) -> Any:
+    from holdfast._core.entries import Draft
+    from holdfast._store.contract import NewRun
+
+    draft = Draft(Kind.RUN_STARTED, engine.now_us(), body=b'{"input":null}')
+    digest = engine.values_of(0).digest(request.input)
+    new = NewRun(request.run_id, request.flow, "1", digest, [draft])
+    started = engine.kept.start(new, owner)
+    return started.row, started.lease
+
+
+def ends_are_touched(patch: pytest.MonkeyPatch) -> None:
+    """A completed run changes when somebody looks for work."""
+    real = MemoryStore.claimable
+
+    def claimable(self: MemoryStore, *args: Any) -> Any:
+        for row in self.world.rows.values():
+            if row.status is Status.COMPLETED:
+                row.updated_us += 1
+                row.sealed()
+        return real(self, *args)
+
+    patch.setattr(MemoryStore, "claimable", claimable)
+
+
+def rows_do_not_follow(patch: pytest.MonkeyPatch) -> None:
+    """The row says another status than the journal."""
+    real = rows.apply
+
+    def apply(row: Any, write: Any, lease_until_us: int) -> Any:
+        applied = real(row, write, lease_until_us)
+        if applied.row.status is Status.HELD:
+            applied.row.status = Status.FAILED
+            applied.row.sealed()
+        return applied
+
+    patch.setattr(memory, "apply", apply)
+
+
+def failures_count_as_done(patch: pytest.MonkeyPatch) -> None:
+    """An effect that raised is recorded as done."""
+
+    def effect_script(call: Any, record: Any, run_id: str) -> Any:
+        if record is None:
+            yield from doubt._claim(call, run_id)
+        yield requests.Call(call, "body")
+        return (yield from doubt._effect_returned(call, f"{call.spec.name}|never", run_id))
+
+    monkey = "holdfast._core.scripts.effect_script"
+    patch.setattr(monkey, effect_script)
+
+
+CASES = [
+    (fence_off, ROUGH, {"I8"}),
+    (epoch_stays, ROUGH, {"I8"}),
+    (live_owners_are_ignored, ROUGH, {"I8"}),
+    (no_intent, ROUGH, {"I4"}),
+    (doubts_are_repeated, ROUGH, {"I7"}),
+    (every_claim_proves_death, ROUGH, {"I7"}),
+    (arguments_are_ignored, EDITED, {"I15"}),
+    (keys_change, ROUGH, {"I6"}),
+    (keys_are_shared, ROUGH, {"I6"}),
+    (taken_keys_are_given, ROUGH, {"I7", "I3"}),
+    (outcomes_are_forgotten, ROUGH, {"I1", "I2"}),
+    (outcomes_are_not_looked_for, ROUGH, {"I3"}),
+    (no_quarantine, ROUGH, {"I11"}),
+    (starts_overwrite, ROUGH, {"I14", "I12"}),
+    (ends_are_touched, ROUGH, {"I12"}),
+    (rows_do_not_follow, ROUGH, {"I2"}),
+    (failures_count_as_done, ROUGH, {"I5", "I15"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("plant", "faults", "broken"), CASES, ids=[case[0].__name__ for case in CASES]
+)
+def test_a_planted_bug_is_found(
+    monkeypatch: pytest.MonkeyPatch, plant: Plant, faults: Faults, broken: Any
+):
+    plant(monkeypatch)
+    found: list[str] = []
+    for seed in range(SEEDS):
+        violation = simulate(seed, faults=faults).violation
+        if isinstance(violation, Violation):
+            found.append(str(violation))
+            if violation.invariant in broken:
+                return
+    pytest.fail(f"{plant.__doc__} and nobody noticed; found: {found[:5]}")
+
+
+def test_without_a_planted_bug_nothing_is_found():
+    for seed in range(40):
+        outcome = simulate(seed, faults=ROUGH)
+        assert outcome.violation is None, str(outcome)
