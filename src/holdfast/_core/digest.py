@@ -41,6 +41,7 @@ DIGEST_BYTES: Final = 16
 INLINE_MAX_BYTES: Final = 512
 
 _sorted_json = msgspec.json.Encoder(order="deterministic")
+_packed = msgspec.msgpack.Encoder().encode
 
 
 def digest(value: object, known: Known = KNOWN, path: str = "value") -> bytes:
@@ -185,16 +186,12 @@ def _marked(tag: str, name: str, *forms: bytes) -> bytes:
 
 
 def seal(prev: bytes, parts: Sequence[int | str | bytes | None]) -> bytes:
-    """The digest of a row, chained to the one before it: over types, lengths and contents."""
-    form = [prev]
-    for part in parts:
-        if isinstance(part, str):
-            raw = part.encode("utf-8", "surrogatepass")
-            form.append(b"s%d:%b" % (len(raw), raw))
-        elif part is None:
-            form.append(b"n")
-        elif isinstance(part, int):
-            form.append(b"i%d:" % part)
-        else:
-            form.append(b"b%d:%b" % (len(part), part))
-    return _hash(b"".join(form))
+    """The digest of a row, chained to the one before it: over types, lengths and contents.
+
+    MessagePack is just that: each part with its type and its length, and one form for each value.
+    """
+    try:
+        return _hash(prev + _packed(parts))
+    except (OverflowError, UnicodeEncodeError):
+        # Bytes from a damaged file can become such a number or text; no row of ours has them.
+        return _hash(prev + repr(parts).encode("utf-8", "backslashreplace"))
