@@ -56,7 +56,7 @@ class SqliteStore:
         *,
         namespace: str = "default",
         clock: Callable[[], int] | None = None,
-        page_size: int = 16384,
+        page_size: int = 8192,
         read_only: bool = False,
         lease_s: float = 30.0,
         force_fs: bool = False,
