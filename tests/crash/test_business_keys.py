@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast import NOT_DONE, Done
+import holdfast
+from holdfast import NOT_DONE, Done, aio, effect, flow, gather
+from holdfast.errors import KeyConflict, RunFailed
 from tests.crash.harness import World, kinds, wait_for
 from tests.crash.payments import Client
 
@@ -137,3 +141,109 @@ def test_other_arguments_are_a_conflict(world: World, payments: Client) -> None:
     order(world, "a")
     assert order(world, "b", amount=6).result == {"conflict": "order:42", "other_run": "a"}
     assert payments.seen() == (1, 1, 1)
+
+
+# --- in one process ---------------------------------------------------------------------------
+
+sent: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_sent() -> None:
+    sent.clear()
+
+
+@effect(name="business_keys.send", key="mail:{task}")
+def send(task: str, address: str) -> str:
+    sent.append(task)
+    return f"sent to {address}"
+
+
+@effect(name="business_keys.send_async", key="mail:{task}")
+async def send_async(task: str, address: str) -> str:
+    sent.append(task)
+    await asyncio.sleep(0)
+    return f"sent to {address}"
+
+
+def skipped(store: holdfast.Store, run_id: str) -> int:
+    return kinds(store.history(run_id)).count("skipped_duplicate")
+
+
+def test_twice_in_one_run(store: holdfast.Store) -> None:
+    @flow
+    def twice() -> list[str]:
+        return [send("t", "ada"), send("t", "ada")]
+
+    assert twice.run("r") == ["sent to ada"] * 2
+    assert (sent, skipped(store, "r")) == (["t"], 1)
+
+
+def test_in_two_branches_of_one_run(store: holdfast.Store) -> None:
+    @flow
+    def branches() -> list[str]:
+        return list(gather(*[lambda: send("t", "ada")] * 4))
+
+    assert branches.run("r") == ["sent to ada"] * 4
+    assert (sent, skipped(store, "r")) == (["t"], 3)
+
+
+def test_in_two_branches_of_one_async_run(store: holdfast.Store) -> None:
+    @flow
+    async def branches() -> list[str]:
+        return list(await aio.gather(*[send_async("t", "ada") for _ in range(4)]))
+
+    assert asyncio.run(branches.run("r")) == ["sent to ada"] * 4
+    assert (sent, skipped(store, "r")) == (["t"], 3)
+
+
+def test_in_many_runs_at_once(store: holdfast.Store) -> None:
+    @flow
+    async def one(number: int) -> str:
+        return await send_async("t", "ada")
+
+    async def many() -> list[str]:
+        return await asyncio.gather(*(one.run(f"r{i}", i) for i in range(20)))
+
+    assert asyncio.run(many()) == ["sent to ada"] * 20
+    assert sent == ["t"]
+    assert sum(skipped(store, f"r{i}") for i in range(20)) == 19
+
+
+def test_in_many_threads_at_once(store: holdfast.Store) -> None:
+    @flow
+    def one(number: int) -> str:
+        return send("t", "ada")
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda i: one.run(f"r{i}", i), range(20)))
+    assert results == ["sent to ada"] * 20
+    assert sent == ["t"]
+
+
+def test_the_key_of_another_effect_is_another_key(store: holdfast.Store) -> None:
+    @effect(key="mail:{task}")
+    def other(task: str) -> str:
+        sent.append(f"other {task}")
+        return "other"
+
+    @flow
+    def both() -> list[str]:
+        return [send("t", "ada"), other("t")]
+
+    assert both.run("r") == ["sent to ada", "other"]
+    assert sent == ["t", "other t"]
+
+
+def test_a_conflict_that_nobody_handles(store: holdfast.Store) -> None:
+    @flow
+    def one(address: str) -> str:
+        return send("t", address)
+
+    one.run("a", "ada")
+    with pytest.raises((KeyConflict, RunFailed)) as error:
+        one.run("b", "bob")
+    assert "mail:t" in str(error.value)
+    assert "'a'" in str(error.value)
+    assert store.get("b").status == "failed"
+    assert sent == ["t"]

@@ -131,3 +131,32 @@ def test_a_run_that_kills_every_process_is_quarantined(world: World) -> None:
         store.resume("r", actor="ops")
     assert world.run("hundred.py", "flow").result == RESULT
     assert_once(world.counts(), but={str(KILLED_IN): CLAIMS_UNTIL_QUARANTINE + 1})
+
+
+def test_what_the_world_was_shown_is_not_lost(world: World) -> None:
+    """Grouped steps and recorded values wait for nobody; an effect waits for all of them."""
+    world.crash("grouped.py", at="shown")
+    token, total = world.run("grouped.py").result
+    assert total == sum(range(20))
+    shown = {e.note for e in world.executions() if e.step == "show"}
+    assert len(shown) == 1, "both attempts showed the same values and the same key"
+    assert shown.pop().startswith(f"{token} ")
+    assert_once(world.counts(), but={"show": 2})
+
+
+def test_killed_among_grouped_steps(world: World) -> None:
+    """Some cheap steps may be repeated; the result is right, and what counts happens once."""
+    world.crash("grouped.py", at="cheap 10")
+    assert world.run("grouped.py").result[1] == sum(range(20))
+    counts = world.counts()
+    assert_once(counts, but={f"cheap {i}": 2 for i in range(11)})
+    assert counts["show"] == 1
+
+
+def test_a_start_that_returned_is_kept(world: World) -> None:
+    """`start` and `submit` commit before they return: killed right after, both runs are there."""
+    world.crash("background.py", at="returned")
+    with world.store() as store:
+        for run_id in ("started", "submitted"):
+            assert store.get(run_id).input == {"topic": "refunds"}
+            assert store.get(run_id).status in {"queued", "running"}

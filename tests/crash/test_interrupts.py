@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from types import FrameType
@@ -36,6 +37,19 @@ def test_sigint_in_the_middle_of_a_step(world: World) -> None:
     world.mark("two go on")
     assert world.run("slow.py", "two").result == ["one", "two", "two"]
     assert world.counts() == {"first": 1, "second": 2, "third": 1}
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_sigint_while_effects_run_in_branches(world: World, colour: str) -> None:
+    """The threads that execute them are not interrupted: both outcomes are recorded."""
+    script = world.start("slow_gather.py", colour)
+    script.until("left in effect").until("right in effect")
+    script.signal(signal.SIGINT)
+    world.mark("go on")
+    ended = script.end()
+    assert ended.said.get("error", "KeyboardInterrupt") == "KeyboardInterrupt"
+    assert world.run("slow_gather.py", colour).result == ["left", "right"]
+    assert world.counts() == {"left": 1, "right": 1}
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
@@ -87,6 +101,45 @@ def test_interrupted_in_an_effect_leaves_it_in_doubt(store: holdfast.Store) -> N
     store.settle("r", charge.name, Done("ch-1"), actor="ops")
     assert work.run("r") == "ch-1"
     assert calls["charge"] == 1
+
+
+def test_interrupted_while_a_helper_thread_executes_the_effect(store: holdfast.Store) -> None:
+    """With `timeout=` the body has a thread of its own, which Ctrl-C leaves at work: not ended."""
+    heard, go_on = threading.Event(), threading.Event()
+    main = threading.get_ident()
+    calls: Counter[str] = Counter()
+
+    def interrupt(*_: object) -> None:
+        heard.set()
+        raise KeyboardInterrupt
+
+    @effect(timeout=30)
+    def charge() -> str:
+        calls["charge"] += 1
+        while not heard.wait(0.01):
+            signal.pthread_kill(main, signal.SIGINT)
+        go_on.wait(30)
+        return "ch-1"
+
+    @charge.on_doubt
+    def look_up() -> Any:
+        return NOT_DONE
+
+    @flow
+    def work() -> str:
+        return charge()
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work.run("r")
+        with pytest.raises(RunHeld) as held:
+            work.run("r")
+    finally:
+        signal.signal(signal.SIGINT, before)
+        go_on.set()
+    assert held.value.reason == "in_doubt"
+    assert calls == {"charge": 1}
 
 
 class Bank:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+import time
 from typing import Any
 
-from tests.crash.harness import World, assert_sound, wait_for
+import holdfast
+from holdfast import Done, flow, step
+from holdfast.errors import RunBusy
+from tests.crash.harness import Ended, World, assert_sound, wait_for
+from tests.crash.payments import Client
 
 SHORT_LEASE_S = 1.0
 LONG_LEASE_S = 30.0
+LEASES = 3
+"""How many leases a long step lasts at least."""
 OWN_PIDS = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
 """Every process started so is number 1 in a pid namespace of its own."""
 
@@ -103,3 +111,72 @@ def test_pid_namespaces_never_take_each_other_for_dead(world: World) -> None:
     assert wait_for(taken_over, "the lock is released") == ["one", "heir", "heir"]
     claims = [e.at.timestamp() for e in world.history() if e.kind == "run_claimed"]
     assert claims[1] - claims[0] < LONG_LEASE_S
+
+
+def heir_of(world: World, script: str, *args: object) -> Ended:
+    """Start heirs until one is not refused, and return how that one ended."""
+
+    def ended() -> Ended | None:
+        heir = world.run(script, "heir", *args, lease_s=SHORT_LEASE_S)
+        return None if heir.said.get("error") == "RunBusy" else heir
+
+    return wait_for(ended, "the lease runs out")
+
+
+def test_not_done_is_not_believed_of_a_zombie(world: World, payments: Client) -> None:
+    """A lease that ran out is no proof of death: the stopped request may still be sent."""
+    zombie = world.start("slow_pay.py", "zombie", "function", lease_s=SHORT_LEASE_S)
+    zombie.until("zombie in effect").signal(signal.SIGSTOP)
+    heir = heir_of(world, "slow_pay.py", "function")
+    assert (heir.error, heir.said["reason"]) == ("RunHeld", "in_doubt")
+    world.mark("zombie go on")
+    zombie.signal(signal.SIGCONT)
+    assert zombie.end().error == "LeaseLost"
+    assert payments.seen() == (1, 1, 1), "fencing protects the record, not the world"
+    assert world.counts() == {"charge": 1}
+    with world.store() as store:
+        store.settle("r", "charge_function", Done("ch-1"), actor="ops")
+    assert world.run("slow_pay.py", "heir", "function").result == "ch-1"
+
+
+def test_a_zombie_and_its_heir_send_one_key(world: World, payments: Client) -> None:
+    zombie = world.start("slow_pay.py", "zombie", "retry", lease_s=SHORT_LEASE_S)
+    zombie.until("zombie in effect").signal(signal.SIGSTOP)
+    world.mark("heir go on")
+    assert heir_of(world, "slow_pay.py", "retry").result == "ch-1"
+    before = seen(world.history())
+    world.mark("zombie go on")
+    zombie.signal(signal.SIGCONT)
+    assert zombie.end().error == "LeaseLost"
+    assert payments.seen() == (2, 1, 1)
+    assert seen(world.history()) == before
+
+
+def test_a_step_that_outlasts_its_lease_keeps_it(world: World) -> None:
+    """The heartbeat has a thread of its own, so a step may block for as long as it likes."""
+    first = world.start("slow.py", "one", lease_s=SHORT_LEASE_S).until("one in step")
+    while time.time() - first.started_at < LEASES * SHORT_LEASE_S:
+        assert world.run("slow.py", "two", lease_s=SHORT_LEASE_S).error == "RunBusy"
+    world.mark("one go on")
+    assert first.end().result == ["one", "one", "one"]
+    started = [e for e in world.history() if e.kind == "step_started" and e.step == "second"]
+    assert len(started) == 1
+
+
+def test_the_same_run_twice_in_one_process(store: holdfast.Store) -> None:
+    @step
+    async def wait_for_it(i: int) -> int:
+        await asyncio.sleep(0)
+        return i
+
+    @flow
+    async def twice() -> int:
+        return sum([await wait_for_it(i) for i in range(10)])
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(twice.run("r"), twice.run("r"), return_exceptions=True)
+
+    one, other = asyncio.run(both())
+    assert {type(one), type(other)} <= {int, RunBusy}
+    assert int in {type(one), type(other)}
+    assert store.get("r").totals.steps == 10

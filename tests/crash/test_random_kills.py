@@ -10,6 +10,8 @@ from tests.crash.payments import Client
 
 KILLS = 15
 SEEDS = [1, 2]
+PROGRAMS = 10
+"""Random flows per seed; each of them is killed several times."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -37,3 +39,12 @@ def test_every_boundary(world: World, payments: Client, half: int) -> None:
     assert world.run(SCRIPT, run, run).result == [RESULT]
     found = summary(world, payments, kills=len(POINTS[half::2]), runs=run + 1, before=[])
     assert not found.violations, "\n".join(found.violations)
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_flows(world: World, colour: str, seed: int) -> None:
+    """Loops in branches in loops: each place gets the result of its own last execution."""
+    ended = world.run("forest.py", seed, PROGRAMS, colour)
+    assert ended.code == 0, ended.stderr
+    assert ended.result["kills"] > PROGRAMS
