@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -151,7 +152,7 @@ def test_50_one_of_many_processes_gets_the_run(store):
         "got = store.claim('r', owner, store.now_us())\n"
         "print('won' if isinstance(got, Lease) else 'lost', flush=True); sys.stdin.readline()\n"
     )
-    racers = [
+    racers: list[Any] = [
         subprocess.Popen(
             [sys.executable, "-c", code, store.path],
             stdin=subprocess.PIPE,

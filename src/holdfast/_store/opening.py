@@ -15,7 +15,7 @@ from holdfast._store.connections import Connection
 from holdfast._store.database import Database, Q
 from holdfast._store.records import StoreRow
 from holdfast._store.witness import Witness, regression
-from holdfast.errors import Corrupt, HoldfastError, StoreUnusable
+from holdfast.errors import Corrupt, StoreUnusable
 
 
 class Opened(msgspec.Struct):
@@ -134,10 +134,3 @@ def next_incarnation(
     connection.execute(Q["put_store"], msgspec.structs.astuple(row))
     connection.execute(Q["add_incarnation"], (*values, seal(GENESIS, values)))
     return row
-
-
-def failed(error: HoldfastError, database: Database, witness: Witness) -> HoldfastError:
-    """Close what was opened of a store that cannot be used."""
-    witness.close()
-    database.close()
-    return error

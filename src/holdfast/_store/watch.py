@@ -29,8 +29,7 @@ class Watch:
         self._path = path
         self._changes = changes
         self._closing = threading.Event()
-        self._wake_read, self._wake_write = os.pipe2(_CLOEXEC_NONBLOCK)
-        weakref.finalize(self, os.close, self._wake_read)
+        self._bells: list[_Bell] = []
         self._local = threading.local()
         self._pid = os.getpid()
 
@@ -39,18 +38,25 @@ class Watch:
         if self._closing.is_set():
             return True
         if self._pid != os.getpid():
-            self._local, self._pid = threading.local(), os.getpid()
+            self._local, self._pid, self._bells = threading.local(), os.getpid(), []
         queue: _Queue | None = getattr(self._local, "queue", None)
         if queue is None:
-            self._local.queue = _Queue(self._path)
-            self._local.seen = self._changes()
+            self._watch()
             return True  # Nobody watched until now: something may have changed.
-        if queue.handle is None:
+        if queue.handle is None or not self._bells:
             return self._poll(timeout_s)
-        ready = _ready(queue.handle, self._wake_read, timeout_s)
+        ready = _ready(queue.handle, self._bells[0].handle, timeout_s)
         if queue.handle in ready:
             queue.drain()
         return bool(ready)
+
+    def _watch(self) -> None:
+        """Begin to watch in this thread; without descriptors to be had, the file is read."""
+        self._local.queue = _Queue(self._path)
+        self._local.seen = self._changes()
+        if not self._bells:
+            with contextlib.suppress(OSError):
+                self._bells.append(_Bell())
 
     def _poll(self, timeout_s: float) -> bool:
         deadline_s = time.monotonic() + timeout_s
@@ -69,7 +75,20 @@ class Watch:
             return
         self._closing.set()
         self._local = threading.local()
-        os.close(self._wake_write)  # The other end becomes readable, for good.
+        for bell in self._bells:
+            bell.ring()
+
+
+class _Bell:
+    """A pipe that wakes whoever polls it when the store is closed."""
+
+    def __init__(self) -> None:
+        self.handle, self._other = os.pipe2(_CLOEXEC_NONBLOCK)
+        weakref.finalize(self, os.close, self.handle)
+
+    def ring(self) -> None:
+        """Close the other end: this one becomes readable, for good."""
+        os.close(self._other)
 
 
 def _ready(handle: int, wake: int, timeout_s: float) -> list[int]:

@@ -132,3 +132,84 @@ CREATE TABLE inbox (
   digest BLOB NOT NULL,
   UNIQUE (run_no, message_id)
 );
+
+-- For people, with any SQL tool -------------------------------------------------------------------
+
+-- The journal as text: a value that stands in a chunk is shown from there.
+CREATE VIEW entries AS
+SELECT j.id >> 32 AS run_no, j.id & 4294967295 AS seq, j.kind, j.step, j.attempt, j.at_us,
+  j.started_us, json_extract(j.body, '$.final') AS is_final,
+  substr(coalesce(
+    (SELECT coalesce(json_extract(c.body, '$.plain'), json_extract(c.body, '$.items'), c.body)
+     FROM chunks AS c
+     WHERE c.id = ((j.id >> 32) << 32) + coalesce(json_extract(j.body, '$.args.chunk'),
+       json_extract(j.body, '$.args.list'))),
+    json_extract(j.body, '$.args.plain'), json_extract(j.body, '$.args')), 1, 200) AS input,
+  substr(coalesce(
+    (SELECT coalesce(json_extract(c.body, '$.plain'), json_extract(c.body, '$.items'), c.body)
+     FROM chunks AS c
+     WHERE c.id = ((j.id >> 32) << 32) + coalesce(json_extract(j.body, '$.result.chunk'),
+       json_extract(j.body, '$.result.list'), json_extract(j.body, '$.value.chunk'),
+       json_extract(j.body, '$.value.list'), json_extract(j.body, '$.state.chunk'),
+       json_extract(j.body, '$.state.list'))),
+    json_extract(j.body, '$.result.plain'), json_extract(j.body, '$.result'),
+    json_extract(j.body, '$.value.plain'), json_extract(j.body, '$.value'),
+    json_extract(j.body, '$.state.plain'), json_extract(j.body, '$.state')), 1, 200) AS output,
+  json_extract(j.body, '$.error.type') || ': ' || json_extract(j.body, '$.error.message') AS error
+FROM journal AS j;
+
+-- What happened, line by line; a start that was written with its outcome has a line of its own.
+CREATE VIEW log AS
+SELECT r.run_id, e.seq, e.kind,
+  strftime('%Y-%m-%dT%H:%M:%fZ', e.at_us / 1000000.0, 'unixepoch') AS at,
+  e.step, e.attempt, e.input, e.output, e.error, r.namespace
+FROM (
+  SELECT run_no, seq - 1 AS seq, 'step_started' AS kind, step, attempt, started_us AS at_us, input,
+    NULL AS output, NULL AS error
+  FROM entries WHERE started_us IS NOT NULL
+  UNION ALL
+  SELECT run_no, seq, kind, step, attempt, at_us,
+    CASE WHEN started_us IS NULL THEN input END, output, error
+  FROM entries
+) AS e
+JOIN runs AS r ON r.run_no = e.run_no
+ORDER BY e.run_no, e.seq;
+
+-- Each step of each run, as its last entry left it.
+CREATE VIEW steps AS
+SELECT r.run_id, t.step,
+  CASE
+    WHEN e.kind IN ('step_started', 'step_progressed') THEN 'running'
+    WHEN e.kind = 'step_failed' AND e.is_final = 0 THEN 'retrying'
+    WHEN e.kind = 'skipped_duplicate' THEN 'skipped_duplicate'
+    ELSE substr(e.kind, 6)
+  END AS status,
+  t.attempts, max(t.attempts - 1, 0) AS retry_count,
+  strftime('%Y-%m-%dT%H:%M:%fZ', t.first_us / 1000000.0, 'unixepoch') AS started_at,
+  CASE WHEN e.kind NOT IN ('step_started', 'step_progressed', 'step_in_doubt')
+    THEN strftime('%Y-%m-%dT%H:%M:%fZ', e.at_us / 1000000.0, 'unixepoch') END AS ended_at,
+  (SELECT f.error FROM entries AS f
+   WHERE f.run_no = t.run_no AND f.step = t.step AND f.error IS NOT NULL
+   ORDER BY f.seq DESC LIMIT 1) AS last_error,
+  r.namespace
+FROM (
+  SELECT id >> 32 AS run_no, step, max(id) & 4294967295 AS last_seq,
+    min(coalesce(started_us, at_us)) AS first_us,
+    sum(kind = 'step_started' OR started_us IS NOT NULL) AS attempts
+  FROM journal
+  WHERE step IS NOT NULL AND (kind LIKE 'step!_%' ESCAPE '!' OR kind = 'skipped_duplicate')
+  GROUP BY id >> 32, step
+) AS t
+JOIN runs AS r ON r.run_no = t.run_no
+JOIN entries AS e ON e.run_no = t.run_no AND e.seq = t.last_seq
+ORDER BY t.run_no, t.first_us, t.last_seq;
+
+-- Where each run is: its current step, and the last state that a loop saved.
+CREATE VIEW state AS
+SELECT r.run_id, r.status, r.current_step,
+  (SELECT e.output FROM entries AS e WHERE e.run_no = r.run_no AND e.kind = 'state_saved'
+   ORDER BY e.seq DESC LIMIT 1) AS last_snapshot,
+  strftime('%Y-%m-%dT%H:%M:%fZ', r.updated_us / 1000000.0, 'unixepoch') AS updated_at,
+  r.namespace
+FROM runs AS r
+ORDER BY r.run_no;
