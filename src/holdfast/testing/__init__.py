@@ -21,18 +21,38 @@ if TYPE_CHECKING:
     from holdfast.testing.clock import FakeClock
     from holdfast.testing.crash_report import CrashReport
     from holdfast.testing.crashes import crash_matrix
+    from holdfast.testing.faults import StoreFaults
+    from holdfast.testing.histories import export_run
+    from holdfast.testing.replaying import Diverged, Replayed, replay
     from holdfast.testing.stores import PrivateStore, override, store
 
 _HOME = {
     "CrashReport": "crash_report",
+    "Diverged": "replaying",
     "FakeClock": "clock",
     "PrivateStore": "stores",
+    "Replayed": "replaying",
+    "StoreFaults": "faults",
     "crash_matrix": "crashes",
+    "export_run": "histories",
     "override": "stores",
+    "replay": "replaying",
     "store": "stores",
 }
 
-__all__ = ["CrashReport", "FakeClock", "PrivateStore", "crash_matrix", "override", "store"]
+__all__ = [
+    "CrashReport",
+    "Diverged",
+    "FakeClock",
+    "PrivateStore",
+    "Replayed",
+    "StoreFaults",
+    "crash_matrix",
+    "export_run",
+    "override",
+    "replay",
+    "store",
+]
 
 
 def __getattr__(name: str) -> Any:

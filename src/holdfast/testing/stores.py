@@ -19,6 +19,7 @@ from holdfast._core.lifecycle import Status
 from holdfast.errors import RunNotFound
 from holdfast.testing.clock import PATIENCE_S, FakeClock, real_deadline
 from holdfast.testing.doors import Engine, Kept, Store, as_default, engines, open_store
+from holdfast.testing.faults import FaultyStore, StoreFaults
 
 if TYPE_CHECKING:
     from holdfast import Handle
@@ -122,18 +123,25 @@ def _states(kept: Kept, run_id: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def store(
-    clock: FakeClock | None = None, url: str | None = None, *, lease_s: float = 30.0
+    clock: FakeClock | None = None,
+    url: str | None = None,
+    *,
+    faults: StoreFaults | None = None,
+    lease_s: float = 30.0,
 ) -> Generator[PrivateStore, None, None]:
     """Open a private store for a test: in memory, or where `url` says.
 
     `url="sqlite:"` is a new SQLite file in a temporary folder. While it is open it is the
     process's default store, and strict mode is on: a step that would be recorded nowhere is an
-    error. With `clock=FakeClock()`, time stands still until the test moves it.
+    error. With `clock=FakeClock()`, time stands still until the test moves it; with
+    `faults=StoreFaults()`, operations of the store fail as planned.
     """
     with contextlib.ExitStack() as stack:
         if url == "sqlite:":
             url = new_sqlite_url(stack)
         kept = open_store(url or "memory:", clock=clock, lease_s=lease_s)
+        if faults is not None:
+            kept = FaultyStore(kept, faults).as_store()
         engine = Engine(kept, clock)
         stack.callback(engine.close)
         stack.enter_context(as_default(engine))

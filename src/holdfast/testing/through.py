@@ -62,7 +62,7 @@ class Through:
 
     def around(self, operation: str, what: str, perform: Callable[[], T]) -> T:
         """Perform an operation of the contract; `what` says it in words."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{operation}: {what}, {perform}")
 
 
 def told(writes: Sequence[Write]) -> str:

@@ -1,0 +1,162 @@
+"""`replay`: a recorded history against today's code, in CI, without executing any step.
+
+    def test_runs_of_last_year_still_replay():
+        testing.replay(refund, "tests/histories/refund-41.json")
+
+The flow is executed on the recorded outcomes. Where it asks for something else than what stands in
+the journal, `Diverged` says what: a run of that history would be held when this code is deployed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast._core.codec import same
+from holdfast._core.entries import Draft, Kind
+from holdfast._core.history import History
+from holdfast._core.lifecycle import Status
+from holdfast._core.rows import Lease, Write
+from holdfast._core.stops import Unwind
+from holdfast._store.contract import Outcome
+from holdfast.errors import HoldfastError, RunHeld, UsageError
+from holdfast.testing.clock import FakeClock
+from holdfast.testing.doors import (
+    AsyncFlow,
+    Engine,
+    Execution,
+    Flow,
+    Frame,
+    MemoryStore,
+    MemoryWorld,
+    watching,
+)
+from holdfast.testing.histories import Exported, read_export
+from holdfast.testing.through import Through
+
+T = TypeVar("T")
+
+
+class Diverged(AssertionError):
+    """Today's code does not fit a recorded history."""
+
+
+class Replayed(msgspec.Struct):
+    """A history that still fits."""
+
+    run_id: str
+    status: str
+    steps: int
+    """How many recorded steps the flow asked for."""
+    result: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.run_id} ({self.status}): {self.steps} recorded steps replayed"
+
+
+class _Beyond(HoldfastError):
+    """The flow went on where the record ends."""
+
+
+class _ReadOnly(Through):
+    """A store with one run, in which nothing more is written."""
+
+    def __init__(self, exported: Exported) -> None:
+        row = exported.run
+        world = MemoryWorld()
+        world.rows[row.run_no] = row
+        world.numbers[row.namespace, row.run_id] = row.run_no
+        world.journals[row.run_no] = exported.entries
+        world.chunks[row.run_no] = exported.chunks
+        super().__init__(MemoryStore(world, namespace=row.namespace))
+        self.refused: list[Draft] = []
+
+    def append(self, writes: Sequence[Write]) -> list[Outcome]:
+        """Refuse, and remember what was to be written."""
+        self.refused += [draft for write in writes for draft in write.drafts]
+        raise _Beyond("the record ends here")
+
+    def around(self, operation: str, what: str, perform: Callable[[], T]) -> T:
+        """Let everything else through."""
+        return perform()
+
+
+def replay(flow: Flow[..., Any] | AsyncFlow[..., Any], exported: str | Path) -> Replayed:
+    """Replay a history that `export_run` wrote; raises `Diverged` where today's code differs."""
+    read = read_export(exported)
+    if read.run.flow not in (flow.name, *flow.aliases):
+        raise UsageError(f"{exported} is a run of {read.run.flow!r}, not of {flow.name!r}")
+    kept = _ReadOnly(read)
+    engine = Engine(kept.as_store(), FakeClock(auto=True))
+    history = History.fold(read.run.run_id, read.entries)
+    execution = Execution(
+        engine, Lease(read.run), history, engine.values(read.run), awaits=flow.awaits
+    )
+    called: list[str] = []
+    try:
+        with watching(lambda frame, _what: _stop(frame, called)):
+            error = _executed(flow, execution)
+        engine.committer.close()
+    finally:
+        engine.close()
+    _judge(read, execution, kept.refused, called, error)
+    completed = read.run.status is Status.COMPLETED
+    return Replayed(
+        read.run.run_id,
+        read.run.status.value,
+        len(execution.consumed),
+        _result(execution, read.entries[-1].body) if completed else None,
+    )
+
+
+def _executed(flow: Any, execution: Execution) -> BaseException | None:
+    try:
+        if flow.awaits:
+            import asyncio
+
+            asyncio.run(flow.execute(execution))
+        else:
+            flow.execute(execution)
+    except Exception as error:
+        return error
+    return None
+
+
+def _stop(frame: Frame, called: list[str]) -> Callable[[BaseException | None], None]:
+    assert frame.call is not None
+    called.append(frame.call.key)
+    raise Unwind(_Beyond(f"{frame.call.key} has no record"))
+
+
+def _judge(
+    read: Exported,
+    execution: Execution,
+    refused: Sequence[Draft],
+    called: Sequence[str],
+    error: BaseException | None,
+) -> None:
+    run_id = read.run.run_id
+    if isinstance(error, RunHeld) and error.reason == "diverged":
+        raise Diverged(f"{run_id}: {error.detail}") from error
+    if read.run.status is not Status.COMPLETED:
+        return
+    live = [*called, *(draft.step for draft in refused if draft.step is not None)]
+    if live:
+        raise Diverged(
+            f"{run_id} has completed, but the flow now calls {live[0]}, which the journal does "
+            "not have"
+        ) from error
+    end = next((draft for draft in refused if draft.kind is Kind.RUN_COMPLETED), None)
+    if end is None:
+        raise Diverged(f"{run_id} has completed, but the flow now stops: {error}") from error
+    recorded = read.entries[-1].body
+    if not same(_result(execution, end.body), _result(execution, recorded)):
+        raise Diverged(f"{run_id} has completed with another result than the flow returns now")
+
+
+def _result(execution: Execution, body: bytes) -> Any:
+    node = msgspec.json.decode(body, type=dict[str, msgspec.Raw])["result"]
+    return execution.values.decode(bytes(node))
