@@ -603,6 +603,14 @@ def test_a_crash_before_the_next_try_of_an_effect_waits_and_tries():
     assert bench.slept == [bench.history().records["pay"].retry_at_us]
 
 
+def test_an_effect_that_is_due_at_once_is_tried_at_once():
+    bench = Bench()
+    bench.note(Kind.STEP_FAILED, "pay", final=False, error={"type": "E", "message": ""})
+    bench.entries[-1] = msgspec.structs.replace(bench.entries[-1], position=0, attempt=1)
+    assert bench.run(effect("ask", retry=Retry(attempts=2))) == "ok"
+    assert bench.slept == []
+
+
 def test_an_effect_that_was_cancelled_is_simply_run():
     bench = Bench()
     with pytest.raises(Crash):
