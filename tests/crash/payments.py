@@ -101,7 +101,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
-        value = json.loads(self.rfile.read(length) or b"{}")
+        body = self.rfile.read(length)
+        if len(body) < length:
+            self.close_connection = True
+            return None  # The client was killed while it sent: that is no request yet.
+        value = json.loads(body or b"{}")
         if self.path == "/charge":
             return self.do_charge(value)
         if self.path == "/control":

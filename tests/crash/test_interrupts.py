@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -20,6 +22,8 @@ from tests.crash.harness import World, assert_once, kinds
 
 CANCEL_AT_MOST = 400
 """More scheduling points than the flow has; reaching it means that it never ends."""
+LONG_ENOUGH_TO_LEAVE_S = 1.0
+"""A process that does not wait for its branches ends well within this time."""
 LINES_BETWEEN_INTERRUPTS = 41
 """A prime, so that different places are met in loops."""
 
@@ -45,9 +49,12 @@ def test_sigint_while_effects_run_in_branches(world: World, colour: str) -> None
     script = world.start("slow_gather.py", colour)
     script.until("left in effect").until("right in effect")
     script.signal(signal.SIGINT)
-    world.mark("go on")
-    ended = script.end()
-    assert ended.said.get("error", "KeyboardInterrupt") == "KeyboardInterrupt"
+    world.mark("right go on")
+    with suppress(subprocess.TimeoutExpired):
+        script.process.wait(LONG_ENOUGH_TO_LEAVE_S)
+        pytest.fail(f"it left its effects behind: {script.end()}")
+    world.mark("left go on")
+    assert script.end().error == "KeyboardInterrupt"
     assert world.run("slow_gather.py", colour).result == ["left", "right"]
     assert world.counts() == {"left": 1, "right": 1}
 
@@ -351,6 +358,31 @@ def _run_cancelled(order: Any, run_id: str, k: int) -> bool:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
+
+
+def test_interrupted_at_any_line_while_awaiting(store: holdfast.Store) -> None:
+    """asyncio turns the signal into a cancellation, which may strike at any line as well."""
+    bank = Bank()
+    order = awaited(bank)
+
+    def run(run_id: str) -> list[str]:
+        return asyncio.run(order.run(run_id))
+
+    run("warm")
+    with Interrupter(at=-1) as counter:
+        run("whole")
+    for at in range(1, counter.lines, LINES_BETWEEN_INTERRUPTS):
+        charges_before = len(bank.charges)
+        where = Interrupter(at)
+        try:
+            with where:
+                run(f"r{at}")
+        except KeyboardInterrupt:
+            pass
+        assert run(f"r{at}")[2:] == ["left", "right", "thread"], where.where
+        assert len(bank.charges) == charges_before + 1, where.where
+    assert set(bank.requests.values()) == {1}
+    assert not list(store.verify())
 
 
 def test_a_cancelled_task_that_started_nothing_can_be_run(store: holdfast.Store) -> None:

@@ -174,7 +174,7 @@ def test_the_same_run_twice_in_one_process(store: holdfast.Store) -> None:
         return sum([await wait_for_it(i) for i in range(10)])
 
     async def both() -> list[Any]:
-        return await asyncio.gather(twice.run("r"), twice.run("r"), return_exceptions=True)
+        return [*await asyncio.gather(twice.run("r"), twice.run("r"), return_exceptions=True)]
 
     one, other = asyncio.run(both())
     assert {type(one), type(other)} <= {int, RunBusy}

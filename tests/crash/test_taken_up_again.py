@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -90,9 +91,11 @@ def test_a_failed_branch_is_tried_anew_and_its_siblings_are_not(store: holdfast.
     with pytest.raises(RunFailed):
         order.run("r")
     mend()
+    # Of two branches that failed, one escaped; the other's failure is a result until it does.
+    with suppress(RunFailed):
+        order.run("r")
     assert order.run("r") == ["ch-1", "b delivered", "c delivered"]
-    assert calls["charge"] == 1
-    assert calls["shaky"] == 4
+    assert calls == {"charge": 1, "shaky": 4}
 
 
 def test_an_effect_of_unknown_outcome_is_not_repeated_without_consent(

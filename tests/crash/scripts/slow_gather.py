@@ -13,7 +13,7 @@ from tests.crash import probe
 def send(name: str) -> str:
     probe.executed(name)
     probe.mark(f"{name} in effect")
-    probe.wait("go on")
+    probe.wait(f"{name} go on")
     return name
 
 
