@@ -326,7 +326,7 @@ def test_other_held_runs_go_on_in_their_generation(store: Store, reason):
 
 def test_a_doubt_is_settled_and_not_resumed(store: Store):
     Journal(store, "r").held_in_doubt("charge")
-    with pytest.raises(RunHeld, match="holdfast settle r 'charge' --not-done"):
+    with pytest.raises(RunHeld, match="holdfast settle r charge --not-done"):
         actions.resume(store, "r", actor="kim", confirm=True, accept_change=True)
 
 
