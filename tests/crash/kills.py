@@ -22,6 +22,8 @@ BATCH = 6
 """Runs that one process works on, some of them at once."""
 UP_AND_RUNNING_S = 0.35
 """Kills fall within this time after the process is up; a batch takes about twice as long."""
+CROWD = 3
+"""Processes that work on the same runs at once."""
 STARTING_S = 0.3
 SHARE_WHILE_STARTING = 0.2
 
@@ -107,6 +109,26 @@ def kill_at_random(world: World, payments: Client, *, kills: int, seed: int) -> 
     if not broken:
         broken += _wrong_results(world.run(SCRIPT, first, first + BATCH - 1), first)
     return summary(world, payments, kills=done, runs=first + BATCH, before=broken)
+
+
+def kill_several(world: World, payments: Client, *, kills: int, seed: int) -> Summary:
+    """The same with several processes that want the same runs: one dies, another takes over."""
+    rng = random.Random(seed)
+    first, done = 0, 0
+    broken: list[str] = []
+    while done < kills and not broken:
+        batch = (first, first + BATCH - 1)
+        crowd = [world.start(SCRIPT, *batch) for _ in range(CROWD)]
+        while done < kills and all(script.process.poll() is None for script in crowd):
+            time.sleep(rng.uniform(0, CROWD * UP_AND_RUNNING_S))
+            victim = rng.randrange(CROWD)
+            if crowd[victim].process.poll() is None:
+                done += crowd[victim].kill().killed
+                crowd[victim] = world.start(SCRIPT, *batch)
+        for script in crowd:
+            broken += _wrong_results(script.end(), first)
+        first += BATCH
+    return summary(world, payments, kills=done, runs=first, before=broken)
 
 
 def _wrong_results(ended: Ended, first: int) -> list[str]:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import pytest
 
 from tests.crash.harness import World
-from tests.crash.kills import POINTS, RESULT, SCRIPT, kill_at_random, summary
+from tests.crash.kills import POINTS, RESULT, SCRIPT, kill_at_random, kill_several, summary
 from tests.crash.payments import Client
 
-KILLS = 15
+KILLS = 10
 SEEDS = [1, 2]
-PROGRAMS = 10
+PROGRAMS = 6
 """Random flows per seed; each of them is killed several times."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_kills(world: World, payments: Client, seed: int) -> None:
     result = kill_at_random(world, payments, kills=KILLS, seed=seed)
+    assert not result.violations, "\n".join(result.violations)
+    assert result.kills == KILLS
+
+
+def test_random_kills_among_several_processes(world: World, payments: Client) -> None:
+    result = kill_several(world, payments, kills=KILLS, seed=SEEDS[0])
     assert not result.violations, "\n".join(result.violations)
     assert result.kills == KILLS
 

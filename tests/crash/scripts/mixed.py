@@ -8,14 +8,16 @@ that the journal can be compared with what happened.
 from __future__ import annotations
 
 import sys
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import holdfast
 from holdfast import Retry, each, effect, flow, gather, step, turns
-from holdfast.errors import RunHeld
+from holdfast.errors import RunBusy, RunHeld, StaleView
 from tests.crash import probe
 
 TURNS = 4
@@ -83,14 +85,17 @@ def chat(run: str) -> list[str]:
 
 
 def go_on(store: holdfast.Store, run: str) -> dict[str, int]:
-    """Run it, and free it when it was killed so often that it was taken for poison."""
-    try:
-        return agent.run(run, run)
-    except RunHeld as held:
-        if held.reason != "quarantined":
-            raise
-        store.resume(run, actor="torture")
-        return agent.run(run, run)
+    """Run it; wait while another process has it, and free it when it was taken for poison."""
+    while True:
+        try:
+            return agent.run(run, run)
+        except RunBusy:
+            time.sleep(0.01)
+        except RunHeld as held:
+            if held.reason != "quarantined":
+                raise
+            with suppress(StaleView):
+                store.resume(run, actor="torture")
 
 
 def main() -> list[dict[str, int]]:
