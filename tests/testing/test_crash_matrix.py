@@ -167,6 +167,23 @@ def test_retries_take_no_time():
     assert testing.crash_matrix(patient).undisturbed == {"cm-flaky": 3}
 
 
+@pytest.mark.xfail(reason="Engine.values_of: reads of ended runs know no chunks")
+def test_long_values_survive():
+    @step(name="cm-write")
+    def write(number: int) -> str:
+        return f"{number}" * 1000
+
+    @flow(name="cm-book")
+    def book() -> list[str]:
+        for state in turns({"pages": [write(0)]}, limit=9):
+            state["pages"].append(write(len(state["pages"])))
+            if len(state["pages"]) == 4:
+                return state["pages"]
+        raise AssertionError
+
+    assert len(testing.crash_matrix(book).result) == 4
+
+
 # -- effects -----------------------------------------------------------------------------------
 
 

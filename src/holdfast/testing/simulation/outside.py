@@ -19,6 +19,9 @@ from holdfast.testing.simulation.programs import Flaky, Refused
 if TYPE_CHECKING:
     from holdfast.testing.simulation.workers import Life
 
+BIG = 700
+"""Characters that make a value too long to stand in its entry: it becomes a chunk."""
+
 Moves = Generator[str, None, Any]
 
 
@@ -40,8 +43,9 @@ class Request(msgspec.Struct):
 class Outside:
     """Everything that happened, and what is still on its way."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, big_values: float = 0.0) -> None:
         self._rng = rng
+        self._big_values = big_values
         self.calls = 0
         self.happened: dict[tuple[str, str], list[Request]] = {}
         """What happened, by effect and key."""
@@ -55,6 +59,8 @@ class Outside:
         life.laws.body_called(life, call)
         self.calls += 1
         value = token(call, f"{life.execution.run_id} {self.calls}")
+        if self._big_values and self._rng.random() < self._big_values:
+            value += "." * BIG
         if not call.spec.effect:
             return Called(error=Flaky()) if self._rng.random() < 0.2 else Called(value)
         return (yield from self._effect(life, call, value))

@@ -52,6 +52,8 @@ class Faults(msgspec.Struct, frozen=True):
     days_pass: float = 0.0
     code_is_edited: float = 0.1
     """Chance per worker, not a weight: it has another version of the flows."""
+    big_values: float = 0.0
+    """Chance per value, not a weight: it is stored apart."""
 
     @classmethod
     def swarm(cls, rng: random.Random) -> Faults:
@@ -127,7 +129,7 @@ class Simulation:
         self._faults = faults or Faults.swarm(self._rng)
         self._kept = place.open()
         self.laws = Laws(self._kept)
-        self.outside = Outside(self._rng)
+        self.outside = Outside(self._rng, self._faults.big_values)
         self._operator = Opened(self._kept, Engine(self._kept))
         self._programs = {f"run-{n}": generate(self._rng) for n in range(self._rng.randint(1, 3))}
         self._edited: dict[str, dict[str, list[Op]]] = {}
@@ -146,7 +148,8 @@ class Simulation:
         rows = self._rows()
         self.laws.check_all(rows)
         self.laws.check_world(rows, self.outside)
-        self.laws.check_progress(rows)
+        waiting = [worker.life.run_id for worker in self.workers if worker.life is not None]
+        self.laws.check_progress([row for row in rows if row.run_id not in waiting])
         for row in rows:
             self._note(f"{row.run_id} is {row.status} {row.held_reason} {row.last_seq}")
 
@@ -340,9 +343,12 @@ class Simulation:
 
     def _at_rest(self) -> bool:
         rows = self._rows()
-        if len(rows) < len(self._programs) or any(worker.life for worker in self.workers):
+        lives = [worker.life for worker in self.workers if worker.life is not None]
+        if len(rows) < len(self._programs) or not all(life.waits for life in lives):
             return False
-        return all(self._is_done(row) for row in rows)
+        # One that waits for the key of a run which is held for good waits for a person, too.
+        waiting = [life.run_id for life in lives]
+        return all(row.run_id in waiting or self._is_done(row) for row in rows)
 
     def _is_done(self, row: RunRow) -> bool:
         """Whether nothing more is to be expected of a run: it ended, or is held for good."""

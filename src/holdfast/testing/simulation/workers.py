@@ -18,7 +18,7 @@ from holdfast._core.rows import KeyState, Lease
 from holdfast._core.scripts import step_script
 from holdfast._core.stops import Unwind
 from holdfast._store.contract import KeyTaken, Store
-from holdfast.errors import HoldfastError, StepFailed
+from holdfast.errors import Corrupt, HoldfastError, StepFailed
 from holdfast.testing.doors import (
     Committer,
     Engine,
@@ -31,7 +31,7 @@ from holdfast.testing.doors import (
     ending,
     here,
 )
-from holdfast.testing.simulation.laws import Lawful, Laws
+from holdfast.testing.simulation.laws import Lawful, Laws, Violation
 from holdfast.testing.simulation.outside import Moves, Outside, is_of
 from holdfast.testing.simulation.programs import Act, Branches, Op, step_of
 
@@ -82,6 +82,8 @@ class Worker:
         """Do what `flow.run` does: start the run, or find it and take it up."""
         try:
             admitted = admission.admit(self.engine, request)
+        except Corrupt as damage:
+            raise Violation("I16", f"nobody damaged the store, and yet: {damage}") from damage
         except HoldfastError as error:
             return type(error).__name__
         if not isinstance(admitted, Execution):
@@ -133,6 +135,8 @@ class Life:
         self.run_id = lease.row.run_id
         self.until_us = 0
         """While it sleeps: when it wakes."""
+        self.waits = False
+        """Whether another run has the business key that this one needs."""
         self._worker = worker
         self._lease = lease
         self._ops = ops
@@ -265,7 +269,9 @@ class Life:
                     answer = None
                 else:
                     execution.check()
+                    self.waits = True
                     yield "waits for a key"
+                    self.waits = False
                     execution.check()
                     answer = None
         except StopIteration as stop:
