@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from hypothesis import HealthCheck, settings, strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.lifecycle import Status
@@ -22,7 +22,7 @@ from holdfast._store.sqlite import SqliteStore
 from holdfast.testing.store_contract import FakeClock
 
 DIGESTS = (b"a" * 16, b"b" * 16)
-IDS = ("a", "b", "ü'\"\n", "a b")
+IDS = ("a", "ü'\"\n")
 KEYS = ("k1", "k2")
 STATES = ("in_progress", "completed", "in_doubt", "not_done", "undone")
 KINDS = [
@@ -104,19 +104,19 @@ class Stores(RuleBasedStateMachine):
         new = NewRun(run_id, "f", "1", digest, [Draft(Kind.RUN_STARTED, at_us)], [(1, b"{}")])
         owner = self.owners[process] if owned else None
         model, file = self.both(process, lambda store: store.start(new, owner))
-        return (process, model.lease, file.lease)
+        return multiple() if model.lease is None else (process, model.lease, file.lease)
 
     @rule(target=leases, process=processes, run_id=st.sampled_from(IDS))
     def claim(self, process, run_id):
         owner, at_us = self.owners[process], self.clock()
         model, file = self.both(process, lambda store: store.claim(run_id, owner, at_us))
-        return (process, model, file) if isinstance(model, Lease) else (process, None, None)
+        return (process, model, file) if isinstance(model, Lease) else multiple()
 
     @rule(target=leases, process=processes, run_id=st.sampled_from(IDS))
     def act(self, process, run_id):
         model, file = self.both(process, lambda store: store.get(run_id))
         if model is None:
-            return process, None, None
+            return multiple()
         return process, Lease(model, acting=True), Lease(file, acting=True)
 
     @rule(
@@ -131,7 +131,7 @@ class Stores(RuleBasedStateMachine):
                 st.lists(st.sampled_from(["m1", "m2"]), max_size=1),
             ),
             min_size=1,
-            max_size=4,
+            max_size=3,
         )
     )
     def append(self, writes):
@@ -139,7 +139,7 @@ class Stores(RuleBasedStateMachine):
         process = writes[0][0][0]
         batches: tuple[list[Write], list[Write]] = ([], [])
         for (whose, *pair), entries, changed, claimed, digest, key, took in writes:
-            if whose != process or pair[0] is None:
+            if whose != process:
                 continue
             claim = None if claimed is None else KeyClaim("pay", claimed, "s", digest)
             keys = [] if key is None else [KeyChange("pay", key[0], key[1], result=True)]
@@ -237,7 +237,7 @@ def _plain(answer):
 
 TestStores = Stores.TestCase
 TestStores.settings = settings(
-    max_examples=40,
+    max_examples=80,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from holdfast._core.rows import Write
+from holdfast._core.rows import Lease, Write
 from holdfast._store.contract import Committed
 from holdfast._store.copies import restore
 from holdfast._store.sqlite import SqliteStore
@@ -65,6 +65,7 @@ def test_a_restored_store_goes_on_and_knows_what_it_had(store, tmp_path, how):
     assert restored.adopted_through() == 1
     assert restored.regression() is None
     lease = restored.claim("r", restored.register_owner(), 5)
+    assert isinstance(lease, Lease)
     assert isinstance(restored.append([Write(lease, [intent()])])[0], Committed)
     restored.close()
 
@@ -90,6 +91,7 @@ def test_28_a_backup_put_back_by_hand_needs_no_adopt_but_an_old_copy_does(store,
     store = SqliteStore(store.path)
     assert "missing" in (store.regression() or "")
     lease = store.claim("r", store.register_owner(), 5)
+    assert isinstance(lease, Lease)
     assert isinstance(store.append([Write(lease, [step()])])[0], Committed)
     with pytest.raises(Regressed):
         store.append([Write(lease, [intent()])])

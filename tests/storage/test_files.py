@@ -301,7 +301,7 @@ def test_durability_is_read_back(tmp_path):
     writer = store._database.writer
     asked = ("journal_mode", "synchronous", "page_size", "foreign_keys", "mmap_size")
     found = [writer.execute(f"PRAGMA {name}").fetchall()[0][0] for name in asked]
-    assert found == ["wal", 2, 16384, 1, 0]
+    assert found == ["wal", 2, 8192, 1, 0]
     store.close()
 
 
