@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -73,28 +74,50 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
                 {"result": called.value},
                 ends_attempt=True,
             )
-            wrote: Wrote = yield Append(call, [note], keys=key_change(call, "not_done"), degraded=1)
-            return wrote.value
+            try:
+                wrote: Wrote = yield Append(
+                    call, [note], keys=key_change(call, "not_done"), degraded=1
+                )
+                return wrote.value
+            except ValueRefused as refused:
+                error = refused  # A fallback that cannot be stored is none.
     facts: dict[str, Any] = {"error": told(error), "final": True}
     if unknown:
         facts["unknown"] = True
     declared = _declared(call.spec, error)
-    values = {"error_args": list(error.args)} if declared is not None else {}
+    values: dict[str, Any] = {}
+    if declared is not None:
+        facts["declared"] = True
+        values = {"error_args": list(error.args)}
     keys = key_change(call, "in_doubt" if unknown else "not_done")
     note = Note(Kind.STEP_FAILED, facts, values, ends_attempt=True)
     try:
-        yield Append(call, [note], keys=keys)
+        failed: Wrote = yield Append(call, [note], keys=keys)
     except ValueRefused:
         note.values = {}
-        yield Append(call, [note], keys=keys)
+        failed = yield Append(call, [note], keys=keys)
+    told_again = None
     if declared is not None:
-        raise marked(error, call.key)
-    raise step_failed(call, facts["error"], call.attempt, run_id, unknown=unknown) from error
+        # What the flow gets now is what a replay will give it.
+        args = failed.value if note.values else [facts["error"]["message"]]
+        told_again = _made(declared, args, call.key)
+    raise told_again or step_failed(
+        call, facts["error"], call.attempt, run_id, unknown=unknown
+    ) from error
 
 
 def told(error: BaseException) -> dict[str, str]:
     """Return an exception as the journal tells it."""
-    return {"type": type(error).__name__, "message": str(error)[:10_000]}
+    try:
+        message = str(error)
+    except Exception:
+        message = "(its text cannot be made)"
+    return {"type": type(error).__name__, "message": _printable(message[:10_000])}
+
+
+def _printable(text: str) -> str:
+    """Replace what is no valid Unicode, so that it can be stored."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _declared(spec: Spec, error: BaseException) -> type[BaseException] | None:
@@ -103,24 +126,38 @@ def _declared(spec: Spec, error: BaseException) -> type[BaseException] | None:
 
 
 def rebuilt(
-    spec: Spec, error: dict[str, Any], args: msgspec.Raw | None, decode: Decode
+    spec: Spec, step: str, data: Mapping[str, msgspec.Raw], decode: Decode
 ) -> BaseException | None:
+    """Return a declared exception as the journal has it, or None if it is not one."""
+    if "declared" not in data:
+        return None
+    error = msgspec.json.decode(data["error"])
+    args = data.get("error_args")
+    values = decode(bytes(args)) if args is not None else [error["message"]]
     for kind in spec.raises:
         if kind.__name__ == error["type"]:
-            values = decode(bytes(args)) if args is not None else [error["message"]]
-            made = kind.__new__(kind, *values)
-            made.args = tuple(values)
-            try:
-                kind.__init__(made, *values)
-            except TypeError:
-                made.args = tuple(values)
-            return made
+            return _made(kind, values, step)
     return None
+
+
+def _made(kind: type[BaseException], args: Sequence[Any], step: str) -> BaseException | None:
+    """Make an exception of a declared class from its args, or None if it cannot be made so."""
+    try:
+        made = kind.__new__(kind, *args)
+        made.args = tuple(args)
+    except Exception:
+        return None
+    try:
+        made.__init__(*args)  # type: ignore[misc]
+    except Exception:
+        made.args = tuple(args)  # It takes something else; args are all that is recorded.
+    return marked(made, step)
 
 
 def marked(error: BaseException, step: str) -> BaseException:
     """Mark an exception with the step that it comes from, so that `run_failed` can name it."""
-    error.__holdfast_step__ = step  # type: ignore[attr-defined]
+    # Past any __setattr__ of its class.
+    BaseException.__setattr__(error, "__holdfast_step__", step)
     return error
 
 

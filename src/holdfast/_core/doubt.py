@@ -40,7 +40,8 @@ NOTHING: Any = object()
 
 def effect_script(call: StepCall, record: Record | None, run_id: str) -> Script:
     if record is None and call.adopted:
-        yield Append(call, [Note(Kind.STEP_IN_DOUBT, {"why": "adopted", "ended": True})])
+        facts = {"why": "adopted", "ended": True, "key": call.idempotency_key}
+        yield Append(call, [Note(Kind.STEP_IN_DOUBT, facts)])
         ready = yield from _settle(call, _Doubt("adopted", True), run_id)
     elif record is None:
         ready = yield from _claim(call, run_id)
@@ -114,6 +115,8 @@ def _claim(call: StepCall, run_id: str) -> Script:
     """Commit the intent of the next attempt, together with the claim of the business key if there
     is one; NOTHING means: call it. A key that this call has already is claimed again: another run
     may have got it meanwhile, if it was known not to have happened."""
+    if call.attempt:
+        yield from _check_lifetime(call, run_id)
     yield from begin(call)
     if call.business_key is None:
         yield Append(call, [_intent(call)])
@@ -127,6 +130,16 @@ def _claim(call: StepCall, run_id: str) -> Script:
         found = yield from _key_is_taken(call, wrote.taken, run_id)
         if found is not NOTHING:
             return found
+
+
+def _check_lifetime(call: StepCall, run_id: str) -> Script:
+    """Never show a key to the other side when it may have forgotten it."""
+    now_us: int = yield Now()
+    if not effects.may_send(call.first_started_us, now_us, call.spec.key_ttl_s):
+        doubt = _Doubt("key_expired", True)
+        yield Append(call, [doubt.note()], keys=key_change(call, "in_doubt"))
+        raise _held(call, doubt, run_id, "give it up (--fail) and run it again: under a new key")
+    return None
 
 
 def _key_is_taken(call: StepCall, taken: KeyState, run_id: str) -> Script:
@@ -146,7 +159,9 @@ def _key_is_taken(call: StepCall, taken: KeyState, run_id: str) -> Script:
         return wrote.value
     if taken.state == "in_doubt":
         raise _held_on_key(call, taken, run_id)
-    yield FindKey(call, wait=True)
+    stranded: bool = yield FindKey(call, taken)
+    if stranded:
+        raise _held_on_key(call, taken, run_id)
     return NOTHING
 
 
@@ -192,11 +207,16 @@ def _settle(call: StepCall, doubt: _Doubt, run_id: str) -> Script:
         return (yield from give_up(call, error, run_id, unknown=True))
     now_us: int = yield Now()
     if policy == "retry":
-        allowed = (call.spec.retry or Retry()).attempts
+        again = call.spec.retry or Retry()
         young = effects.may_send(call.first_started_us or now_us, now_us, call.spec.key_ttl_s)
-        if call.attempt >= allowed or not young:
+        if call.attempt >= again.attempts or not young:
             why = "its key is too old to be sent again" if not young else "all attempts are used"
             raise _held(call, doubt, run_id, f"on_doubt='retry', but {why}")
+        if doubt.error is not None:
+            wait_s = yield from pause(call, again, doubt.error)
+            if wait_s is None:
+                raise _held(call, doubt, run_id, "on_doubt='retry', but its policy gives up")
+            yield Sleep(call, now_us + int(wait_s * 1e6))
         return (yield from _claim(call, run_id))
     return (yield from _ask_the_world(call, doubt, run_id, now_us))
 
@@ -255,6 +275,7 @@ DOUBTS = {
     "value_lost": "it returned, so it happened, but its result could not be stored",
     "interrupted": "it was interrupted while it was at work",
     "adopted": "the store lost records, so it may have happened before",
+    "key_expired": "its key is older than key_ttl=, and is not shown to the other side again",
 }
 """What each kind of doubt means, for people."""
 
@@ -277,7 +298,7 @@ def _held_on_key(call: StepCall, taken: KeyState, run_id: str) -> Unwind:
         f"{call.key} uses the key {call.business_key!r}, which is in doubt in run "
         f"{taken.run_id!r} at {taken.step}; settling one of them frees both"
     )
-    actions = settle_actions(taken.run_id, taken.step)
+    actions = settle_actions(run_id, call.key)
     held = RunHeld(run_id, "in_doubt", detail, actions, step=call.key)
     return Unwind(held, waiting_on=key_token(call.spec.name, str(call.business_key)))
 

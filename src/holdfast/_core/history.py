@@ -135,8 +135,7 @@ class History:
         else:
             record = self.placed.get((scope_of(key), position))
             if record is None:
-                # A call behind an accepted change finds its older record by key alone.
-                return self.old.get(key)
+                return self._elsewhere(key, position)
         if record is None:
             return None
         if record.key != key:
@@ -144,6 +143,16 @@ class History:
         if args_digest is not None and record.args_digest not in (None, args_digest):
             raise Divergence(key, f"{key} with other arguments", f"{key} with these")
         return record
+
+    def _elsewhere(self, key: str, position: int) -> Record | None:
+        """Nothing is recorded at this place. A call behind an accepted change finds its older
+        record by key alone; else a record under this key means that the call was moved."""
+        if key in self.old:
+            return self.old[key]
+        moved = self.records.get(key)
+        if moved is not None and moved.position is not None:
+            raise Divergence(key, f"{key} at call {moved.position}", f"it as call {position}")
+        return None
 
     def match_quietly(self, key: str, position: int | None) -> Record | None:
         """Return the record of a call if it has one; says nothing of what does not fit."""
@@ -154,7 +163,9 @@ class History:
 
     def recorded(self) -> int:
         """Return how many steps have an outcome that a replay would consume."""
-        return sum(1 for record in self.records.values() if record.has_outcome)
+        return sum(1 for record in self.unconsumed(set())[0] if record.has_outcome) + sum(
+            1 for record in self.unconsumed(set())[1] if record.has_outcome
+        )
 
     def unconsumed(self, consumed: set[str]) -> tuple[list[Record], list[Record]]:
         """Return the records that a flow which has ended never asked for: those that it should
@@ -197,7 +208,7 @@ class History:
             self.records[entry.step] = record
             if entry.position is not None:
                 self.placed[scope_of(entry.step), entry.position] = record
-        elif record.has_outcome and entry.kind is not Kind.EMITTED:
+        elif record.has_outcome:
             raise Corrupt(
                 f"entry {entry.seq}", run_id=self.run_id, why=f"{entry.step} has an outcome already"
             )
@@ -213,7 +224,8 @@ class History:
         proven = f'"why":"{ClaimedBecause.OWNER_DEAD}"'.encode() in entry.body
         for record in self.records.values():
             if record.state is State.RUNNING or record.state is State.IN_DOUBT:
-                record.ended = record.ended or proven
+                # The one whose death is proven must be the one that made the attempt.
+                record.ended = record.ended or (proven and record.lost_us is None)
                 record.lost_us = record.lost_us or entry.at_us
 
     def _run_resumed(self, entry: Entry) -> None:
@@ -299,10 +311,14 @@ class History:
         record.outcome = entry
 
     def _step_cancelled(self, entry: Entry) -> None:
-        self._record(entry).state = State.CANCELLED
+        record = self._record(entry)
+        record.state = State.CANCELLED
+        record.attempts = max(record.attempts, entry.attempt)
 
     def _step_progressed(self, entry: Entry) -> None:
-        self._record(entry).progress = entry
+        record = self.records.get(entry.step or "")
+        if record is None or not record.has_outcome:
+            self._record(entry).progress = entry
 
     def _value_recorded(self, entry: Entry) -> None:
         record = self._record(entry)
@@ -355,6 +371,8 @@ def escaped(error: BaseException) -> list[str]:
             group = cast("BaseExceptionGroup[BaseException]", current)
             queue.extend(group.exceptions)
         queue += [current.__cause__, current.__context__]
+        # Branches that failed beside the one whose failure was raised.
+        queue += getattr(current, "__holdfast_beside__", ())
     return found
 
 

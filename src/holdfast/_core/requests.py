@@ -49,6 +49,8 @@ class StepCall(msgspec.Struct):
     """Whether this attempt's `step_started` stands in the journal (or is on its way)."""
     begun: bool = False
     """Whether user code of this attempt was called; until then nothing can have happened."""
+    at_large: bool = False
+    """Whether a helper thread is at work on it that nobody can stop."""
     usage: dict[str, Any] | None = None
 
 
@@ -114,10 +116,11 @@ class Chance(msgspec.Struct):
 
 
 class FindKey(msgspec.Struct):
-    """Look up a business key; with `wait`, first wait until it may have changed."""
+    """Wait until a key that another call has may have changed; sends back whether the run that has
+    it goes no further by itself."""
 
     call: StepCall
-    wait: bool = False
+    key: KeyState
 
 
 class CopyResult(msgspec.Struct):

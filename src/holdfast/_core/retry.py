@@ -57,7 +57,10 @@ def pause_s(
     if attempt >= policy.attempts or isinstance(error, policy.give_up_on):
         return None
     asked = retry_after_s(error, now_s)
-    pause = min(policy.first_s * policy.backoff ** (attempt - 1), policy.max_s)
+    try:
+        pause = min(policy.first_s * policy.backoff ** (attempt - 1), policy.max_s)
+    except OverflowError:
+        pause = policy.max_s
     pause -= pause * policy.jitter * chance
     if asked is not None:
         pause = max(pause, min(asked, MAX_RETRY_AFTER_S))

@@ -93,8 +93,11 @@ def replayed(call: StepCall, record: Record, decode: Decode, run_id: str) -> Any
     if "conflict" in data:
         conflict = msgspec.json.decode(data["conflict"])
         raise marked(KeyConflict(call.spec.name, **conflict), call.key)
-    original = rebuilt(call.spec, error, data.get("error_args"), decode)
-    raise original or step_failed(call, error, max(record.attempts, 1), run_id)
+    original = rebuilt(call.spec, call.key, data, decode)
+    if original is not None:
+        raise original
+    unknown = "unknown" in data or record.outcome.kind is Kind.STEP_SETTLED
+    raise step_failed(call, error, max(record.attempts, 1), run_id, unknown=unknown)
 
 
 def _plain(call: StepCall, record: Record | None, run_id: str) -> Script:

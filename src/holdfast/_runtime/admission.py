@@ -55,8 +55,11 @@ class Ended(msgspec.Struct):
 
 def admit(engine: Engine, request: RunRequest) -> Execution | Ended:
     """Start the run or take it up; raises what the caller of `run` gets to see."""
-    if engine.is_executing(request.run_id):
-        raise errors.RunBusy(request.run_id, "this process")
+    with engine.admitting(request.run_id):
+        return _admit(engine, request)
+
+
+def _admit(engine: Engine, request: RunRequest) -> Execution | Ended:
     row, lease = _start(engine, request, engine.owner())
     if lease is None:
         row = _same_run(engine, request, row)
@@ -148,7 +151,7 @@ def _same_run(engine: Engine, request: RunRequest, row: RunRow) -> RunRow:
     """Check that the id belongs to this flow with this input."""
     if row.flow not in request.names:
         raise errors.RunConflict(row.run_id, f"as a run of {row.flow!r}, not {request.flow!r}")
-    values = engine.values_of(row.run_no)
+    values = engine.values(row)
     if values.digest(request.input) == row.input_digest:
         return row
     entry = engine.kept.entry(row.run_no, 1)
@@ -176,7 +179,7 @@ def _completed(engine: Engine, request: RunRequest, row: RunRow) -> Execution | 
     entry = engine.kept.entry(row.run_no, row.last_seq)
     if entry is None or entry.kind is not Kind.RUN_COMPLETED:
         raise errors.Corrupt(f"entry {row.last_seq}", run_id=row.run_id, why="not run_completed")
-    return Ended(engine.values_of(row.run_no).decode(bytes(entry.data()["result"])))
+    return Ended(engine.values(row).decode(bytes(entry.data()["result"])))
 
 
 def _freed(engine: Engine, row: RunRow) -> RunRow:

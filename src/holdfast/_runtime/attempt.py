@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from holdfast.errors import UsageError
 if TYPE_CHECKING:
     from holdfast._runtime.execution import Execution
 
+SLICE_S = 0.5
 INTERRUPTS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 """What comes from outside and is nobody's failure; asyncio's CancelledError is the fourth."""
 
@@ -118,11 +120,13 @@ def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -
         except BaseException as error:
             box.append(error)
         finally:
+            body.call.at_large = False
             finished.set()
 
     name = f"holdfast-{body.call.key}"
+    body.call.at_large = True
     threading.Thread(target=work, name=name, daemon=True).start()
-    if not finished.wait(timeout_s):
+    if not _waited(finished, timeout_s):
         return Called(
             error=TimeoutError(f"{body.call.key} did not end within {timeout_s:g} s"),
             timed_out=True,
@@ -132,6 +136,15 @@ def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -
     if isinstance(result, BaseException):
         raise result
     return result
+
+
+def _waited(finished: threading.Event, timeout_s: float) -> bool:
+    """Wait in slices: an interrupt that came just before a wait is heard at its end."""
+    deadline = time.monotonic() + timeout_s
+    while not finished.wait(max(0.0, min(SLICE_S, deadline - time.monotonic()))):
+        if time.monotonic() >= deadline:
+            return finished.is_set()
+    return True
 
 
 def is_coroutine(value: object) -> bool:

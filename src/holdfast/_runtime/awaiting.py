@@ -25,7 +25,7 @@ from holdfast._runtime import attempt, attempt_async
 from holdfast._runtime.attempt import Body
 from holdfast._runtime.attempt_async import Interrupted
 from holdfast._runtime.committer import Ticket
-from holdfast._runtime.drivers import KEY_POLL_S, note_interrupt, perform, wrote
+from holdfast._runtime.drivers import KEY_POLL_S, is_stranded, note_interrupt, perform, wrote
 from holdfast._runtime.execution import Execution
 from holdfast.errors import StoreError, ValueRefused
 
@@ -113,7 +113,7 @@ async def _perform(execution: Execution, request: Sleep | Chance | FindKey | Cop
         execution.check()
         await engine.clock.wait_async(KEY_POLL_S / 10)
         execution.check()
-        return None
+        return is_stranded(execution, request.key)
     return perform(execution, request)
 
 

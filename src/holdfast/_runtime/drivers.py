@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast._core.attempts import key_change
+from holdfast._core.doubt import key_token
 from holdfast._core.entries import Kind
+from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.requests import (
     Append,
     Call,
@@ -24,6 +26,7 @@ from holdfast._core.requests import (
     StepCall,
     Wrote,
 )
+from holdfast._core.rows import KeyState
 from holdfast._core.stops import Unwind
 from holdfast._runtime import attempt
 from holdfast._runtime.attempt import Body
@@ -122,11 +125,17 @@ def perform(execution: Execution, request: Any) -> Any:
             execution.check()
         return None
     assert isinstance(request, FindKey)
-    if request.wait:
-        execution.check()
-        engine.kept.wait_for_change(KEY_POLL_S)
-        execution.check()
-    return None
+    execution.check()
+    engine.kept.wait_for_change(KEY_POLL_S)
+    execution.check()
+    return is_stranded(execution, request.key)
+
+
+def is_stranded(execution: Execution, key: KeyState) -> bool:
+    """Say whether the run that has a key goes no further by itself."""
+    execution.wait_on(key_token(key.effect, key.key), f"key {key.key!r} of {key.effect}")
+    row = execution.engine.kept.by_number(key.run_no)
+    return row is None or row.status is Status.HELD or row.status in ENDED
 
 
 def note_interrupt(execution: Execution, call: StepCall, interrupt: BaseException) -> None:
@@ -143,6 +152,6 @@ def _interrupted(call: StepCall, interrupt: BaseException) -> Append:
         note = Note(Kind.STEP_CANCELLED, {**facts, "begun": False})
         return Append(call, [note], keys=key_change(call, "not_done"))
     if call.spec.effect:
-        note = Note(Kind.STEP_IN_DOUBT, {**facts, "ended": True})
+        note = Note(Kind.STEP_IN_DOUBT, {**facts, "ended": not call.at_large})
         return Append(call, [note], keys=key_change(call, "in_doubt"))
     return Append(call, [Note(Kind.STEP_CANCELLED, facts)])

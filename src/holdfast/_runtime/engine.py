@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.chunks import Values
@@ -23,7 +23,7 @@ from holdfast._runtime.clock import Clock, SystemClock
 from holdfast._runtime.committer import Committer, Ticket
 from holdfast._runtime.heartbeat import Heartbeat
 from holdfast._store.contract import Store
-from holdfast.errors import Corrupt, UsageError
+from holdfast.errors import Corrupt, RunBusy, UsageError
 
 if TYPE_CHECKING:
     import asyncio
@@ -58,6 +58,7 @@ class Engine:
         self.heartbeat = Heartbeat(self, self.kept.lease_s / BEATS_PER_LEASE)
         self._owner: int | None = None
         self._active: dict[str, Execution] = {}
+        self._admitting: set[str] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._wakers: weakref.WeakKeyDictionary[Any, _Waker] = weakref.WeakKeyDictionary()
 
@@ -83,6 +84,18 @@ class Engine:
             self._active[execution.run_id] = execution
         self.heartbeat.ensure()
 
+    @contextlib.contextmanager
+    def admitting(self, run_id: str) -> Iterator[None]:
+        """Keep a run id to one caller of this process while it is being admitted."""
+        with self._lock:
+            if run_id in self._active or run_id in self._admitting:
+                raise RunBusy(run_id, "this process")
+            self._admitting.add(run_id)
+        try:
+            yield
+        finally:
+            self._admitting.discard(run_id)
+
     def leave(self, execution: Execution) -> None:
         """Forget a run that has ended or was given back."""
         with self._lock:
@@ -102,22 +115,19 @@ class Engine:
 
     def values(self, row: RunRow) -> Values:
         """Return the value space of a run."""
-        return self.values_of(row.run_no, row.next_chunk)
-
-    def values_of(self, run_no: int, next_chunk: int = 1) -> Values:
-        """Return the value space of a run by its number."""
-        chunks = self.kept.chunks
-        return Values(lambda number: chunks(run_no, number), next_chunk=next_chunk)
+        chunks, run_no = self.kept.chunks, row.run_no
+        return Values(lambda number: chunks(run_no, number), next_chunk=row.next_chunk)
 
     def result_of(self, key: KeyState) -> Any:
         """Return the result that the holder of a business key recorded."""
         what = f"the result of key {key.key!r} ({key.effect})"
         if key.result_seq is None:
             raise Corrupt(what, run_id=key.run_id, why="the key is completed but names no entry")
+        row = self.kept.by_number(key.run_no)
         entry = self.kept.entry(key.run_no, key.result_seq)
-        if entry is None:
+        if row is None or entry is None:
             raise Corrupt(what, run_id=key.run_id, why=f"entry {key.result_seq} is missing")
-        return self.values_of(key.run_no).decode(bytes(entry.data()["result"]))
+        return self.values(row).decode(bytes(entry.data()["result"]))
 
     def resource(self, factory: Callable[[], Any]) -> Any:
         """Return what `use(factory)` stands for: built once per store."""
@@ -187,7 +197,8 @@ class _Waker:
         while self._done:
             future = self._done.popleft().future
             if future is not None and not future.done():
-                future.set_result(None)
+                with contextlib.suppress(Exception):  # An interrupt may have ended it just now.
+                    future.set_result(None)
 
 
 # -- the process's default -------------------------------------------------------------------

@@ -75,12 +75,13 @@ class Execution:
         """Set when the run stops: sleepers wake up."""
         self.open_calls: dict[str, StepCall] = {}
         self.progress: dict[str, Any] = {}
+        self._waits = False
         self.loops: list[Loop] = []
         self.root = Scope()
         self.unreplayed = history.recorded()
         self.consumed: set[str] = set()
         """Keys of the records that the flow has asked for."""
-        self._next_seq = lease.row.last_seq
+        self._loaded_seq = self._next_seq = lease.row.last_seq
         self._skips: list[tuple[int, int]] = [
             (low, high) for low, high in msgspec.json.decode(lease.row.skips)
         ]
@@ -131,6 +132,7 @@ class Execution:
             if self.fenced:
                 assert self.stopped is not None
                 raise self.stopped
+            is_outcome = call.spec.effect and request.notes[-1].kind is not Kind.STEP_STARTED
             drafts: list[Draft] = []
             copy: Any = None
             for note in request.notes:
@@ -143,7 +145,7 @@ class Execution:
                 callback,
                 claim=request.claim,
                 keys=request.keys,
-                patience_s=OUTCOME_PATIENCE_S if call.spec.effect and call.noted else 0.0,
+                patience_s=OUTCOME_PATIENCE_S if is_outcome else 0.0,
             )
             if request.notes[-1].ends_attempt:
                 self.open_calls.pop(call.key, None)
@@ -224,7 +226,7 @@ class Execution:
         kind = note.kind
         parts: list[bytes] = []
         started_us = None
-        if kind is Kind.STEP_STARTED or kind is Kind.SKIPPED_DUPLICATE:
+        if kind is Kind.STEP_STARTED or kind is Kind.SKIPPED_DUPLICATE or call.attempt == 0:
             parts.append(b'"args":' + call.args_node)
             call.noted = kind is Kind.STEP_STARTED
         elif not call.noted and note.ends_attempt and not call.spec.effect:
@@ -252,6 +254,9 @@ class Execution:
 
     def _totals(self, call: StepCall, request: Append) -> dict[str, Any]:
         changes: dict[str, Any] = {}
+        if self._waits:
+            self._waits = False
+            changes["waiting_on"] = None
         if call.usage and request.notes[-1].ends_attempt:
             for name, amount in call.usage.items():
                 if isinstance(amount, int | float):
@@ -262,6 +267,15 @@ class Execution:
             self._degraded += request.degraded
             changes["degraded"] = self._degraded
         return changes
+
+    def wait_on(self, token: str, why: str) -> None:
+        """Say that the run waits for something outside; the next entry of a step ends that."""
+        with self.lock:
+            if not self._waits:
+                self._waits = True
+                body = _encode({"for": why})
+                draft = Draft(Kind.RUN_WAITING, self.engine.now_us(), body=body)
+                self.write([draft], self.in_background, {"waiting_on": token})
 
     def beat(self) -> Ticket:
         """Renew the lease, and write the starts of plain steps that are still at work."""
@@ -286,17 +300,19 @@ class Execution:
             return loop
 
     def _first_seq_of(self, loop: Loop) -> int:
-        """Return where the part of the journal begins that the loop's next snapshot replaces."""
+        """Return where the part of the journal begins that the loop's next snapshot replaces:
+        what was recorded of the loop before, unless something else stands in between."""
+        after = self._next_seq + 1
+        records = self.history.records.values()
         saved = self.history.saved.get(loop.path)
         if saved is not None:
-            return next((low for low, high in self._skips if high == saved.seq - 1), saved.seq)
-        records = self.history.records.values()
-        low = min(
-            (record.first_seq for record in records if loop.holds(record.key)),
-            default=self._next_seq + 1,
-        )
-        strangers = any(record.last_seq > low for record in records if not loop.holds(record.key))
-        return self._next_seq + 1 if strangers else low
+            low = next((low for low, high in self._skips if high == saved.seq - 1), saved.seq)
+        else:
+            firsts = (record.first_seq for record in records if loop.holds(record.key))
+            low = min(firsts, default=after)
+        written = self._next_seq != self._loaded_seq
+        strangers = any(record.last_seq >= low for record in records if not loop.holds(record.key))
+        return after if written or strangers else low
 
     def leave_loop(self, loop: Loop) -> None:
         """End a loop; what it recorded last stays."""

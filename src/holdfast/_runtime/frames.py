@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Frame:
     """One branch of a run (or one step body inside it) in one thread or task."""
 
-    __slots__ = ("awaits", "call", "execution", "owner", "scope")
+    __slots__ = ("attempt", "awaits", "call", "execution", "owner", "scope")
 
     def __init__(
         self,
@@ -38,6 +38,14 @@ class Frame:
         self.owner = owner
         self.awaits = awaits
         self.call = call
+        self.attempt = call.attempt if call is not None else 0
+
+    def attempt_has_ended(self) -> bool:
+        """Say whether this is what an abandoned thread still does of an attempt that is over."""
+        call = self.call
+        return call is not None and (
+            call.attempt != self.attempt or call.key not in self.execution.open_calls
+        )
 
 
 current: ContextVar[Frame | None] = ContextVar("holdfast_frame", default=None)

@@ -185,7 +185,7 @@ class Recorded(Generic[P, R]):
             key, position = frame.scope.take(self.name)
         business_key = self._business_key(arguments, recorded)
         with execution.lock:
-            digest = execution.values.digest(recorded)
+            digest = execution.values.digest(recorded, f"{key}: argument")
             record = execution.history.match_quietly(key, position)
             node = b""
             if record is not None:

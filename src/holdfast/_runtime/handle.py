@@ -104,7 +104,7 @@ def outcome(engine: Engine, row: RunRow) -> Any:
     if entry.kind is Kind.RUN_FAILED:
         told = msgspec.json.decode(entry.body)["error"]
         raise errors.RunFailed(row.run_id, told["type"], told["message"])
-    return engine.values_of(row.run_no).decode(bytes(entry.data()["result"]))
+    return engine.values(row).decode(bytes(entry.data()["result"]))
 
 
 def stream(engine: Engine, run_id: str, after: int = 0) -> Iterator[Emitted]:
@@ -115,7 +115,7 @@ def stream(engine: Engine, run_id: str, after: int = 0) -> Iterator[Emitted]:
         if row is None:
             raise errors.RunNotFound(run_id)
         if row.last_seq > seen:
-            values = engine.values_of(row.run_no)
+            values = engine.values(row)
             skips = [(1, seen)] if seen else []
             for entry in engine.kept.load(row, skips):
                 if entry.kind is Kind.EMITTED:

@@ -50,37 +50,43 @@ def fan_out(what: str, *, awaits: bool) -> Frame:
 def run_threads(frame: Frame, branches: Sequence[Branch], at_once: int) -> None:
     """Run branches in threads, at most so many at once, until all have finished."""
     waiting = list(reversed(branches))
-    lock = threading.Lock()
+    ended = [threading.Event() for _ in range(min(at_once, len(branches)))]
 
-    def work() -> None:
-        while True:
-            with lock:
-                if not waiting:
+    def work(done: threading.Event) -> None:
+        try:
+            while True:
+                try:
+                    branch = waiting.pop()
+                except IndexError:
                     return
-                branch = waiting.pop()
-            contextvars.copy_context().run(_in_thread, frame, branch)
+                contextvars.copy_context().run(_in_thread, frame, branch)
+        finally:
+            done.set()
 
     threads = [
         threading.Thread(
             target=contextvars.copy_context().run,
-            args=(work,),
+            args=(work, done),
             name=f"holdfast-{frame.execution.run_id}-{number}",
             daemon=True,
         )
-        for number in range(min(at_once, len(branches)))
+        for number, done in enumerate(ended)
     ]
     for thread in threads:
         thread.start()
-    _join(threads)
+    _wait_for_all(ended)
 
 
-def _join(threads: Sequence[threading.Thread]) -> None:
-    """Wait for all; Ctrl-C is heard, but the branches finish first."""
+def _wait_for_all(ended: Sequence[threading.Event]) -> None:
+    """Wait for all branches; Ctrl-C is heard, but the branches finish first.
+
+    Not by `Thread.join`: one that was interrupted takes a thread for dead that is at work.
+    """
     interrupt: BaseException | None = None
-    for thread in threads:
-        while thread.is_alive():
+    for done in ended:
+        while not done.is_set():
             try:
-                thread.join()
+                done.wait()
             except INTERRUPTS as error:
                 interrupt = error
     if interrupt is not None:
@@ -143,6 +149,7 @@ def results(branches: Sequence[Branch], *, collect: bool) -> list[Any]:
     if collect:
         return [branch.value if branch.error is None else branch.error for branch in branches]
     if errors:
+        BaseException.__setattr__(errors[0], "__holdfast_beside__", tuple(errors[1:]))
         raise errors[0]
     return [branch.value for branch in branches]
 

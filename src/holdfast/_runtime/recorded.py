@@ -89,6 +89,8 @@ def emit(value: Any) -> None:
             execution.unreplayed -= 1
             return
     with execution.lock:
+        if frame.attempt_has_ended():
+            return  # Nobody waits any more for what an abandoned thread says.
         body = b'{"value":%b}' % execution.values.encode(value, "emit")
         at_us = execution.engine.now_us()
         draft = Draft(Kind.EMITTED, at_us, key, attempt, position, body=body)
@@ -140,6 +142,8 @@ def progress(value: Any) -> None:
     assert call is not None
     execution.check()
     with execution.lock:
+        if frame.attempt_has_ended():
+            return  # Nobody waits any more for what an abandoned thread says.
         node, kept = execution.values.copy(value, f"{call.key}: progress")
         at_us = execution.engine.now_us()
         draft = Draft(
