@@ -151,11 +151,12 @@ def starts_overwrite(patch: pytest.MonkeyPatch) -> None:
 
 
 def _start_without_a_look(engine: Any, request: Any, owner: Any) -> Any:
+    from holdfast._core.digest import digest as digest_of
     from holdfast._core.entries import Draft
     from holdfast._store.contract import NewRun
 
     draft = Draft(Kind.RUN_STARTED, engine.now_us(), body=b'{"input":null}')
-    digest = engine.values_of(0).digest(request.input)
+    digest = digest_of(request.input)
     new = NewRun(request.run_id, request.flow, "1", digest, [draft])
     started = engine.kept.start(new, owner)
     return started.row, started.lease

@@ -66,7 +66,6 @@ def lives(versions: list[tuple[Any, int | None]]) -> list[Any]:
     return ends
 
 
-@pytest.mark.xfail(reason="History.match: a key that stands at another place is run again")
 def test_a_step_that_changed_places_with_a_loop_is_a_divergence():
     """I3, I15: a loop has no record at its place, so the change was not seen."""
 
@@ -83,7 +82,6 @@ def test_a_step_that_changed_places_with_a_loop_is_a_divergence():
     assert called.count("a") == 1
 
 
-@pytest.mark.xfail(reason="Execution.enter_loop: the skipped range takes in what is not the loop's")
 def test_a_snapshot_never_hides_what_is_no_part_of_its_loop():
     """I3: the effect before the loop was recorded between two turns, and called again."""
 

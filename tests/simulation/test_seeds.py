@@ -29,21 +29,17 @@ FOUND = {
     1233: "as 437, and an effect was called twice",
     1277: "as 437",
 }
-OPEN = pytest.mark.xfail(
-    strict=False, reason="History.match and _run_claimed, Execution.enter_loop, Engine.values_of"
-)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_no_schedule_breaks_a_promise(first):
     """R6: I1 to I8, I11, I12, I14 and I15, after every move and at the end."""
     for seed in range(first, first + CHUNK):
-        if seed not in FOUND:
-            outcome = simulate(seed)
-            assert outcome.violation is None, str(outcome)
+        outcome = simulate(seed)
+        assert outcome.violation is None, str(outcome)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=OPEN) for seed in FOUND])
+@pytest.mark.parametrize("seed", list(FOUND))
 def test_what_was_found_stays_mended(seed):
     outcome = simulate(seed)
     assert outcome.violation is None, f"{outcome} ({FOUND[seed]})"
@@ -103,9 +99,6 @@ def test_a_calm_world_completes_everything():
         assert outcome.counts.get("dies", 0) == 0
 
 
-@pytest.mark.xfail(
-    strict=False, reason="doubt._claim: an old key is sent after a pause or decision"
-)
 def test_no_key_is_sent_after_its_lifetime_when_days_pass():
     days = Faults(days_pass=4.0)
     for seed in range(60):
@@ -113,7 +106,6 @@ def test_no_key_is_sent_after_its_lifetime_when_days_pass():
         assert outcome.violation is None, str(outcome)
 
 
-@pytest.mark.xfail(strict=False, reason="Engine.values_of: reads of ended runs know no chunks")
 def test_values_that_are_stored_apart_are_found_again():
     big = Faults(big_values=0.4, code_is_edited=0)
     for seed in range(60):

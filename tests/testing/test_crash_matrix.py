@@ -167,7 +167,6 @@ def test_retries_take_no_time():
     assert testing.crash_matrix(patient).undisturbed == {"cm-flaky": 3}
 
 
-@pytest.mark.xfail(reason="Engine.values_of: reads of ended runs know no chunks")
 def test_long_values_survive():
     @step(name="cm-write")
     def write(number: int) -> str:

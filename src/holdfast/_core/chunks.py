@@ -94,6 +94,10 @@ class Values:
             self._keep(number, raw)
         return fresh
 
+    def put_back(self, chunks: list[tuple[int, bytes]]) -> None:
+        """Take chunks back that were handed over and refused: they go with the next write."""
+        self._fresh = {**dict(chunks), **self._fresh}
+
     def _flat_node(self, value: Any) -> bytes | None:
         return flat.node_of(value) if self.inline_limit == INLINE_LIMIT_BYTES else None
 

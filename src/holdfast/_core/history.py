@@ -163,9 +163,8 @@ class History:
 
     def recorded(self) -> int:
         """Return how many steps have an outcome that a replay would consume."""
-        return sum(1 for record in self.unconsumed(set())[0] if record.has_outcome) + sum(
-            1 for record in self.unconsumed(set())[1] if record.has_outcome
-        )
+        missed, old = self.unconsumed(set())
+        return sum(record.has_outcome for record in (*missed, *old))
 
     def unconsumed(self, consumed: set[str]) -> tuple[list[Record], list[Record]]:
         """Return the records that a flow which has ended never asked for: those that it should
@@ -351,7 +350,7 @@ def _facts(entry: Entry) -> dict[str, Any]:
 
 
 def _turn(saved: Entry) -> int:
-    return int(_facts(saved)["turn"])
+    return int(_facts(saved).get("turn", 0))
 
 
 def escaped(error: BaseException) -> list[str]:
@@ -367,12 +366,12 @@ def escaped(error: BaseException) -> list[str]:
         step = getattr(current, "__holdfast_step__", None)
         if isinstance(step, str) and step not in found:
             found.append(step)
-        if isinstance(current, BaseExceptionGroup):
-            group = cast("BaseExceptionGroup[BaseException]", current)
-            queue.extend(group.exceptions)
         queue += [current.__cause__, current.__context__]
+        if isinstance(current, BaseExceptionGroup):
+            queue += cast("BaseExceptionGroup[BaseException]", current).exceptions
         # Branches that failed beside the one whose failure was raised.
-        queue += getattr(current, "__holdfast_beside__", ())
+        beside: tuple[BaseException, ...] = getattr(current, "__holdfast_beside__", ())
+        queue += beside
     return found
 
 

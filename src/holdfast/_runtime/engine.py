@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.chunks import Values
@@ -85,7 +85,7 @@ class Engine:
         self.heartbeat.ensure()
 
     @contextlib.contextmanager
-    def admitting(self, run_id: str) -> Iterator[None]:
+    def admitting(self, run_id: str) -> Generator[None, None, None]:
         """Keep a run id to one caller of this process while it is being admitted."""
         with self._lock:
             if run_id in self._active or run_id in self._admitting:

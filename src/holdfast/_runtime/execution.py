@@ -27,8 +27,8 @@ from holdfast.errors import HoldfastError, LeaseLost, RunError
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
 
-OUTCOME_PATIENCE_S = 20.0
-"""How long the outcome of an effect waits for a full disk: most of a lease."""
+EFFECT_PATIENCE_S = 20.0
+"""How long an effect waits for a full disk, with its intent as with its outcome: most of a lease."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -132,7 +132,6 @@ class Execution:
             if self.fenced:
                 assert self.stopped is not None
                 raise self.stopped
-            is_outcome = call.spec.effect and request.notes[-1].kind is not Kind.STEP_STARTED
             drafts: list[Draft] = []
             copy: Any = None
             for note in request.notes:
@@ -145,7 +144,7 @@ class Execution:
                 callback,
                 claim=request.claim,
                 keys=request.keys,
-                patience_s=OUTCOME_PATIENCE_S if is_outcome else 0.0,
+                patience_s=EFFECT_PATIENCE_S if call.spec.effect else 0.0,
             )
             if request.notes[-1].ends_attempt:
                 self.open_calls.pop(call.key, None)
@@ -216,8 +215,9 @@ class Execution:
             self.stop(Unwind(LeaseLost(self.run_id)))
 
     def undo_prediction(self, ticket: Ticket) -> None:
-        """A refused write (a taken key) gave its numbers back."""
+        """A refused write (a taken key) gave its numbers back, and its chunks are still to go."""
         with self.lock:
+            self.values.put_back(ticket.write.chunks)
             self._next_seq -= sum(draft.span for draft in ticket.write.drafts)
 
     # -- entries of step calls -----------------------------------------------------------------

@@ -80,9 +80,22 @@ class Witness:
         )
         assert self._handle is not None
         try:
+            if self._is_newer(row):
+                return  # Another process committed after us and was quicker to say so.
             os.pwrite(self._handle, form + _CRC.pack(zlib.crc32(form)) + _PAD, _offset(row.commits))
         except OSError as error:
             raise StoreFailed(f"{self.path} cannot be written: {error.strerror}") from error
+
+    def _is_newer(self, row: StoreRow) -> bool:
+        assert self._handle is not None
+        there = _decode(os.pread(self._handle, SLOT_BYTES, _offset(row.commits)))
+        return (
+            there is not None
+            and there.store_id == row.store_id
+            and there.incarnation == row.incarnation
+            and there.commits > row.commits
+            and not there.lost
+        )
 
     def close(self) -> None:
         """Release the file; safe to call twice."""
