@@ -366,12 +366,11 @@ def escaped(error: BaseException) -> list[str]:
         step = getattr(current, "__holdfast_step__", None)
         if isinstance(step, str) and step not in found:
             found.append(step)
-        queue += [current.__cause__, current.__context__]
-        if isinstance(current, BaseExceptionGroup):
-            queue += cast("BaseExceptionGroup[BaseException]", current).exceptions
         # Branches that failed beside the one whose failure was raised.
         beside: tuple[BaseException, ...] = getattr(current, "__holdfast_beside__", ())
-        queue += beside
+        queue += [current.__cause__, current.__context__, *beside]
+        if isinstance(current, BaseExceptionGroup):
+            queue += list(cast("BaseExceptionGroup[BaseException]", current).exceptions)
     return found
 
 

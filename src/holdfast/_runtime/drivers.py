@@ -134,8 +134,13 @@ def perform(execution: Execution, request: Any) -> Any:
 def is_stranded(execution: Execution, key: KeyState) -> bool:
     """Say whether the run that has a key goes no further by itself."""
     execution.wait_on(key_token(key.effect, key.key), f"key {key.key!r} of {key.effect}")
-    row = execution.engine.kept.by_number(key.run_no)
-    return row is None or row.status is Status.HELD or row.status in ENDED
+    kept = execution.engine.kept
+    row = kept.by_number(key.run_no)
+    if row is not None and row.status is not Status.HELD and row.status not in ENDED:
+        return False
+    # It ended: what it made of the key before that is there to be read now.
+    now = kept.key(key.effect, key.key)
+    return now is not None and now.run_no == key.run_no and now.state == key.state
 
 
 def note_interrupt(execution: Execution, call: StepCall, interrupt: BaseException) -> None:

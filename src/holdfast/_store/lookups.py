@@ -16,22 +16,34 @@ from holdfast._store.records import SEQ_BITS, SEQ_MASK, MessageRow
 from holdfast.errors import Corrupt
 
 Fetch = Callable[[str, Any], list[Any]]
+LOOKS = 3
 
 
 def find_run(fetch: Fetch, namespace: str, run_id: str) -> RunRow | None:
     """Return the verified row of a run, or None if it certainly is not there."""
-    found = _rows(fetch, "run_by_id", (namespace, run_id), run_id)
-    if found:
-        row = records.run_row(found[0])
-        if (row.namespace, row.run_id) != (namespace, run_id):
-            raise Corrupt("the index of run ids", run_id=run_id, why=f"it shows {row.run_id!r}")
+    row = _run_by_id(fetch, namespace, run_id)
+    if row is not None:
         return row
     by_hash = _rows(fetch, "run_by_hash", (records.name_hash(namespace, run_id),), run_id)
     for values in by_hash:
         row = records.run_row(values)
         if (row.namespace, row.run_id) == (namespace, run_id):
+            # Another process may have started it between the two looks: look again.
+            again = _run_by_id(fetch, namespace, run_id)
+            if again is not None:
+                return again
             raise Corrupt("the index of run ids", run_id=run_id, why="it does not show this run")
     return None
+
+
+def _run_by_id(fetch: Fetch, namespace: str, run_id: str) -> RunRow | None:
+    found = _rows(fetch, "run_by_id", (namespace, run_id), run_id)
+    if not found:
+        return None
+    row = records.run_row(found[0])
+    if (row.namespace, row.run_id) != (namespace, run_id):
+        raise Corrupt("the index of run ids", run_id=run_id, why=f"it shows {row.run_id!r}")
+    return row
 
 
 def run_by_number(fetch: Fetch, run_no: int, last_run_no: int) -> RunRow | None:
@@ -46,21 +58,41 @@ def run_by_number(fetch: Fetch, run_no: int, last_run_no: int) -> RunRow | None:
 
 def find_key(fetch: Fetch, namespace: str, effect: str, key: str) -> KeyState | None:
     """Return a verified key, or None if it certainly was never claimed."""
-    found = fetch("key_by_name", (namespace, effect, key))
-    if found:
-        state = records.key_state(found[0])
-        if (state.namespace, state.effect, state.key) != (namespace, effect, key):
-            raise Corrupt(f"the index of keys at {key!r} of {effect}", why="it shows another one")
+    state = _key_by_name(fetch, namespace, effect, key)
+    if state is not None:
         return state
     for values in fetch("key_by_hash", (records.name_hash(namespace, effect, key),)):
         state = records.key_state(values)
         if (state.namespace, state.effect, state.key) == (namespace, effect, key):
+            # Another process may have claimed it between the two looks: look again.
+            again = _key_by_name(fetch, namespace, effect, key)
+            if again is not None:
+                return again
             raise Corrupt(f"the index of keys at {key!r} of {effect}", why="it does not show it")
     return None
 
 
+def _key_by_name(fetch: Fetch, namespace: str, effect: str, key: str) -> KeyState | None:
+    found = fetch("key_by_name", (namespace, effect, key))
+    if not found:
+        return None
+    state = records.key_state(found[0])
+    if (state.namespace, state.effect, state.key) != (namespace, effect, key):
+        raise Corrupt(f"the index of keys at {key!r} of {effect}", why="it shows another one")
+    return state
+
+
 def messages(fetch: Fetch, run_no: int) -> Sequence[MessageRow]:
     """Return all messages of a run, oldest first, with none missing by either path."""
+    for _ in range(LOOKS - 1):
+        try:
+            return _messages(fetch, run_no)
+        except Corrupt:
+            continue  # One may have come in between two looks: look again.
+    return _messages(fetch, run_no)
+
+
+def _messages(fetch: Fetch, run_no: int) -> Sequence[MessageRow]:
     first = run_no << SEQ_BITS
     found = fetch("messages", (first, first | SEQ_MASK))
     rows = [records.message_row(values) for values in found]
