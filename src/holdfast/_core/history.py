@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast._core.entries import Entry, Kind
-from holdfast._core.keys import are_parallel, scope_of
+from holdfast._core.keys import are_parallel, name_of, scope_of
 from holdfast._core.lifecycle import ClaimedBecause, Status, next_status
 from holdfast.errors import Corrupt
 
@@ -153,6 +153,17 @@ class History:
         if moved is not None and moved.position is not None:
             raise Divergence(key, f"{key} at call {moved.position}", f"it as call {position}")
         return None
+
+    def known_key(self, key: str, aliases: tuple[str, ...]) -> str:
+        """Return the key under which a step was recorded before it was renamed."""
+        if key not in self.records:
+            path, _, last = key.rpartition("/")
+            tail = last[len(name_of(key)) :]
+            for alias in aliases:
+                former = f"{path}/{alias}{tail}" if path else alias + tail
+                if former in self.records:
+                    return former
+        return key
 
     def match_quietly(self, key: str, position: int | None) -> Record | None:
         """Return the record of a call if it has one; says nothing of what does not fit."""

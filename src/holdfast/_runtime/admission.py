@@ -68,7 +68,19 @@ def _admit(engine: Engine, request: RunRequest) -> Execution | Ended:
         if row.status is Status.CANCELLED:
             raise errors.RunCancelled(row.run_id)
         lease = claim(engine, _freed(engine, row).run_id)
+        if row.version != request.version:
+            _accept_version(engine, lease, request)
     return execution_of(engine, lease, awaits=request.awaits)
+
+
+def _accept_version(engine: Engine, lease: Lease, request: RunRequest) -> None:
+    """A new version of the flow says that a change inside the recorded part is meant."""
+    actor = f"version {request.version} of {request.flow}"
+    body = _encode({"actor": actor, "confirmed": False})
+    draft = Draft(Kind.CHANGE_ACCEPTED, engine.now_us(), body=body)
+    write = Write(lease, [draft], changes={"version": request.version})
+    if not isinstance(engine.kept.append([write])[0], Committed):
+        raise errors.LeaseLost(request.run_id)
 
 
 def submit(engine: Engine, request: RunRequest) -> RunRow:

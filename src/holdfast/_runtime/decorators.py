@@ -76,6 +76,7 @@ def step(fn: Callable[P, R], /) -> Step[P, R]: ...
 def step(
     *,
     name: str | None = None,
+    aliases: Sequence[str] = (),
     retry: Retry | None = None,
     timeout: float | None = None,
     fallback: Any = ...,
@@ -101,6 +102,7 @@ def effect(fn: Callable[P, R], /) -> Effect[P, R]: ...
 def effect(
     *,
     name: str | None = None,
+    aliases: Sequence[str] = (),
     key: str | Callable[..., str] | None = None,
     key_ttl: float = ...,
     on_doubt: OnDoubt = "ask",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from holdfast._core import effects
 from holdfast._core.effects import OnDoubt
-from holdfast._core.keys import checked_business_key, quoted, rendered_key
+from holdfast._core.keys import check_name, checked_business_key, quoted, rendered_key
 from holdfast._core.requests import Spec, StepCall
 from holdfast._core.retry import Retry
 from holdfast._core.scripts import step_script
@@ -47,6 +47,7 @@ class Settings:
         *,
         effect: bool,
         name: str | None = None,
+        aliases: Sequence[str] = (),
         retry: Retry | None = None,
         timeout: float | None = None,
         fallback: Any = NO_FALLBACK,
@@ -71,6 +72,7 @@ class Settings:
         self.fn = fn
         self.what = what
         self.name = registry.name_for(what, fn, name) if registered else str(name)
+        self.aliases = tuple(check_name(what, alias) for alias in aliases)
         self.key = key
         self.undo = undo
         self.fallback = fallback
@@ -183,6 +185,8 @@ class Recorded(Generic[P, R]):
         else:
             check_owner(frame, self.name)
             key, position = frame.scope.take(self.name)
+        if settings.aliases:
+            key = execution.history.known_key(key, settings.aliases)
         business_key = self._business_key(arguments, recorded)
         with execution.lock:
             digest = execution.values.digest(recorded, f"{key}: argument")

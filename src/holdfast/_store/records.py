@@ -167,7 +167,7 @@ def entry(values: Values, prev: bytes, run_id: str) -> Entry:
     seq = row_id & SEQ_MASK
     try:
         made = Entry(
-            seq, _KINDS[kind], at_us, step, attempt, position, args_digest, started_us, body, digest
+            seq, _kind(kind), at_us, step, attempt, position, args_digest, started_us, body, digest
         )
         expected = entry_digest(prev, run_id, seq, made)
     except _UNREADABLE as error:
@@ -250,3 +250,10 @@ def run_row_or_held(values: Values) -> RunRow:
             created_us=0,
             updated_us=0,
         )
+
+
+def _kind(name: str) -> Kind:
+    try:
+        return _KINDS[name]
+    except KeyError:
+        raise ValueError(f"{name!r} is no kind of entry") from None
