@@ -95,7 +95,7 @@ class Supervisor:
     def work(self) -> Report:
         """Return how the run's last process ended."""
         while True:
-            before = self.follower.seen
+            before = self._brought_on()
             child = self.start()
             try:
                 self._watch(child)
@@ -112,7 +112,7 @@ class Supervisor:
                 return report
             if not self._goes_on():
                 return Report(ERROR, f"its process {child.fate()}")
-            self.deaths = 1 if self.follower.seen > before else self.deaths + 1
+            self.deaths = 1 if self._brought_on() > before else self.deaths + 1
             if self._dies_at_once():
                 return Report(ERROR, f"its process {child.fate()}, {self.deaths} times at once")
             pause_s = min(BACKOFF_S * 2 ** (self.deaths - 1), BACKOFF_MAX_S)
@@ -135,6 +135,11 @@ class Supervisor:
     def _goes_on(self) -> bool:
         row = self.follower.store.get(self.follower.run_id)
         return row is None or row.status in CLAIMABLE
+
+    def _brought_on(self) -> tuple[int, str]:
+        """What shows that a process got somewhere; that it claimed the run does not."""
+        row = self.follower.store.get(self.follower.run_id)
+        return (0, "") if row is None else (row.steps, row.skips)
 
     def _dies_at_once(self) -> bool:
         return self.follower.seen == 0 and self.deaths >= DEATHS_BEFORE_START
