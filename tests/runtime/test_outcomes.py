@@ -126,7 +126,6 @@ def test_step_failed_is_the_same_live_and_replayed(store):
     assert seen[0][:5] == (fails.name, "ValueError", "('odd', 3)", 2, "r")
 
 
-@pytest.mark.xfail(reason="a replay forgets that the outcome is unknown", strict=True)
 def test_an_unknown_outcome_is_the_same_live_and_replayed(holdfast_store):
     seen: list[tuple[Any, ...]] = []
     stop = Stop()
@@ -206,7 +205,6 @@ def test_a_subclass_of_a_declared_exception_is_a_step_failed(holdfast_store):
     assert work.run("r") == "Harder"
 
 
-@pytest.mark.xfail(reason="a rebuilt exception does not name its step", strict=True)
 def test_a_declared_failure_that_escapes_from_a_replay_can_be_taken_up(holdfast_store):
     down = [True]
     stop = Stop()
@@ -252,7 +250,6 @@ def test_a_declared_failure_that_escapes_is_taken_up(holdfast_store):
     assert work.run("r") == 1
 
 
-@pytest.mark.xfail(reason="a declared class is recognised by its bare name", strict=True)
 def test_another_class_of_the_same_name_is_not_taken_for_the_declared_one(holdfast_store):
     other = type("ConnectionError", (Exception,), {})
     seen: list[type] = []
@@ -280,7 +277,6 @@ class Coded(Exception):
         self.code = code
 
 
-@pytest.mark.xfail(reason="live it is the original, replayed it is rebuilt from args", strict=True)
 def test_a_declared_exception_has_the_same_attributes_live_and_replayed(holdfast_store):
     seen: list[Any] = []
     stop = Stop()
@@ -323,7 +319,6 @@ def test_a_frozen_exception_can_be_declared(holdfast_store):
     assert work.run("r") == 3
 
 
-@pytest.mark.xfail(reason="a group's args cannot be stored, and __new__ needs both", strict=True)
 def test_a_declared_exception_group_is_rebuilt(holdfast_store):
     seen: list[type] = []
     stop = Stop()
@@ -483,7 +478,6 @@ def test_an_argument_that_does_not_survive_is_refused_before_the_call(holdfast_s
     assert calls == []
 
 
-@pytest.mark.xfail(reason="the digest refuses it first, and calls it `value`", strict=True)
 def test_a_refused_argument_names_its_step(holdfast_store):
     @step
     def takes(x: Any) -> None: ...
@@ -542,9 +536,6 @@ def test_a_flow_whose_result_does_not_survive_fails_and_keeps_its_steps(store):
     assert calls == [1]
 
 
-@pytest.mark.xfail(
-    reason="a refused fallback leaves the step open and the effect in doubt", strict=True
-)
 def test_a_fallback_that_does_not_survive_is_a_fallback_that_failed(holdfast_store):
     @effect(fallback=lambda: object(), failed_on=(ValueError,))
     def charge() -> Any:

@@ -125,7 +125,6 @@ def test_an_interrupted_attempt_does_not_count(store):
     assert tries == [1, 1, 2]
 
 
-@pytest.mark.xfail(reason="an interrupted second attempt takes the first one back", strict=True)
 def test_an_interrupted_second_attempt_does_not_give_one_back(holdfast_store):
     tries: list[int] = []
 
@@ -232,7 +231,6 @@ def test_async_steps_are_retried_alike(holdfast_store):
     assert tries == [1, 2, 3]
 
 
-@pytest.mark.xfail(reason="the pause grows beyond what a float can hold", strict=True)
 def test_thousands_of_tries(holdfast_store):
     tries = 0
 
@@ -397,7 +395,6 @@ def test_a_timeout_error_of_the_body_is_an_error_like_any_other(holdfast_store):
     assert asyncio.run(work.run("r")) == "of the other side"
 
 
-@pytest.mark.xfail(reason="a late progress() of an abandoned thread damages the run", strict=True)
 def test_what_an_abandoned_thread_notes_too_late_is_left_out(holdfast_store):
     late, noted = threading.Event(), threading.Event()
     stop = Stop()
@@ -430,7 +427,6 @@ def test_what_an_abandoned_thread_notes_too_late_is_left_out(holdfast_store):
     assert work.run("r") == 3
 
 
-@pytest.mark.xfail(reason="a doubt is retried at once, without the declared pause", strict=True)
 def test_a_doubt_that_is_retried_keeps_the_pause_too():
     clock = testing.FakeClock(auto=True)
     at: list[float] = []
