@@ -135,7 +135,7 @@ def test_a_plain_gather_of_steps_replays(store):
     async def work() -> list[int]:
         found = await asyncio.gather(slow(0), slow(1), slow(2))
         stop.here()
-        return found
+        return list(found)
 
     interrupted(lambda: asyncio.run(work.run("r")))
     assert asyncio.run(work.run("r")) == [0, 1, 2]
@@ -172,7 +172,7 @@ def test_a_helper_in_a_task_of_its_own_is_refused(holdfast_store):
 def test_gather_takes_awaitables(holdfast_store):
     @flow
     async def work() -> None:
-        await aio.gather(lambda: 1)  # type: ignore[arg-type]
+        await aio.gather(lambda: 1)  # type: ignore[call-overload]
 
     with pytest.raises(RunFailed, match="awaitables"):
         asyncio.run(work.run("r"))

@@ -34,9 +34,13 @@ async def aput(x: Any) -> Any:
 
 
 def test_the_body_executes_and_its_steps_replay(store):
+    def look_up() -> int:
+        calls.append("two")
+        return 2
+
     for _ in range(3):
         with holdfast.run("b"):
-            found = [put(1), holdfast.call("two", lambda: calls.append("two") or 2), holdfast.now()]
+            found = [put(1), holdfast.call("two", look_up), holdfast.now()]
         assert found[:2] == [1, 2]
     assert calls == [1, "two"]
     assert store.get("b").status == "completed"

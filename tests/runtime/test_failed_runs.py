@@ -349,7 +349,7 @@ def test_a_turn_that_failed_is_tried_anew_and_the_ones_before_are_not(store, wor
 
     @flow
     def work() -> list[str]:
-        for state in turns({"names": []}, limit=10):
+        for state in turns({"names": []}, limit=10):  # type: ignore[var-annotated]
             names = state["names"]
             if len(names) == 4:
                 return names
@@ -380,10 +380,10 @@ def test_a_loop_after_the_failure_begins_anew(store, world):
             error, how = failed, "poor"
         names: list[str] = []
         for state in turns({"names": [], "how": how}, limit=10):
-            names = state["names"]
+            names = state["names"]  # type: ignore[assignment]
             if len(names) == 2:
                 break
-            names.append(ask(state["how"]))
+            names.append(ask(state["how"]))  # type: ignore[arg-type]
         if error is not None:
             raise error
         return names

@@ -69,11 +69,11 @@ def test_a_beat_renews_the_lease():
     clock = testing.FakeClock()
     with testing.store(clock, lease_s=30) as store:
         waiting = Waiting()
-        before_us = store.kept.get("r").lease_until_us
+        before_us = store.kept.get("r").lease_until_us  # type: ignore[union-attr]
         clock.advance(20)
         store.engine.heartbeat.beat()
         store.engine.committer.flush()
-        assert store.kept.get("r").lease_until_us == before_us + 20_000_000
+        assert store.kept.get("r").lease_until_us == before_us + 20_000_000  # type: ignore[union-attr]
         waiting.end()
 
 

@@ -66,7 +66,7 @@ def test_a_resume_starts_at_the_last_turn(store):
 
     @flow
     def work() -> list[int]:
-        for state in turns({"done": []}, limit=10):
+        for state in turns({"done": []}, limit=10):  # type: ignore[var-annotated]
             done = state["done"]
             if len(done) == 5:
                 return done
@@ -112,7 +112,7 @@ def test_loop_state_replaces_the_state(store):
 
     @flow
     def work() -> int:
-        loop = turns((0,), limit=10)
+        loop: Any = turns((0,), limit=10)
         for numbers in loop:
             if len(numbers) == 4:
                 return sum(numbers)
@@ -196,7 +196,7 @@ def test_outside_a_flow_and_in_the_wrong_colour(holdfast_store):
 def test_one_loop_object_is_looped_over_once(holdfast_store):
     @flow
     def work() -> None:
-        loop = turns({}, limit=5)
+        loop: Any = turns({}, limit=5)
         for _ in loop:
             break
         for _ in loop:

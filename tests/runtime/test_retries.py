@@ -86,13 +86,13 @@ def test_attempts_and_the_pause_survive_a_restart():
         row = store.kept.get("r")
         clock.jump(31)
         other = store.kept.claim("r", store.kept.register_owner(), store.kept.now_us())
-        assert other.row.epoch == row.epoch + 1
+        assert other.row.epoch == row.epoch + 1  # type: ignore[union-attr]
         assert tries == [1]
         # Given back by the other, the run goes on here with what is left of the pause.
         from holdfast._core.entries import Draft, Kind
         from holdfast._core.rows import Write
 
-        store.kept.append([Write(other, [Draft(Kind.RUN_RELEASED, clock(), body=b"{}")])])
+        store.kept.append([Write(other, [Draft(Kind.RUN_RELEASED, clock(), body=b"{}")])])  # type: ignore[arg-type]
         store.engine.executing()[0].beat()
         store.engine.committer.flush()
         while store.engine.executing():
