@@ -112,10 +112,10 @@ def told(error: BaseException) -> dict[str, str]:
         message = str(error)
     except Exception:
         message = "(its text cannot be made)"
-    return {"type": type(error).__name__, "message": _printable(message[:10_000])}
+    return {"type": type(error).__name__, "message": storable(message[:10_000])}
 
 
-def _printable(text: str) -> str:
+def storable(text: str) -> str:
     """Replace what is no valid Unicode, so that it can be stored."""
     return text.encode("utf-8", "backslashreplace").decode()
 

@@ -244,7 +244,8 @@ def _ask_the_world(call: StepCall, doubt: _Doubt, run_id: str, now_us: int) -> S
         return wrote.value
     if answer is not NOT_DONE:
         if called.error is not None:
-            why = f"on_doubt raised {type(called.error).__name__}: {called.error}"
+            news = told(called.error)
+            why = f"on_doubt raised {news['type']}: {news['message']}"
         else:
             why = "on_doubt answered UNKNOWN"
         raise _held(call, doubt, run_id, why)
@@ -285,7 +286,8 @@ def _held(call: StepCall, doubt: _Doubt, run_id: str, more: str = "") -> Unwind:
     if doubt.why == "value_lost":
         detail = f"{call.key} happened, but {DOUBTS['value_lost'].partition('but ')[2]}"
     if doubt.error is not None:
-        detail += f" ({type(doubt.error).__name__}: {doubt.error})"
+        news = told(doubt.error)
+        detail += f" ({news['type']}: {news['message']})"
     if more:
         detail += f"; {more}"
     return Unwind(

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast import errors
-from holdfast._core.attempts import told
+from holdfast._core.attempts import storable, told
 from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import Record, escaped
@@ -80,17 +80,22 @@ def raised(execution: Execution, error: BaseException, *, wraps: bool = True) ->
         return Ending(
             [Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)], {}, error=error
         )
-    facts = {
-        "error": told(error),
-        "steps": escaped(error),
-        "trace": "".join(traceback.format_exception(error))[-TRACE_MAX_CHARS:],
-    }
+    news = told(error)
+    facts = {"error": news, "steps": escaped(error), "trace": _trace(error)}
     draft = Draft(Kind.RUN_FAILED, execution.engine.now_us(), body=_encode(facts))
     if not wraps:
         return Ending([draft], {}, error=error)
-    failed = errors.RunFailed(execution.run_id, type(error).__name__, str(error))
+    failed = errors.RunFailed(execution.run_id, news["type"], news["message"])
     failed.__cause__ = error
     return Ending([draft], {}, error=failed)
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception:
+        return "(its traceback cannot be made)"
+    return storable(text[-TRACE_MAX_CHARS:])
 
 
 def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) -> Ending:
