@@ -408,3 +408,28 @@ def test_an_event_loop_that_is_closed_in_the_middle_leaves_a_run_to_go_on_with(s
         loop.run_until_complete(task)
     loop.close()
     assert asyncio.run(work.run("r")) == 1
+
+
+@pytest.mark.xfail(reason="any CancelledError is taken for one from outside", strict=True)
+def test_a_task_that_a_step_itself_cancelled_is_a_failure_of_the_step(holdfast_store):
+    """Nobody cancelled the run: `task.cancelling()` of the awaiting task is 0."""
+
+    @step
+    async def cancels() -> None:
+        task = asyncio.ensure_future(asyncio.sleep(10))
+        task.cancel()
+        await task
+
+    @flow
+    async def work() -> str:
+        try:
+            await cancels()
+        except StepFailed as failed:
+            return failed.type_name
+        return ""
+
+    try:
+        found = asyncio.run(work.run("r"))
+    except asyncio.CancelledError:
+        found = "the run was given back"
+    assert found == "CancelledError"

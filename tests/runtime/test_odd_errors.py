@@ -57,11 +57,7 @@ def test_a_step_that_raises_it_fails_like_any_other(holdfast_store, kind):
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_an_effect_that_raises_it_is_in_doubt(holdfast_store, kind, request):
-    if kind in ("no text", "surrogate"):
-        request.applymarker(
-            pytest.mark.xfail(reason="the text of the hold cannot be made or stored", strict=True)
-        )
+def test_an_effect_that_raises_it_is_in_doubt(holdfast_store, kind):
 
     @effect
     def fails() -> None:
@@ -78,11 +74,7 @@ def test_an_effect_that_raises_it_is_in_doubt(holdfast_store, kind, request):
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("kind", ODD)
-def test_a_flow_that_raises_it_has_failed(holdfast_store, kind, colour, request):
-    if kind in ("no text", "surrogate"):
-        request.applymarker(
-            pytest.mark.xfail(reason="run_failed cannot be made, the run stays ours", strict=True)
-        )
+def test_a_flow_that_raises_it_has_failed(holdfast_store, kind, colour):
     if kind == "stop iteration" and colour == "async":
         pytest.skip("Python makes a RuntimeError of it")
 
