@@ -460,7 +460,7 @@ def test_a_function_that_knows_it_was_not_done_has_it_run():
     ("answer", "said"),
     [
         (Called(UNKNOWN), "answered UNKNOWN"),
-        (Called(None), "answered UNKNOWN"),
+        (Called(None), "returned None, which is not Done(result)"),
         (Called(error=OSError("down")), "on_doubt raised OSError: down"),
     ],
 )

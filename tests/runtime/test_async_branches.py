@@ -307,7 +307,6 @@ def test_a_sync_effect_at_work_in_a_thread_is_seen_through(store):
     asyncio.run(main())
 
 
-@pytest.mark.xfail(reason="the run goes on, and completes with an effect in doubt", strict=True)
 @pytest.mark.parametrize("way", ["wait_for", "task group"])
 def test_an_effect_that_the_flow_itself_cancelled_is_not_forgotten(holdfast_store, way):
     """I5: never silently skipped. Its doubt must be settled before the run can complete."""
@@ -410,7 +409,6 @@ def test_an_event_loop_that_is_closed_in_the_middle_leaves_a_run_to_go_on_with(s
     assert asyncio.run(work.run("r")) == 1
 
 
-@pytest.mark.xfail(reason="any CancelledError is taken for one from outside", strict=True)
 def test_a_task_that_a_step_itself_cancelled_is_a_failure_of_the_step(holdfast_store):
     """Nobody cancelled the run: `task.cancelling()` of the awaiting task is 0."""
 

@@ -172,7 +172,6 @@ def test_a_block_is_not_executed_by_recovery(holdfast_store):
     assert holdfast_store.recover() == []
 
 
-@pytest.mark.xfail(reason="the private stop reaches the script", strict=True)
 @pytest.mark.parametrize("change", ["more", "other"])
 def test_a_completed_block_whose_script_changed_raises_an_error_of_ours(holdfast_store, change):
     with holdfast.run("b"):
@@ -183,7 +182,6 @@ def test_a_completed_block_whose_script_changed_raises_an_error_of_ours(holdfast
     assert kinds(holdfast_store, "b")[-1] == "run_completed"
 
 
-@pytest.mark.xfail(reason="the claimed run is never given back", strict=True)
 def test_a_block_that_is_cancelled_while_it_is_entered_gives_the_run_back(
     holdfast_store, monkeypatch
 ):

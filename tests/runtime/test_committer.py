@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 import holdfast
 from holdfast import flow, step, testing
 
@@ -13,9 +11,6 @@ LONG_S = 1.0
 """Far more than a commit in memory takes, far less than a heartbeat."""
 
 
-@pytest.mark.xfail(
-    reason="the head of the queue is lazy, and there is no thread to rouse", strict=True
-)
 def test_a_lazy_write_before_it_does_not_keep_a_write_waiting():
     """`now()` goes with the next write. If that one came while another thread led, the leader hands
     over to whoever is at the head of the queue, and that is the lazy one, which nobody waits for."""

@@ -87,7 +87,6 @@ def test_close_twice_and_use_after():
         doubled.with_options(store=store).run("a", 1)
 
 
-@pytest.mark.xfail(reason="every thread opens one, and all but the first are refused", strict=True)
 def test_threads_that_need_the_default_at_the_same_moment_share_it():
     gate = threading.Barrier(6)
     out: list[object] = []

@@ -137,7 +137,6 @@ def test_a_step_inserted_before_branches_or_a_loop_is_noticed_at_the_latest_behi
         changing.run(lambda: (call_three(), body()))
 
 
-@pytest.mark.xfail(reason="gather and turns take a place but leave no record there", strict=True)
 @pytest.mark.parametrize("before", ["gather", "turns"])
 def test_an_effect_inserted_before_branches_or_a_loop_is_not_executed(holdfast_store, before):
     """It stands inside the recorded part, so the run is held before it is called."""

@@ -284,9 +284,6 @@ def test_an_effect_that_is_executed_again_has_a_new_key(store, world):
     assert len(set(keys)) == 2
 
 
-@pytest.mark.xfail(
-    reason="the key is made of the run's generation, not of the effect's", strict=True
-)
 @pytest.mark.parametrize("policy", ["retry", "function"])
 def test_a_doubt_from_the_former_generation_keeps_its_key(holdfast_store, policy):
     """It is not superseded, so it is the same effect: it must be asked for, or sent again, under
@@ -364,7 +361,6 @@ def test_a_turn_that_failed_is_tried_anew_and_the_ones_before_are_not(store, wor
     assert store.verify() == []
 
 
-@pytest.mark.xfail(reason="the snapshots of a loop are not superseded with its steps", strict=True)
 def test_a_loop_after_the_failure_begins_anew(store, world):
     @step
     def ask(name: str) -> str:

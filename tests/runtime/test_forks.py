@@ -68,7 +68,6 @@ def test_children_at_the_same_time(sqlite):
     assert sqlite.verify() == []
 
 
-@pytest.mark.xfail(reason="the child has the lease of its parent, and fences it", strict=True)
 def test_a_child_of_a_flow_cannot_write_into_the_run_of_its_parent(sqlite):
     codes: list[int] = []
 

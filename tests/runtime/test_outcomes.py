@@ -302,7 +302,6 @@ class Frozen(Exception):
     code: int
 
 
-@pytest.mark.xfail(reason="an exception that takes no attribute cannot be marked", strict=True)
 def test_a_frozen_exception_can_be_declared(holdfast_store):
     @step(raises=(Frozen,))
     def fails() -> None:
@@ -628,7 +627,6 @@ def test_a_grouped_failure_in_the_background_is_raised_at_the_next_call():
     assert calls == ["cheap"]
 
 
-@pytest.mark.xfail(reason="what cannot be stored is computed again and again", strict=True)
 def test_a_result_that_does_not_survive_is_not_retried(holdfast_store):
     """The next attempt would return the same type; a model call would be paid three times."""
     tries: list[int] = []

@@ -234,7 +234,6 @@ def test_a_run_at_work_in_this_process_is_busy(store):
     assert handle.result(timeout=10) == 7
 
 
-@pytest.mark.xfail(reason="start raises RunBusy where a handle is promised", strict=True)
 def test_start_gives_a_handle_to_a_run_that_is_at_work(holdfast_store):
     waiting, handle, free = started()
     try:
@@ -467,9 +466,6 @@ def test_one_run_that_fails_does_not_stop_recovery(store):
 
 
 @pytest.mark.filterwarnings("ignore:coroutine")
-@pytest.mark.xfail(
-    reason="asyncio.run fails after the claim, and the run is busy for ever", strict=True
-)
 def test_recover_in_an_event_loop_leaves_no_run_behind(holdfast_store):
     async_policies.submit("r", "x")
 

@@ -144,13 +144,14 @@ def _made(kind: type[BaseException], args: Sequence[Any], step: str) -> BaseExce
     """Make an exception of a declared class from its args, or None if it cannot be made so."""
     try:
         made = kind.__new__(kind, *args)
-        made.args = tuple(args)
+        BaseException.__setattr__(made, "args", tuple(args))
     except Exception:
         return None
     try:
         made.__init__(*args)  # type: ignore[misc]
     except Exception:
-        made.args = tuple(args)  # It takes something else; args are all that is recorded.
+        # It takes something else; args are all that is recorded.
+        BaseException.__setattr__(made, "args", tuple(args))
     return marked(made, step)
 
 

@@ -13,7 +13,7 @@ import msgspec
 from holdfast._core import effects
 from holdfast._core.attempts import begin, failed_attempt, give_up, key_change, marked, pause, told
 from holdfast._core.commands import command
-from holdfast._core.effects import NOT_DONE, Done
+from holdfast._core.effects import NOT_DONE, UNKNOWN, Done
 from holdfast._core.entries import Kind
 from holdfast._core.history import Record, State
 from holdfast._core.requests import (
@@ -246,8 +246,12 @@ def _ask_the_world(call: StepCall, doubt: _Doubt, run_id: str, now_us: int) -> S
         if called.error is not None:
             news = told(called.error)
             why = f"on_doubt raised {news['type']}: {news['message']}"
-        else:
+        elif answer is UNKNOWN:
             why = "on_doubt answered UNKNOWN"
+        else:
+            why = (
+                f"on_doubt returned {answer!r:.80}, which is not Done(result), NOT_DONE or UNKNOWN"
+            )
         raise _held(call, doubt, run_id, why)
     if not effects.not_done_is_believed(
         ended=doubt.ended, lost_us=doubt.lost_us, timeout_s=call.spec.timeout_s, now_us=now_us
@@ -290,9 +294,9 @@ def _held(call: StepCall, doubt: _Doubt, run_id: str, more: str = "") -> Unwind:
         detail += f" ({news['type']}: {news['message']})"
     if more:
         detail += f"; {more}"
-    return Unwind(
-        RunHeld(run_id, "in_doubt", detail, settle_actions(run_id, call.key), step=call.key)
-    )
+    done, not_done, fail = settle_actions(run_id, call.key)
+    actions = (done, fail) if doubt.why == "value_lost" else (done, not_done, fail)
+    return Unwind(RunHeld(run_id, "in_doubt", detail, actions, step=call.key))
 
 
 def _held_on_key(call: StepCall, taken: KeyState, run_id: str) -> Unwind:

@@ -38,6 +38,7 @@ class Kind(StrEnum):
     STEP_PROGRESSED = "step_progressed"
     SKIPPED_DUPLICATE = "skipped_duplicate"
     VALUE_RECORDED = "value_recorded"
+    SCOPE_OPENED = "scope_opened"
     STATE_SAVED = "state_saved"
     EMITTED = "emitted"
 

@@ -69,6 +69,11 @@ class Record(msgspec.Struct):
         return self.intent is not None and b'"effect":true' in self.intent.body
 
     @property
+    def keeps_place(self) -> bool:
+        """Whether it is no step, but the place of a loop or of branches."""
+        return self.outcome is not None and self.outcome.kind is Kind.SCOPE_OPENED
+
+    @property
     def has_outcome(self) -> bool:
         """Whether it is never executed again in this generation."""
         return self.state in OUTCOMES
@@ -242,6 +247,8 @@ class History:
         data = _facts(entry)
         self.decided_seq = entry.seq
         self.generation = int(data.get("generation", self.generation))
+        for path in data.get("loops", ()):
+            self.saved.pop(path, None)
         for key in data.get("superseded", ()):
             record = self.records.pop(key, None)
             if record is None:
@@ -335,6 +342,10 @@ class History:
         record.state = State.COMPLETED
         record.outcome = entry
 
+    def _scope_opened(self, entry: Entry) -> None:
+        # A loop or branches: the record only keeps their place.
+        self._value_recorded(entry)
+
     def _emitted(self, entry: Entry) -> None:
         # What a flow emits has a place in it; what a step emits belongs to its attempt.
         if entry.position is not None:
@@ -403,3 +414,18 @@ def superseded_by_resume(history: History) -> list[Record]:
             if after and not are_parallel(scope, scope_of(record.key)):
                 gone[record.key] = record
     return list(gone.values())
+
+
+def loops_begun_anew(history: History, superseded: list[Record]) -> list[str]:
+    """Return the loops that were begun after a failure that is superseded: they start over."""
+    failed = [record for record in superseded if record.state is State.FAILED]
+    return [
+        path
+        for path, saved in history.saved.items()
+        if any(
+            saved.seq > record.last_seq
+            and not record.key.startswith(path + "[")
+            and not are_parallel(scope_of(record.key), scope_of(path))
+            for record in failed
+        )
+    ]

@@ -16,7 +16,13 @@ import msgspec
 
 from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Entry, Kind
-from holdfast._core.history import History, Record, State, superseded_by_resume
+from holdfast._core.history import (
+    History,
+    Record,
+    State,
+    loops_begun_anew,
+    superseded_by_resume,
+)
 from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import KeyChange
@@ -68,6 +74,9 @@ def _next_generation(
         "actor": actor,
         "confirmed": confirm,
     }
+    loops = loops_begun_anew(history, gone)
+    if loops:
+        facts["loops"] = loops
     drafts = [draft(Kind.RUN_RESUMED, at_us, facts)]
     if accept_change:
         drafts.append(draft(Kind.CHANGE_ACCEPTED, at_us, {"actor": actor, "confirmed": confirm}))
@@ -151,6 +160,11 @@ def settle_drafts(
     """
     assert decision_kind in DECISIONS, decision_kind
     record = find_doubt(history, step, alive=alive)
+    if decision_kind == "not_done" and value_is_lost(record):
+        raise UsageError(
+            f"{step} of run {history.run_id!r} happened; only its result could not be stored. "
+            "Settle it as done, with the result, or give it up"
+        )
     facts: dict[str, Any] = {"as": decision_kind}
     if decision_kind == "done":
         facts["result"] = msgspec.Raw(b"null" if result_node is None else result_node)
@@ -199,6 +213,11 @@ def doubts_of_the_dead(history: History, at_us: int) -> tuple[Drafts, list[KeyCh
         for record in left
     ]
     return drafts, [change for record in left for change in key_changes(record, "in_doubt")]
+
+
+def value_is_lost(record: Record) -> bool:
+    """Say whether an effect is known to have happened, and only its result is missing."""
+    return record.doubt is not None and facts_of(record.doubt).get("why") == "value_lost"
 
 
 def frees(history: History, settled: Record) -> bool:

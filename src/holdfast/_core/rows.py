@@ -166,6 +166,8 @@ GIVES_BACK = frozenset(
     {Kind.RUN_RELEASED, Kind.RUN_HELD, Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED}
 )
 """Entries after which nobody owns the run."""
+BESIDE = frozenset({Kind.EMITTED, Kind.SCOPE_OPENED})
+"""Entries that are at a step's place without being one."""
 DONE = frozenset({Kind.STEP_COMPLETED, Kind.SKIPPED_DUPLICATE})
 """Entries that a step of the run is done with."""
 BRINGS_ON = frozenset(
@@ -246,7 +248,7 @@ def _fold(row: RunRow, draft: Draft, entry: Entry) -> None:
     row.last_seq = entry.seq
     row.head = entry.digest
     row.updated_us = max(row.updated_us, draft.at_us)
-    if draft.step is not None and kind is not Kind.EMITTED:
+    if draft.step is not None and kind not in BESIDE:
         row.current_step = draft.step
     if kind is Kind.STEP_STARTED or draft.started_us is not None:
         row.attempts += 1

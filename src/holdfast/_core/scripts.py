@@ -117,7 +117,8 @@ def _plain(call: StepCall, record: Record | None, run_id: str) -> Script:
                     waits=not call.spec.grouped,
                 )
             except ValueRefused as refused:
-                called = Called(error=refused)
+                # The next attempt would return the same type, and cost the same again.
+                return (yield from give_up(call, refused, run_id))
             else:
                 return wrote.value
         assert called.error is not None

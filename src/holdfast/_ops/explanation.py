@@ -88,7 +88,7 @@ class Case:
 
     def progress(self) -> None:
         """Say how far it is, and that nothing of it is executed again."""
-        recorded = self.past.recorded()
+        recorded = self.row.steps
         if recorded:
             steps = "1 step has" if recorded == 1 else f"{recorded:,} steps have"
             self.said.known.append(f"{steps} a recorded outcome, and will not be executed again.")

@@ -237,7 +237,11 @@ def step_views(past: History) -> list[StepView]:
     steps = [(record, False) for record in past.records.values()]
     steps += [(record, True) for record in past.superseded]
     steps.sort(key=lambda pair: pair[0].first_seq)
-    return [_step_view(record, superseded=superseded) for record, superseded in steps]
+    return [
+        _step_view(record, superseded=superseded)
+        for record, superseded in steps
+        if not record.keeps_place
+    ]
 
 
 def _step_view(record: Record, *, superseded: bool) -> StepView:

@@ -187,7 +187,9 @@ def _same_run(engine: Engine, request: RunRequest, row: RunRow) -> RunRow:
 def _completed(engine: Engine, request: RunRequest, row: RunRow) -> Execution | Ended:
     if request.replays_ended:
         history = load(engine, row)
-        return Execution(engine, Lease(row), history, engine.values(row), awaits=request.awaits)
+        replayed = Execution(engine, Lease(row), history, engine.values(row), awaits=request.awaits)
+        replayed.ended = True
+        return replayed
     entry = engine.kept.entry(row.run_no, row.last_seq)
     if entry is None or entry.kind is not Kind.RUN_COMPLETED:
         raise errors.Corrupt(f"entry {row.last_seq}", run_id=row.run_id, why="not run_completed")
@@ -198,7 +200,9 @@ def _freed(engine: Engine, row: RunRow) -> RunRow:
     """Make a failed or held run claimable where `run` may do so, or raise why it may not."""
     if row.status not in (Status.FAILED, Status.HELD):
         return row
-    history = load(engine, row)
+    # Everything is read: what the next generation leaves behind may stand before a snapshot.
+    history = History.fold(row.run_id, engine.kept.load(row))
+    history.generation = row.generation
     at_us = engine.now_us()
     if row.status is Status.FAILED:
         drafts, changes = resume.resume_drafts(history, actor="flow.run", at_us=at_us)
@@ -224,7 +228,8 @@ def _worth_another_try(history: History, row: RunRow) -> bool:
     return not doubts or all(
         record.state is State.IN_DOUBT
         and record.intent is not None
-        and b'"on_doubt":"function"' in record.intent.body
+        and b'"on_doubt":"ask"' not in record.intent.body
+        and (record.doubt is None or b'"why":"value_lost"' not in record.doubt.body)
         for record in doubts
     )
 

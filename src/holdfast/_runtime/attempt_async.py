@@ -10,7 +10,8 @@ from typing import Any
 
 from holdfast._core.requests import Called
 from holdfast._core.stops import Unwind
-from holdfast._runtime.attempt import INTERRUPTS, Body, call_blocking, is_coroutine
+from holdfast._runtime.attempt import INTERRUPTS, Body, call_blocking
+from holdfast._runtime.engine import Awaitable
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.frames import Frame, current
 
@@ -30,8 +31,13 @@ async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:
         return await _awaited(target(*args, **kwargs), body, what)
     except Unwind:
         raise
-    except (*INTERRUPTS, asyncio.CancelledError):
+    except INTERRUPTS:
         raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        return Called(error=error)  # Nobody cancelled us: something that the step awaited was.
     except BaseException as error:
         return Called(error=error)
     finally:
@@ -86,7 +92,7 @@ async def _ready(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Await resources whose factory is async."""
-    done = [await arg if is_coroutine(arg) else arg for arg in args]
+    done = [await arg.get() if isinstance(arg, Awaitable) else arg for arg in args]
     return tuple(done), {
-        name: await arg if is_coroutine(arg) else arg for name, arg in kwargs.items()
+        name: await arg.get() if isinstance(arg, Awaitable) else arg for name, arg in kwargs.items()
     }

@@ -111,7 +111,7 @@ async def _perform(execution: Execution, request: Sleep | Chance | FindKey | Cop
         return None
     if isinstance(request, FindKey):
         execution.check()
-        await engine.clock.wait_async(KEY_POLL_S / 10)
+        await engine.clock.wait_async(KEY_POLL_S)
         execution.check()
         return is_stranded(execution, request.key)
     return perform(execution, request)

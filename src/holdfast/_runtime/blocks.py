@@ -12,11 +12,12 @@ from typing import Any, Self
 
 from holdfast._core.keys import check_name, check_run_id
 from holdfast._core.lifecycle import FINAL
+from holdfast._core.stops import Unwind
 from holdfast._runtime import ending, engine as engines
 from holdfast._runtime.admission import Ended, RunRequest, admit
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
-from holdfast._runtime.flows import HasEngine, finish, finish_async
+from holdfast._runtime.flows import HasEngine, admit_async, finish, finish_async
 from holdfast._runtime.frames import Frame, current, current_task, here
 from holdfast.errors import UsageError
 
@@ -75,6 +76,8 @@ class Block:
         current.reset(self._token)
         execution = self._execution
         if execution.lease.row.status in FINAL:
+            if isinstance(error, Unwind):
+                raise error.error from None
             return None
         if error is None:
             return execution, ending.returned(execution, None)
@@ -107,11 +110,7 @@ class AsyncRunBlock(Block):
     awaits = True
 
     async def __aenter__(self) -> Self:
-        import asyncio
-
-        engine, request = self._engine(), self._request()
-        loop = asyncio.get_running_loop()
-        self._begin(await loop.run_in_executor(engine.threads(), admit, engine, request))
+        self._begin(await admit_async(self._engine(), self._request()))
         return self
 
     async def __aexit__(

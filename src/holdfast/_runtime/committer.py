@@ -36,7 +36,17 @@ FULL_PAUSE_S = 0.2
 class Ticket:
     """One write on its way. `outcome` or `error` is set when `done`."""
 
-    __slots__ = ("_gate", "callback", "done", "error", "future", "outcome", "patience_s", "write")
+    __slots__ = (
+        "_gate",
+        "callback",
+        "done",
+        "error",
+        "future",
+        "lazy",
+        "outcome",
+        "patience_s",
+        "write",
+    )
 
     def __init__(self, write: Write, callback: Callable[[Ticket], None] | None = None) -> None:
         self.write = write
@@ -44,6 +54,7 @@ class Ticket:
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
         self.done = False
+        self.lazy = False
         self.future: Any = None
         """What a task awaits, in the thread of its event loop."""
         self.patience_s = 0.0
@@ -98,6 +109,7 @@ class Committer:
 
     def submit_lazily(self, ticket: Ticket) -> None:
         """Queue a write that is in no hurry: it goes with the next one of anybody."""
+        ticket.lazy = True
         self._queue.append(ticket)
 
     def wait(self, ticket: Ticket) -> Outcome:
@@ -203,12 +215,11 @@ class Committer:
 
     def _hand_over(self) -> None:
         """If writes came in meanwhile, see to it that somebody leads them."""
-        try:
-            head = self._queue[0]
-        except IndexError:
+        pressing = next((ticket for ticket in list(self._queue) if not ticket.lazy), None)
+        if pressing is None:
             return
-        if head.callback is None:
-            head.nudge()
+        if pressing.callback is None:
+            pressing.nudge()
         else:
             self._rouse()
 

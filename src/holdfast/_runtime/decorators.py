@@ -13,6 +13,7 @@ from holdfast._core.effects import OnDoubt
 from holdfast._core.retry import Retry
 from holdfast._runtime import registry
 from holdfast._runtime.functions import NO_FALLBACK, AsyncStep, Settings, Step
+from holdfast.errors import UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -132,11 +133,45 @@ def _decorated(
     *,
     effect: bool,
 ) -> Any:
+    _check_options("effect" if effect else "step", options)
+
     def decorate(fn: Callable[..., Any]) -> Any:
         kind = awaiting if inspect.iscoroutinefunction(fn) else blocking
         return kind(Settings(fn, effect=effect, **options))
 
     return decorate if fn is None else decorate(fn)
+
+
+_OF_STEPS = {
+    "name",
+    "aliases",
+    "retry",
+    "timeout",
+    "fallback",
+    "raises",
+    "commit",
+    "unrecorded",
+}
+_OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "failed_on"}
+
+
+def _check_options(what: str, options: dict[str, Any]) -> None:
+    allowed = _OF_STEPS if what == "step" else (_OF_STEPS - {"commit"}) | _OF_EFFECTS
+    for name in options:
+        if name in allowed:
+            continue
+        if name in _OF_EFFECTS:
+            raise UsageError(f"{name}= is for what changes the world: write @effect({name}=…)")
+        raise UsageError(f"@{what} has no option {name}=; it has {', '.join(sorted(allowed))}")
+    for name in ("raises", "failed_on"):
+        kinds = options.get(name, ())
+        if isinstance(kinds, type):
+            options[name] = kinds = (kinds,)
+        if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+            raise UsageError(f"{name}={kinds!r}: a tuple of exception classes")
+    timeout = options.get("timeout")
+    if timeout is not None and not isinstance(timeout, int | float):
+        raise UsageError(f"timeout={timeout!r}: a number of seconds")
 
 
 def inline_step(

@@ -37,8 +37,8 @@ from holdfast._runtime.shield import Shield
 from holdfast._store.contract import KeyTaken
 from holdfast.errors import StoreError, ValueRefused
 
-KEY_POLL_S = 0.5
-"""Another run's key is looked at this often, if no push comes earlier."""
+KEY_POLL_S = 0.05
+"""Another run's key is looked at this often."""
 
 
 # -- blocking --------------------------------------------------------------------------------
@@ -125,8 +125,7 @@ def perform(execution: Execution, request: Any) -> Any:
             execution.check()
         return None
     assert isinstance(request, FindKey)
-    execution.check()
-    engine.kept.wait_for_change(KEY_POLL_S)
+    execution.interrupted.wait(KEY_POLL_S)
     execution.check()
     return is_stranded(execution, request.key)
 
@@ -137,7 +136,7 @@ def is_stranded(execution: Execution, key: KeyState) -> bool:
     kept = execution.engine.kept
     row = kept.by_number(key.run_no)
     if row is not None and row.status is not Status.HELD and row.status not in ENDED:
-        return False
+        return row.owner is not None and kept.owner_is_dead(row.owner)
     # It ended: what it made of the key before that is there to be read now.
     now = kept.key(key.effect, key.key)
     return now is not None and now.run_no == key.run_no and now.state == key.state
@@ -149,6 +148,8 @@ def note_interrupt(execution: Execution, call: StepCall, interrupt: BaseExceptio
         return
     execution.append(_interrupted(call, interrupt), execution.in_background)
     execution.open_calls.pop(call.key, None)
+    if call.spec.effect and call.begun:
+        execution.doubts.add(call.key)
 
 
 def _interrupted(call: StepCall, interrupt: BaseException) -> Append:

@@ -10,6 +10,7 @@ import msgspec
 from holdfast import errors
 from holdfast._core.attempts import storable, told
 from holdfast._core.commands import command
+from holdfast._core.doubt import DOUBTS, settle_actions
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import Record, escaped
 from holdfast._core.stops import Unwind
@@ -35,6 +36,12 @@ def returned(execution: Execution, value: Any) -> Ending:
     """The flow returned: the run is completed, unless it swallowed a stop."""
     if execution.stopped is not None:
         return stopped(execution, execution.stopped, swallowed=True)
+    if execution.unawaited:
+        names = ", ".join(sorted(execution.unawaited)[:10])
+        text = f"the flow ended, but {names} was called and never awaited, so it never happened"
+        return raised(execution, errors.UsageError(text))
+    if execution.doubts:
+        return stopped(execution, Unwind(_in_doubt(execution)))
     missed, old = execution.history.unconsumed(execution.consumed)
     left_out = missed or [record for record in old if record.effect]
     if left_out and not (execution.history.confirmed and not missed):
@@ -48,6 +55,14 @@ def returned(execution: Execution, value: Any) -> Ending:
         body += b',"unconsumed":' + _encode([record.key for record in old])
     draft = Draft(Kind.RUN_COMPLETED, execution.engine.now_us(), body=body + b"}")
     return Ending([draft], {}, copy)
+
+
+def _in_doubt(execution: Execution) -> errors.RunHeld:
+    """The flow interrupted an effect and went on: it does not end before that is settled."""
+    step = min(execution.doubts)
+    detail = f"{step} may or may not have happened: {DOUBTS['interrupted']}, and the flow went on"
+    actions = settle_actions(execution.run_id, step)
+    return errors.RunHeld(execution.run_id, "in_doubt", detail, actions, step=step)
 
 
 def _left_out(execution: Execution, records: list[Record]) -> errors.RunHeld:

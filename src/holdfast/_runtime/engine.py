@@ -135,7 +135,10 @@ class Engine:
             return overrides[factory]
         with self._lock:
             if factory not in self._resources:
-                self._resources[factory] = factory()
+                made = factory()
+                if type(made).__name__ == "coroutine":
+                    made = Awaitable(made)
+                self._resources[factory] = made
             return self._resources[factory]
 
     def threads(self) -> ThreadPoolExecutor:
@@ -169,10 +172,29 @@ class Engine:
         self.kept.close()
 
     def after_fork(self) -> None:
-        """Start anew in a forked child."""
+        """Start anew in a forked child. The runs at work are the parent's: a call of theirs in the
+        child writes nothing."""
         self._lock = threading.RLock()
+        for execution in self._active.values():
+            execution.left_to_parent()
         self._resources = {}
         self._fresh()
+
+
+class Awaitable:
+    """A resource whose factory is async: awaited once, whoever comes first."""
+
+    def __init__(self, coroutine: Any) -> None:
+        self._coroutine = coroutine
+        self._made: Any = None
+
+    async def get(self) -> Any:
+        """Return the resource."""
+        import asyncio
+
+        if self._made is None:
+            self._made = asyncio.ensure_future(self._coroutine)
+        return await asyncio.shield(self._made)
 
 
 class _Waker:
@@ -204,6 +226,7 @@ class _Waker:
 # -- the process's default -------------------------------------------------------------------
 
 _default: Engine | None = None
+_opening = threading.Lock()
 
 
 def set_default(engine: Engine) -> None:
@@ -219,6 +242,13 @@ def set_default(engine: Engine) -> None:
 
 def default_engine() -> Engine:
     """Return the process's default, opening HOLDFAST_URL or ./holdfast.db if there is none."""
+    if _default is not None and not _default.closed:
+        return _default
+    with _opening:
+        return _opened_default()
+
+
+def _opened_default() -> Engine:
     if _default is not None and not _default.closed:
         return _default
     from holdfast._store.locate import open_store

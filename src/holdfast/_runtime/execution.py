@@ -68,6 +68,8 @@ class Execution:
         self.run_id = lease.row.run_id
         self.run_no = lease.row.run_no
         self.generation = history.generation
+        self.ended = False
+        """A block that is replayed after its end; nothing more can be recorded."""
         self.adopted = lease.row.run_no <= engine.kept.adopted_through()
         self.lock = threading.RLock()
         self.stopped: Unwind | None = None
@@ -75,6 +77,10 @@ class Execution:
         """Set when the run stops: sleepers wake up."""
         self.open_calls: dict[str, StepCall] = {}
         self.progress: dict[str, Any] = {}
+        self.unawaited: set[str] = set()
+        """Calls of async steps that took their key and were not awaited yet."""
+        self.doubts: set[str] = set()
+        """Effects that were interrupted while the flow went on; they keep it from its end."""
         self._waits = False
         self.loops: list[Loop] = []
         self.root = Scope()
@@ -90,8 +96,11 @@ class Execution:
         self._failure: BaseException | None = None
 
     def derived_key(self, step: str) -> str:
-        """Return the idempotency key of a step of this run in this generation."""
-        return derived_key(self.engine.namespace_id, self.run_id, self.generation, step)
+        """Return the idempotency key of a step: of this generation, or of the one in which it was
+        begun, if it was and is not superseded."""
+        record = self.history.records.get(step)
+        generation = self.generation if record is None else record.generation
+        return derived_key(self.engine.namespace_id, self.run_id, generation, step)
 
     # -- stopping ------------------------------------------------------------------------------
 
@@ -109,6 +118,12 @@ class Execution:
                 self.stopped = unwind
                 self.interrupted.set()
             return self.stopped
+
+    def left_to_parent(self) -> None:
+        """In a forked child: this run is another process's."""
+        self.lock = threading.RLock()
+        self.interrupted = threading.Event()
+        self.stopped = Unwind(LeaseLost(self.run_id))
 
     @property
     def fenced(self) -> bool:
@@ -218,6 +233,7 @@ class Execution:
         """A refused write (a taken key) gave its numbers back, and its chunks are still to go."""
         with self.lock:
             self.values.put_back(ticket.write.chunks)
+            self._waits = self._waits or "waiting_on" in ticket.write.changes
             self._next_seq -= sum(draft.span for draft in ticket.write.drafts)
 
     # -- entries of step calls -----------------------------------------------------------------
@@ -308,7 +324,8 @@ class Execution:
         if saved is not None:
             low = next((low for low, high in self._skips if high == saved.seq - 1), saved.seq)
         else:
-            firsts = (record.first_seq for record in records if loop.holds(record.key))
+            inside = loop.path + "["
+            firsts = (r.first_seq for r in records if r.key.startswith(inside))
             low = min(firsts, default=after)
         written = self._next_seq != self._loaded_seq
         strangers = any(record.last_seq >= low for record in records if not loop.holds(record.key))

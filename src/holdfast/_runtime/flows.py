@@ -15,11 +15,12 @@ from holdfast._runtime.admission import Ended, RunRequest, admit, submit
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.frames import Frame, current, current_task, here
+from holdfast._runtime.functions import is_method
 from holdfast._runtime.handle import Handle
 from holdfast._runtime.inbox import absorb
 from holdfast._runtime.shield import Shield
 from holdfast._runtime.signatures import Signature
-from holdfast.errors import UsageError
+from holdfast.errors import RunBusy, RunCancelled, RunHeld, UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,16 +56,36 @@ class FlowLike:
         self.name = registry.name_for("flow", fn, name)
         self.version = str(version)
         self.aliases = tuple(aliases)
-        self._signature = Signature(fn, skip_self=False)
+        self.is_method = is_method(fn)
+        self._signature = Signature(fn, skip_self=self.is_method)
+        self._bound: Any = None
         self._store: HasEngine | None = None
         self._tags: dict[str, str] = {}
         functools.update_wrapper(cast("Callable[..., Any]", self), fn)
         registry.learn_types(fn)
-        for known in (self.name, *self.aliases):
-            registry.flows[known] = self
+        for alias in self.aliases:
+            known = registry.flows.get(alias)
+            if known is not None and known.name == alias:
+                registry.check_same("flow", alias, known.fn, fn)
+        for name_ in (self.name, *self.aliases):
+            registry.flows[name_] = self
 
     def __repr__(self) -> str:
         return f"<flow {self.name}>"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """Bind a method; `self` is no part of the record."""
+        if instance is None:
+            return self
+        other = copy.copy(self)
+        other._bound = instance
+        return other
+
+    def function(self) -> Callable[..., Any]:
+        """Return the flow's own function, bound if it is a method."""
+        if self._bound is None:
+            return self.fn
+        return cast("Callable[..., Any]", self.fn.__get__(self._bound))
 
     @property
     def __code__(self) -> Any:
@@ -157,9 +178,9 @@ class Flow(FlowLike, Generic[P, R]):
     def start(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Start the run in the background of this process; returns a handle at once."""
         engine = self.engine()
-        admitted = admit(engine, self.request(run_id, args, kwargs))
+        admitted = _admit_or_none(engine, self.request(run_id, args, kwargs))
         handle: Handle[R] = Handle(engine, run_id)
-        if isinstance(admitted, Execution):
+        if admitted is not None:
             handle.works_in_thread(lambda: self.execute(admitted))
         return handle
 
@@ -189,7 +210,7 @@ class Flow(FlowLike, Generic[P, R]):
             try:
                 args, kwargs = self.arguments_of(execution)
                 shield.lower()
-                value = self.fn(*args, **kwargs)
+                value = self.function()(*args, **kwargs)
                 shield.raise_again()
                 end = ending.returned(execution, value)
             except BaseException as error:
@@ -232,7 +253,7 @@ class AsyncFlow(FlowLike, Generic[P, R]):
 
     async def run(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Start the run, or pick it up where it stopped, and work on it here until it ends."""
-        admitted = await self._admitted(run_id, args, kwargs)
+        admitted = await admit_async(self.engine(), self.request(run_id, args, kwargs))
         if isinstance(admitted, Ended):
             return cast("R", admitted.result)
         return cast("R", await self.execute(admitted))
@@ -242,9 +263,9 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         import asyncio
 
         engine = self.engine()
-        admitted = admit(engine, self.request(run_id, args, kwargs))
+        admitted = _admit_or_none(engine, self.request(run_id, args, kwargs))
         handle: Handle[R] = Handle(engine, run_id)
-        if isinstance(admitted, Execution):
+        if admitted is not None:
             handle.works_in_thread(lambda: asyncio.run(self.execute(admitted)))
         return handle
 
@@ -265,23 +286,6 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         """The same calls for async callers."""
         return Awaited(self)
 
-    async def _admitted(
-        self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Execution | Ended:
-        """Admit in a thread; a cancellation meanwhile gives a claimed run back."""
-        import asyncio
-
-        engine, request = self.engine(), self.request(run_id, args, kwargs)
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(engine.threads(), admit, engine, request)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError as cancelled:
-            admitted = await future
-            if isinstance(admitted, Execution):
-                await finish_async(admitted, ending.raised(admitted, cancelled))
-            raise
-
     async def execute(self, execution: Execution) -> Any:
         """Execute a claimed run in this task."""
         frame = Frame(execution, execution.root, here(awaits=True), awaits=True)
@@ -289,12 +293,36 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         try:
             try:
                 args, kwargs = self.arguments_of(execution)
-                end = ending.returned(execution, await self.fn(*args, **kwargs))
+                end = ending.returned(execution, await self.function()(*args, **kwargs))
             except BaseException as error:
                 end = ending.raised(execution, error)
         finally:
             current.reset(token)
         return await finish_async(execution, end)
+
+
+async def admit_async(engine: Engine, request: RunRequest) -> Execution | Ended:
+    """Admit in a thread; a cancellation meanwhile gives a claimed run back."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    future = loop.run_in_executor(engine.threads(), admit, engine, request)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError as cancelled:
+        admitted = await future
+        if isinstance(admitted, Execution):
+            await finish_async(admitted, ending.raised(admitted, cancelled))
+        raise
+
+
+def _admit_or_none(engine: Engine, request: RunRequest) -> Execution | None:
+    """Admit a run that is to work in the background; None if it works elsewhere, or not now."""
+    try:
+        admitted = admit(engine, request)
+    except (RunBusy, RunCancelled, RunHeld):
+        return None  # The handle tells.
+    return admitted if isinstance(admitted, Execution) else None
 
 
 async def finish_async(execution: Execution, end: ending.Ending) -> Any:

@@ -76,7 +76,8 @@ class Settings:
         self.key = key
         self.undo = undo
         self.fallback = fallback
-        self.signature = Signature(fn, skip_self=_is_method(fn), unrecorded=unrecorded)
+        self.method = is_method(fn)
+        self.signature = Signature(fn, skip_self=self.method, unrecorded=unrecorded)
         self.spec = Spec(
             name=self.name,
             effect=effect,
@@ -108,6 +109,11 @@ class Recorded(Generic[P, R]):
         """The name under which calls are recorded."""
         return self._settings.name
 
+    @property
+    def _is_unbound(self) -> bool:
+        """Whether this is a method that is called through its class: `self` comes first."""
+        return self._settings.method and self._bound is None
+
     def _function(self) -> Callable[..., Any]:
         if self._bound is None:
             return self._settings.fn
@@ -132,6 +138,8 @@ class Recorded(Generic[P, R]):
     def _copy(self, bound: Any = None, step_key: str | None = None) -> Any:
         other = copy.copy(self)
         other._bound = self._bound if bound is None else bound
+        if bound is not None:
+            setattr(other, "__signature__", self._settings.signature.shown)  # noqa: B010
         other._step_key = self._step_key if step_key is None else step_key
         return other
 
@@ -194,6 +202,11 @@ class Recorded(Generic[P, R]):
             node = b""
             if record is not None:
                 execution.consumed.add(key)
+            elif execution.ended:
+                raise UsageError(
+                    f"run {execution.run_id!r} has completed without {key}; give the changed "
+                    "script a run id of its own"
+                )
             if record is None or not record.has_outcome:
                 node = execution.values.encode(recorded, f"{key}: argument")
             else:
@@ -215,7 +228,7 @@ class Recorded(Generic[P, R]):
             self._function(),
             lambda: settings.signature.call_form(arguments, execution.engine.resource),
             self._on_doubt(),
-            settings.fallback,
+            self._with_self(settings.fallback),
             awaits=self._awaits,
             resources=bool(settings.signature.resources),
         )
@@ -230,7 +243,13 @@ class Recorded(Generic[P, R]):
 
     def _on_doubt(self) -> Callable[..., Any] | None:
         policy = self._settings.spec.on_doubt
-        return None if isinstance(policy, str) else policy
+        return None if isinstance(policy, str) else self._with_self(policy)
+
+    def _with_self(self, fn: Any) -> Any:
+        """Bind what was written as a method beside the step, in the same class."""
+        if self._bound is not None and inspect.isfunction(fn) and is_method(fn):
+            return fn.__get__(self._bound)
+        return fn
 
 
 class Step(Recorded[P, R]):
@@ -243,6 +262,8 @@ class Step(Recorded[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it: recorded inside a flow, plain outside."""
+        if self._is_unbound and args:
+            return cast("R", self._copy(bound=args[0])(*args[1:], **kwargs))
         frame = current.get()
         if frame is None:
             return cast("R", self._outside(args, kwargs))
@@ -263,7 +284,7 @@ class Step(Recorded[P, R]):
         frame = current.get()
         if frame is None or frame.call is not None or not frame.awaits:
             raise UsageError(f"{self.name}.aio(…) is awaited inside an async flow")
-        return _awaiting(frame.execution, self._prepared(frame, args, kwargs))
+        return _called(frame.execution, self._prepared(frame, args, kwargs))
 
     @overload
     def __get__(self, instance: None, owner: Any = None) -> Step[P, R]: ...
@@ -294,6 +315,9 @@ class AsyncStep(Recorded[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call it: the key is taken now, the work is done when it is awaited."""
+        if self._is_unbound and args:
+            bound = self._copy(bound=args[0])
+            return cast("Coroutine[Any, Any, R]", bound(*args[1:], **kwargs))
         frame = current.get()
         if frame is None:
             return cast("Coroutine[Any, Any, R]", self._outside(args, kwargs))
@@ -304,7 +328,7 @@ class AsyncStep(Recorded[P, R]):
                 f"{self.name} is an async {self._settings.what}, and this flow is sync; make the "
                 "flow `async def`, or the step a plain function"
             )
-        return _awaiting(frame.execution, self._prepared(frame, args, kwargs))
+        return _called(frame.execution, self._prepared(frame, args, kwargs))
 
     @overload
     def __get__(self, instance: None, owner: Any = None) -> AsyncStep[P, R]: ...
@@ -325,9 +349,15 @@ class AsyncStep(Recorded[P, R]):
         return _Fake(self._settings, result)
 
 
+def _called(execution: Execution, body: Body) -> Coroutine[Any, Any, Any]:
+    execution.unawaited.add(body.call.key)
+    return _awaiting(execution, body)
+
+
 async def _awaiting(execution: Execution, body: Body) -> Any:
     from holdfast._runtime.awaiting import drive_async
 
+    execution.unawaited.discard(body.call.key)
     execution.check()
     script = step_script(body.call, execution.history, execution.decode)
     return await drive_async(script, execution, body)
@@ -374,6 +404,11 @@ def _as_async(answer: Callable[..., Any]) -> Callable[..., Any]:
 def _check_function(what: str, fn: Any) -> None:
     if not callable(fn) or isinstance(fn, type):
         raise UsageError(f"@{what} takes a function, not {fn!r:.80}")
+    if not hasattr(fn, "__qualname__"):
+        raise UsageError(
+            f"@{what} takes a function with a name, not {fn!r:.80}; write a `def` round it, "
+            "or record single calls with holdfast.call('name', …)"
+        )
     if isinstance(fn, Recorded):
         raise UsageError(f"{fn!r} is recorded already; decorate the bare function once")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
@@ -383,7 +418,7 @@ def _check_function(what: str, fn: Any) -> None:
         )
 
 
-def _is_method(fn: Callable[..., Any]) -> bool:
+def is_method(fn: Callable[..., Any]) -> bool:
     """Say whether a function was written in a class body and takes `self`."""
     parent, _, _ = fn.__qualname__.rpartition(".")
     if not parent or parent.endswith("<locals>") or inspect.ismethod(fn):

@@ -17,6 +17,7 @@ from holdfast._core.keys import Scope
 from holdfast._core.known import KNOWN
 from holdfast._runtime.execution import Loop
 from holdfast._runtime.frames import Frame, check_owner, in_flow
+from holdfast._runtime.recorded import open_scope
 from holdfast.errors import TurnLimit, UsageError
 
 S = TypeVar("S")
@@ -38,7 +39,7 @@ class Turns(Generic[S]):
         KNOWN.learn(type(state))
         self._frame = frame
         self._limit = limit
-        self._key, self._position = frame.scope.take("turns")
+        self._key = open_scope(frame, "turns")
         self._begun = False
         self.state = state
 

@@ -16,6 +16,7 @@ from holdfast._core.stops import Unwind
 from holdfast._runtime.attempt import INTERRUPTS
 from holdfast._runtime.frames import Frame, check_owner, current, here, in_flow
 from holdfast._runtime.functions import Step
+from holdfast._runtime.recorded import open_scope
 from holdfast.errors import UsageError
 
 T = TypeVar("T")
@@ -162,7 +163,7 @@ def branches_of_calls(frame: Frame, calls: Sequence[Callable[[], Any]]) -> list[
                 f"gather takes functions without arguments, such as `lambda: search(topic)`, "
                 f"not {type(call).__name__}"
             )
-    key, _ = frame.scope.take("gather")
+    key = open_scope(frame, "gather")
     return [Branch(Scope(f"{key}[{index}]"), call) for index, call in enumerate(calls)]
 
 
@@ -194,7 +195,7 @@ def branches_of_awaitables(frame: Frame, awaitables: Sequence[Awaitable[Any]]) -
                 f"aio.gather takes awaitables, such as `think(x)` of an async step, "
                 f"not {type(awaitable).__name__}"
             )
-    key, _ = frame.scope.take("gather")
+    key = open_scope(frame, "gather")
     return [
         Branch(Scope(f"{key}[{index}]"), Pending(awaitable))
         for index, awaitable in enumerate(awaitables)
@@ -208,7 +209,7 @@ def branches_of_items(
     key: Callable[[Any], str] | None,
 ) -> list[Branch]:
     """Return the branches of an `each`; `key` names them by item instead of by number."""
-    each_key, _ = frame.scope.take("each")
+    each_key = open_scope(frame, "each")
     work = fn.aio if frame.awaits and isinstance(fn, Step) else fn
     branches: list[Branch] = []
     seen: set[str] = set()

@@ -71,6 +71,20 @@ def _found(frame: Frame, call: StepCall) -> Any:
         raise frame.execution.stop(unwind) from None
 
 
+def open_scope(frame: Frame, name: str) -> str:
+    """Take the place of a loop or of branches, so that nothing else is put there unnoticed."""
+    execution = frame.execution
+    key, position = frame.scope.take(name)
+    record = _found(frame, StepCall(Spec(name), key, position, None, "", None))
+    if record is not None:
+        execution.consumed.add(key)
+        execution.unreplayed -= 1
+    elif not execution.ended:
+        draft = Draft(Kind.SCOPE_OPENED, execution.engine.now_us(), key, position=position)
+        execution.write([draft], lazily=True)
+    return key
+
+
 def emit(value: Any) -> None:
     """Send a value to whoever follows the run's stream; from a flow or a step."""
     frame = current.get()
@@ -127,6 +141,8 @@ def usage(
     for name, amount in amounts.items():
         if not isinstance(amount, int | float) or amount < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"usage({name}={amount!r}): a number, not negative")
+        if amount - amount != 0:
+            raise UsageError(f"usage({name}={amount!r}): a finite number")
         if amount:
             used[name] = used.get(name, 0) + amount
     if model is not None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from holdfast._runtime import registry
 from holdfast._runtime.admission import claim, execution_of
-from holdfast.errors import HoldfastError, RunBusy
+from holdfast._runtime.frames import current_task
+from holdfast.errors import HoldfastError, RunBusy, UsageError
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -18,10 +19,15 @@ log = logging.getLogger("holdfast")
 
 def recover(engine: Engine, limit: int) -> list[str]:
     """Execute every claimable run whose flow is known here, one after the other."""
+    if current_task() is not None:
+        raise UsageError(
+            "store.recover() blocks, and this is an event loop; "
+            "write `await asyncio.to_thread(store.recover)`"
+        )
     executed: list[str] = []
     for row in engine.kept.claimable(engine.now_us(), limit):
         flow = registry.flows.get(row.flow)
-        if flow is None or engine.is_executing(row.run_id):
+        if flow is None or flow.is_method or engine.is_executing(row.run_id):
             continue
         try:
             lease = claim(engine, row.run_id)

@@ -30,13 +30,19 @@ def name_for(what: str, fn: Callable[..., Any], name: str | None) -> str:
         name = _ODD.sub("", _LOCALS.sub("", fn.__qualname__))
     check_name(what, name)
     known = _functions.get((what, name))
-    if known is not None and not _same(known, fn):
+    if known is not None:
+        check_same(what, name, known, fn)
+    _functions[what, name] = fn
+    return name
+
+
+def check_same(what: str, name: str, known: Callable[..., Any], fn: Callable[..., Any]) -> None:
+    """Refuse a name that belongs to another function."""
+    if not _same(known, fn):
         raise UsageError(
             f"two different functions are the {what} {name!r}: {_where(known)} and {_where(fn)}; "
             "give one of them name="
         )
-    _functions[what, name] = fn
-    return name
 
 
 def _same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:

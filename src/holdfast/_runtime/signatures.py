@@ -47,6 +47,8 @@ class Signature:
         if skip_self:
             parameters = parameters[1:]
         self._signature = inspect.Signature(parameters)
+        self.shown = self._signature
+        """What `inspect.signature` shows of a bound method."""
         names = {parameter.name for parameter in parameters}
         missing = [name for name in unrecorded if name not in names]
         if missing:

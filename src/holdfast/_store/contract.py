@@ -206,6 +206,10 @@ class Store(Protocol):
         """Describe an owner for people: process id and host, or `nobody`."""
         ...
 
+    def owner_is_dead(self, owner: int) -> bool:
+        """Say whether an owner is proven dead; a lease that ran out is no proof."""
+        ...
+
     def post(self, run_id: str, message: Message) -> Posted:
         """Put a message into the inbox of a run; its id is unique per run."""
         ...

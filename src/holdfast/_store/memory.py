@@ -268,6 +268,9 @@ class MemoryStore:
         self.world.journals.setdefault(run_no, []).extend(applied.entries)
         self.world.chunks.setdefault(run_no, {}).update(chunks)
 
+    def owner_is_dead(self, owner: int) -> bool:
+        return self._is_dead(owner)
+
     def post(self, run_id: str, message: Message) -> Posted:
         with self.world.lock:
             self._check_open()

@@ -15,7 +15,7 @@ from holdfast._store.connections import Connection
 from holdfast._store.database import Database, Q
 from holdfast._store.records import StoreRow
 from holdfast._store.witness import Witness, regression
-from holdfast.errors import Corrupt, StoreUnusable
+from holdfast.errors import Corrupt, Regressed, StoreUnusable
 
 
 class Opened(msgspec.Struct):
@@ -55,6 +55,12 @@ def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opene
                 row = store_row(database, connection)
                 if not row.is_copy and (slot is not None or row.commits):
                     return Opened(row, regression(row, slot, witness.path))
+            if version == 0 and slot is not None and slot.commits:
+                raise Regressed(
+                    f"{database.path} is empty, but {witness.path} knows of {slot.commits} commits: "
+                    "the database or its -wal file was lost. Put it back, or restore a backup; to "
+                    "begin a new store here, move the companion files away too"
+                )
             if read_only:
                 return _as_it_is(database, connection, version)
             return _prepared(database, connection, witness)

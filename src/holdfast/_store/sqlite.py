@@ -168,6 +168,9 @@ class SqliteStore:
 
         return self._writer.transact(work)
 
+    def owner_is_dead(self, owner: int) -> bool:
+        return self._owners.is_dead(owner)
+
     def post(self, run_id: str, message: Message) -> Posted:
         def work(connection: Connection) -> tuple[Posted, Changed | None]:
             run_no = self._existing(connection, run_id).run_no

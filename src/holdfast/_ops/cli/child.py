@@ -45,6 +45,7 @@ class Report(msgspec.Struct):
 def main(argv: list[str]) -> int:
     """Execute one order."""
     order = msgspec.json.decode(argv[1], type=Order)
+    sys.argv = [order.target.partition(":")[0]]  # What the user's module looks at is not for us.
     signal.signal(signal.SIGTERM, _terminated)
     report = execute(order)
     if order.report_fd >= 0:

@@ -144,7 +144,7 @@ class Demo:
         row = inspect.found(self.store, RUN_ID)
         past = History.fold(RUN_ID, self.store.load(row))
         for record in past.records.values():
-            if record.has_outcome:
+            if record.has_outcome and not record.keeps_place:
                 self.lines.line("kept", record.key, "recorded, not executed again")
 
     def _process(self, follower: Follower, number: int, kill_in: str | None) -> None:

@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast._core.entries import Entry, Kind
-from holdfast._core.history import History
 from holdfast._core.resume import facts_of
 from holdfast._ops.cli.session import print_line
 from holdfast._ops.text import clipped, length, visible
@@ -61,7 +60,7 @@ class Follower:
         if row is None:
             return 0
         self.seen = row.last_seq
-        return History.fold(self.run_id, self.store.load(row)).recorded()
+        return row.steps
 
     def follow(self) -> int:
         """Tell what is new; returns the number of new entries."""
