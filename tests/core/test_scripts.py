@@ -11,7 +11,7 @@ import pytest
 from holdfast._core import codec, doubt
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done
 from holdfast._core.entries import Entry, Kind
-from holdfast._core.history import History, State, escaped
+from holdfast._core.history import History, State
 from holdfast._core.requests import (
     Append,
     Call,
@@ -29,6 +29,7 @@ from holdfast._core.retry import Retry
 from holdfast._core.rows import KeyState
 from holdfast._core.scripts import step_script
 from holdfast._core.stops import Unwind
+from holdfast._core.superseding import escaped
 from holdfast.errors import KeyConflict, RunHeld, StepFailed, ValueRefused
 
 SECOND = 1_000_000

@@ -313,7 +313,7 @@ class Agent:
 
 
 def test_a_method_can_be_a_flow(holdfast_store):
-    assert Agent().answer.run("r", "why") == "why"  # type: ignore[call-arg]
+    assert Agent().answer.run("r", "why") == "why"
 
 
 # -- resources and what is not recorded --------------------------------------------------------
@@ -696,4 +696,4 @@ def test_schema_generators_work_on_it(holdfast_store):
     }
     schema = pydantic.create_model("Ask", **fields).model_json_schema()
     assert schema["required"] == ["text"]
-    assert pydantic.validate_call(ask.fn)("a", count="2") == "aa"
+    assert pydantic.validate_call(ask.fn)("a", count="2") == "aa"  # type: ignore[arg-type]

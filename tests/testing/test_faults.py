@@ -136,7 +136,16 @@ def test_every_writing_operation_of_the_contract_is_known_to_the_kit():
 
     reads = {
         *("now_us", "regression", "adopted_through", "get", "by_number", "list", "load", "entry"),
-        *("chunks", "key", "waiting_on", "claimable", "owner_name", "owner_is_dead", "inbox", "verify"),
+        *(
+            "chunks",
+            "key",
+            "waiting_on",
+            "claimable",
+            "owner_name",
+            "owner_is_dead",
+            "inbox",
+            "verify",
+        ),
     }
     others = {"adopt", "register_owner", "backup", "wait_for_change", "close"}
     operations = {name for name in vars(Store) if not name.startswith("_")}

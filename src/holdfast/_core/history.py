@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from holdfast._core.entries import Entry, Kind
-from holdfast._core.keys import are_parallel, name_of, scope_of
+from holdfast._core.keys import name_of, scope_of
 from holdfast._core.lifecycle import ClaimedBecause, Status, next_status
 from holdfast.errors import Corrupt
 
@@ -373,59 +373,3 @@ def _facts(entry: Entry) -> dict[str, Any]:
 
 def _turn(saved: Entry) -> int:
     return int(_facts(saved).get("turn", 0))
-
-
-def escaped(error: BaseException) -> list[str]:
-    """Return the steps whose failures are in an exception: causes, contexts and groups."""
-    found: list[str] = []
-    seen: set[int] = set()
-    queue: list[BaseException | None] = [error]
-    while queue:
-        current = queue.pop(0)
-        if current is None or id(current) in seen:
-            continue
-        seen.add(id(current))
-        step = getattr(current, "__holdfast_step__", None)
-        if isinstance(step, str) and step not in found:
-            found.append(step)
-        # Branches that failed beside the one whose failure was raised.
-        beside: tuple[BaseException, ...] = getattr(current, "__holdfast_beside__", ())
-        queue += [current.__cause__, current.__context__, *beside]
-        if isinstance(current, BaseExceptionGroup):
-            queue += list(cast("BaseExceptionGroup[BaseException]", current).exceptions)
-    return found
-
-
-def superseded_by_resume(history: History) -> list[Record]:
-    """Return what the next generation leaves behind: the escaped failures, and what their
-    branches (and the branches that those came back to) recorded after them."""
-    if history.failed is None:
-        return []
-    steps = [step for step in _facts(history.failed).get("steps", ()) if step in history.records]
-    gone: dict[str, Record] = {}
-    for step in steps:
-        failed = history.records[step]
-        gone[step] = failed
-        scope = scope_of(step)
-        for record in history.records.values():
-            after = record.first_seq > failed.last_seq and (
-                record.first_started_us >= (failed.ended_us or 0)
-            )
-            if after and not are_parallel(scope, scope_of(record.key)):
-                gone[record.key] = record
-    return list(gone.values())
-
-
-def loops_begun_anew(history: History, superseded: list[Record]) -> list[str]:
-    """Return the loops that were begun after a failure that is superseded: they start over."""
-    failed = [record for record in superseded if record.state is State.FAILED]
-    return [
-        path
-        for path, saved in history.saved.items()
-        if any(
-            saved.seq > record.last_seq
-            and not record.key.startswith(path + "[")
-            and not are_parallel(scope_of(record.key), scope_of(path))
-            for record in failed
-        )
-    ]

@@ -16,16 +16,11 @@ import msgspec
 
 from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Entry, Kind
-from holdfast._core.history import (
-    History,
-    Record,
-    State,
-    loops_begun_anew,
-    superseded_by_resume,
-)
+from holdfast._core.history import History, Record, State
 from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import KeyChange
+from holdfast._core.superseding import loops_begun_anew, superseded_by_resume
 from holdfast.errors import RunCancelled, RunHeld, UsageError
 
 Drafts = list[Draft]

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast._core.commands import command
-from holdfast._core.history import Record, State, superseded_by_resume
+from holdfast._core.history import Record, State
 from holdfast._core.lifecycle import Status
 from holdfast._core.resume import facts_of, outcome_is_unknown
 from holdfast._core.rows import RunRow
+from holdfast._core.superseding import superseded_by_resume
 from holdfast._ops import doubts
 from holdfast._ops.explanation import Action, Case, Explanation, run_command
 from holdfast._ops.held import held

@@ -17,7 +17,8 @@ from holdfast._runtime import ending, engine as engines
 from holdfast._runtime.admission import Ended, RunRequest, admit
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
-from holdfast._runtime.flows import HasEngine, admit_async, finish, finish_async
+from holdfast._runtime.finishing import admit_async, finish, finish_async
+from holdfast._runtime.flows import HasEngine
 from holdfast._runtime.frames import Frame, current, current_task, here
 from holdfast.errors import UsageError
 

@@ -12,8 +12,9 @@ from holdfast._core.attempts import storable, told
 from holdfast._core.commands import command
 from holdfast._core.doubt import DOUBTS, settle_actions
 from holdfast._core.entries import Draft, Kind
-from holdfast._core.history import Record, escaped
+from holdfast._core.history import Record
 from holdfast._core.stops import Unwind
+from holdfast._core.superseding import escaped
 from holdfast._runtime.attempt import INTERRUPTS
 from holdfast._runtime.execution import Execution
 

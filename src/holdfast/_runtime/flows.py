@@ -14,13 +14,13 @@ from holdfast._runtime import ending, engine as engines, registry
 from holdfast._runtime.admission import Ended, RunRequest, admit, submit
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
+from holdfast._runtime.finishing import admit_async, admit_or_none, finish, finish_async
 from holdfast._runtime.frames import Frame, current, current_task, here
 from holdfast._runtime.functions import is_method
 from holdfast._runtime.handle import Handle
-from holdfast._runtime.inbox import absorb
 from holdfast._runtime.shield import Shield
 from holdfast._runtime.signatures import Signature
-from holdfast.errors import RunBusy, RunCancelled, RunHeld, UsageError
+from holdfast.errors import UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -178,7 +178,7 @@ class Flow(FlowLike, Generic[P, R]):
     def start(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Start the run in the background of this process; returns a handle at once."""
         engine = self.engine()
-        admitted = _admit_or_none(engine, self.request(run_id, args, kwargs))
+        admitted = admit_or_none(engine, self.request(run_id, args, kwargs))
         handle: Handle[R] = Handle(engine, run_id)
         if admitted is not None:
             handle.works_in_thread(lambda: self.execute(admitted))
@@ -222,26 +222,6 @@ class Flow(FlowLike, Generic[P, R]):
             execution.engine.leave(execution)
 
 
-def finish(execution: Execution, end: ending.Ending) -> Any:
-    """Write the end of an execution, then return or raise what comes out of it."""
-    with Shield():
-        try:
-            if end.drafts:
-                ticket = execution.write(end.drafts, None, end.changes)
-                execution.engine.committer.wait(ticket)
-                execution.settled(ticket)
-        except BaseException as error:
-            if end.error is None:
-                raise getattr(error, "error", error) from None
-        finally:
-            execution.engine.leave(execution)
-        if end.held:
-            absorb(execution.engine, execution.run_id)
-    if end.error is not None:
-        raise end.error
-    return end.value
-
-
 class AsyncFlow(FlowLike, Generic[P, R]):
     """An async flow."""
 
@@ -263,7 +243,7 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         import asyncio
 
         engine = self.engine()
-        admitted = _admit_or_none(engine, self.request(run_id, args, kwargs))
+        admitted = admit_or_none(engine, self.request(run_id, args, kwargs))
         handle: Handle[R] = Handle(engine, run_id)
         if admitted is not None:
             handle.works_in_thread(lambda: asyncio.run(self.execute(admitted)))
@@ -299,63 +279,6 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         finally:
             current.reset(token)
         return await finish_async(execution, end)
-
-
-async def admit_async(engine: Engine, request: RunRequest) -> Execution | Ended:
-    """Admit in a thread; a cancellation meanwhile gives a claimed run back."""
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    future = loop.run_in_executor(engine.threads(), admit, engine, request)
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError as cancelled:
-        admitted = await future
-        if isinstance(admitted, Execution):
-            await finish_async(admitted, ending.raised(admitted, cancelled))
-        raise
-
-
-def _admit_or_none(engine: Engine, request: RunRequest) -> Execution | None:
-    """Admit a run that is to work in the background; None if it works elsewhere, or not now."""
-    try:
-        admitted = admit(engine, request)
-    except (RunBusy, RunCancelled, RunHeld):
-        return None  # The handle tells.
-    return admitted if isinstance(admitted, Execution) else None
-
-
-async def finish_async(execution: Execution, end: ending.Ending) -> Any:
-    """Write the end of an execution, then return or raise what comes out of it."""
-    cancelled: BaseException | None = None
-    try:
-        if end.drafts:
-            cancelled = await _written(execution, end)
-    except BaseException as error:
-        if end.error is None:
-            raise getattr(error, "error", error) from None
-    finally:
-        execution.engine.leave(execution)
-    if end.held:
-        absorb(execution.engine, execution.run_id)
-    if end.error is not None:
-        raise end.error
-    if cancelled is not None:
-        raise cancelled
-    return end.value
-
-
-async def _written(execution: Execution, end: ending.Ending) -> BaseException | None:
-    """Write the end; a cancellation meanwhile is returned when the write is through."""
-    import asyncio
-
-    from holdfast._runtime.awaiting import written
-
-    wake = execution.engine.wakes(asyncio.get_running_loop())
-    ticket = execution.write(end.drafts, wake, end.changes)
-    cancelled = await written(ticket)
-    execution.settled(ticket)
-    return cancelled
 
 
 class Awaited(Generic[P, R]):

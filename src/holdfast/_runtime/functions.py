@@ -22,6 +22,7 @@ from holdfast._core.scripts import step_script
 from holdfast._runtime import engine as engines, registry
 from holdfast._runtime.attempt import Body
 from holdfast._runtime.drivers import drive
+from holdfast._runtime.faking import Fake
 from holdfast._runtime.frames import Frame, check_owner, current
 from holdfast._runtime.signatures import Signature
 from holdfast.errors import UsageError
@@ -300,7 +301,7 @@ class Step(Recorded[P, R]):
 
     def fake(self, result: Any) -> Any:
         """In tests: replace the body by a fixed result (or a function) inside a `with`."""
-        return _Fake(self._settings, result)
+        return Fake(self._settings, result)
 
 
 class AsyncStep(Recorded[P, R]):
@@ -346,7 +347,7 @@ class AsyncStep(Recorded[P, R]):
 
     def fake(self, result: Any) -> Any:
         """In tests: replace the body by a fixed result (or a function) inside a `with`."""
-        return _Fake(self._settings, result)
+        return Fake(self._settings, result)
 
 
 def _called(execution: Execution, body: Body) -> Coroutine[Any, Any, Any]:
@@ -361,44 +362,6 @@ async def _awaiting(execution: Execution, body: Body) -> Any:
     execution.check()
     script = step_script(body.call, execution.history, execution.decode)
     return await drive_async(script, execution, body)
-
-
-class _Fake:
-    """Replaces a step's function while it is entered."""
-
-    def __init__(self, settings: Settings, result: Any) -> None:
-        self._settings = settings
-        self._result = result
-        self._real: Callable[..., Any] | None = None
-
-    def __enter__(self) -> None:
-        self._real = self._settings.fn
-        answer: Callable[..., Any] = (
-            self._result if callable(self._result) else _constant(self._result)
-        )
-        if inspect.iscoroutinefunction(self._real):
-            self._settings.fn = _as_async(answer)
-        else:
-            self._settings.fn = answer
-
-    def __exit__(self, *exc: object) -> None:
-        assert self._real is not None
-        self._settings.fn = self._real
-
-
-def _constant(result: Any) -> Callable[..., Any]:
-    def fake(*_args: Any, **_kwargs: Any) -> Any:
-        return result
-
-    return fake
-
-
-def _as_async(answer: Callable[..., Any]) -> Callable[..., Any]:
-    async def fake(*args: Any, **kwargs: Any) -> Any:
-        result = answer(*args, **kwargs)
-        return await result if inspect.isawaitable(result) else result
-
-    return fake
 
 
 def _check_function(what: str, fn: Any) -> None:

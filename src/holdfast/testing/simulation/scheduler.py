@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from holdfast._core.effects import NOT_DONE, Fail
-from holdfast._core.history import History, Record, superseded_by_resume
+from holdfast._core.history import History, Record
 from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import Status
 from holdfast._core.rows import RunRow
+from holdfast._core.superseding import superseded_by_resume
 from holdfast._store.contract import Query, Store
 from holdfast.errors import HoldfastError
 from holdfast.testing.clock import START_US

@@ -1,0 +1,90 @@
+"""How an execution begins and ends for its caller: admitted, executed, written down, left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast._runtime import ending
+from holdfast._runtime.admission import Ended, RunRequest, admit
+from holdfast._runtime.engine import Engine
+from holdfast._runtime.execution import Execution
+from holdfast._runtime.inbox import absorb
+from holdfast._runtime.shield import Shield
+from holdfast.errors import RunBusy, RunCancelled, RunHeld
+
+
+def finish(execution: Execution, end: ending.Ending) -> Any:
+    """Write the end of an execution, then return or raise what comes out of it."""
+    with Shield():
+        try:
+            if end.drafts:
+                ticket = execution.write(end.drafts, None, end.changes)
+                execution.engine.committer.wait(ticket)
+                execution.settled(ticket)
+        except BaseException as error:
+            if end.error is None:
+                raise getattr(error, "error", error) from None
+        finally:
+            execution.engine.leave(execution)
+        if end.held:
+            absorb(execution.engine, execution.run_id)
+    if end.error is not None:
+        raise end.error
+    return end.value
+
+
+async def admit_async(engine: Engine, request: RunRequest) -> Execution | Ended:
+    """Admit in a thread; a cancellation meanwhile gives a claimed run back."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    future = loop.run_in_executor(engine.threads(), admit, engine, request)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError as cancelled:
+        admitted = await future
+        if isinstance(admitted, Execution):
+            await finish_async(admitted, ending.raised(admitted, cancelled))
+        raise
+
+
+def admit_or_none(engine: Engine, request: RunRequest) -> Execution | None:
+    """Admit a run that is to work in the background; None if it works elsewhere, or not now."""
+    try:
+        admitted = admit(engine, request)
+    except (RunBusy, RunCancelled, RunHeld):
+        return None  # The handle tells.
+    return admitted if isinstance(admitted, Execution) else None
+
+
+async def finish_async(execution: Execution, end: ending.Ending) -> Any:
+    """Write the end of an execution, then return or raise what comes out of it."""
+    cancelled: BaseException | None = None
+    try:
+        if end.drafts:
+            cancelled = await _written(execution, end)
+    except BaseException as error:
+        if end.error is None:
+            raise getattr(error, "error", error) from None
+    finally:
+        execution.engine.leave(execution)
+    if end.held:
+        absorb(execution.engine, execution.run_id)
+    if end.error is not None:
+        raise end.error
+    if cancelled is not None:
+        raise cancelled
+    return end.value
+
+
+async def _written(execution: Execution, end: ending.Ending) -> BaseException | None:
+    """Write the end; a cancellation meanwhile is returned when the write is through."""
+    import asyncio
+
+    from holdfast._runtime.awaiting import written
+
+    wake = execution.engine.wakes(asyncio.get_running_loop())
+    ticket = execution.write(end.drafts, wake, end.changes)
+    cancelled = await written(ticket)
+    execution.settled(ticket)
+    return cancelled
