@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import getpass
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -199,6 +198,8 @@ def _statuses(status: str | Sequence[str] | None) -> Sequence[Status] | None:
 
 
 def _actor() -> str:
+    import getpass
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import email.utils
 
 from holdfast.errors import UsageError
 
@@ -87,8 +86,10 @@ def _parsed(text: str, now_s: float) -> float | None:
         return max(0.0, float(text))
     except ValueError:
         pass
+    from email.utils import parsedate_to_datetime  # Loads much, and is rarely needed.
+
     try:
-        when = email.utils.parsedate_to_datetime(text)
+        when = parsedate_to_datetime(text)
     except (TypeError, ValueError):
         return None
     if when.tzinfo is None:

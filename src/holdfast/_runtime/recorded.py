@@ -7,9 +7,8 @@ what they saw, so that it sees the same again.
 from __future__ import annotations
 
 import datetime as dt
+import os
 import random
-import secrets
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -29,14 +28,20 @@ def now() -> dt.datetime:
 
 def rng() -> random.Random:
     """Return a random generator whose seed is recorded."""
-    seed: int = _recorded("rng", lambda _us: secrets.randbits(63))
+    seed: int = _recorded("rng", lambda _us: int.from_bytes(os.urandom(8)) >> 1)
     return random.Random(seed)  # noqa: S311 - repeatable on purpose
 
 
 def new_id() -> str:
     """Return a fresh unique id; the same again on replay."""
-    made: str = _recorded("new_id", lambda _us: str(uuid.uuid4()))
+    made: str = _recorded("new_id", _fresh_id)
     return made
+
+
+def _fresh_id(_at_us: int) -> str:
+    from uuid import uuid4  # Loads much.
+
+    return str(uuid4())
 
 
 def _moment(at_us: int) -> dt.datetime:
