@@ -8,7 +8,6 @@ within its scope: replay compares position, key and argument digest.
 from __future__ import annotations
 
 import hashlib
-import string
 import unicodedata
 from collections.abc import Mapping
 
@@ -134,6 +133,8 @@ def derived_key(namespace_id: str, run_id: str, generation: int, step: str) -> s
 
 def rendered_key(template: str, arguments: Mapping[str, object], effect: str) -> str:
     """Fill a business key template such as "report:{report_id}" from the arguments."""
+    import string
+
     try:
         key = string.Formatter().vformat(template, (), arguments)
     except (LookupError, AttributeError, TypeError, ValueError) as error:

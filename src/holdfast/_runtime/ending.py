@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import Any
 
 import msgspec
@@ -107,6 +106,8 @@ def raised(execution: Execution, error: BaseException, *, wraps: bool = True) ->
 
 
 def _trace(error: BaseException) -> str:
+    import traceback
+
     try:
         text = "".join(traceback.format_exception(error))
     except Exception:

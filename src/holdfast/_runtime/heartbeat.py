@@ -6,16 +6,14 @@ writes the start of plain steps that are still at work, so that people see what 
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TYPE_CHECKING
 
 from holdfast._core.stops import Unwind
+from holdfast._runtime import logs
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
-
-log = logging.getLogger("holdfast")
 
 
 class Heartbeat:
@@ -52,5 +50,5 @@ class Heartbeat:
                 execution.beat()
             except Unwind:
                 continue
-            except Exception:
-                log.exception("heartbeat of run %s failed", execution.run_id)
+            except Exception as error:
+                logs.failure("heartbeat of run %s failed", execution.run_id, error=error)

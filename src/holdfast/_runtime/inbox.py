@@ -6,7 +6,6 @@ is a message, and the process that has the run makes the entry of it when it giv
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,13 +14,13 @@ from holdfast._core import resume
 from holdfast._core.history import History
 from holdfast._core.lifecycle import Status
 from holdfast._core.rows import Lease, Message, RunRow, Write
+from holdfast._runtime import logs
 from holdfast._store.contract import Committed
 from holdfast.errors import HoldfastError, UsageError
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
 
-log = logging.getLogger("holdfast")
 
 TRIES = 5
 
@@ -38,7 +37,7 @@ def absorb(engine: Engine, run_id: str) -> None:
         try:
             write = _write(engine, row, messages[0])
         except HoldfastError as error:
-            log.warning("a message to run %s cannot be taken in: %s", run_id, error)
+            logs.warning("a message to run %s cannot be taken in: %s", run_id, error)
             return
         if not isinstance(engine.kept.append([write])[0], Committed):
             continue  # Somebody else was quicker: look again.
@@ -65,5 +64,5 @@ def _write(engine: Engine, row: RunRow, message: Message) -> Write:
             changes = {"waiting_on": None} if history.status is Status.HELD else {}
             return Write(lease, drafts, changes=changes, keys=keys, took=[message.message_id])
     except UsageError as error:
-        log.warning("a decision on run %s came too late: %s", row.run_id, error)
+        logs.warning("a decision on run %s came too late: %s", row.run_id, error)
     return Write(lease, [], took=[message.message_id])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast._runtime import registry
+from holdfast._runtime import logs, registry
 from holdfast._runtime.admission import claim, execution_of
 from holdfast._runtime.frames import current_task
 from holdfast.errors import HoldfastError, RunBusy, UsageError
@@ -13,8 +12,6 @@ from holdfast.errors import HoldfastError, RunBusy, UsageError
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
     from holdfast._runtime.flows import AsyncFlow, Flow
-
-log = logging.getLogger("holdfast")
 
 
 def recover(engine: Engine, limit: int) -> list[str]:
@@ -34,13 +31,13 @@ def recover(engine: Engine, limit: int) -> list[str]:
         except RunBusy:
             continue
         except HoldfastError as error:
-            log.warning("run %s was not taken up: %s", row.run_id, error)
+            logs.warning("run %s was not taken up: %s", row.run_id, error)
             continue
         executed.append(row.run_id)
         try:
             _execute(flow, execution_of(engine, lease, awaits=flow.awaits))
         except HoldfastError as error:
-            log.warning("run %s: %s", row.run_id, error)
+            logs.warning("run %s: %s", row.run_id, error)
     return executed
 
 

@@ -1,0 +1,17 @@
+"""What the runtime says in the log. `logging` is loaded when there is something to say."""
+
+from __future__ import annotations
+
+
+def warning(text: str, *args: object) -> None:
+    """Say something that an operator should know of."""
+    import logging
+
+    logging.getLogger("holdfast").warning(text, *args)
+
+
+def failure(text: str, *args: object, error: BaseException) -> None:
+    """Say that something failed, with its traceback."""
+    import logging
+
+    logging.getLogger("holdfast").error(text, *args, exc_info=error)
