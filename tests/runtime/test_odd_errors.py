@@ -75,9 +75,6 @@ def test_an_effect_that_raises_it_is_in_doubt(holdfast_store, kind):
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("kind", ODD)
 def test_a_flow_that_raises_it_has_failed(holdfast_store, kind, colour):
-    if kind == "stop iteration" and colour == "async":
-        pytest.skip("Python makes a RuntimeError of it")
-
     def body() -> None:
         raise made(kind)
 
