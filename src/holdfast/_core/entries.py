@@ -13,7 +13,7 @@ from enum import StrEnum
 import msgspec
 
 FORMAT = 1
-"""Version of the entry format; a reader refuses what it does not know."""
+"""Version of the entry format, written with each run's first entry and with exports."""
 
 
 class Kind(StrEnum):

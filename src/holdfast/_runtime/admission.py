@@ -19,13 +19,13 @@ import msgspec
 from holdfast import errors
 from holdfast._core import resume
 from holdfast._core.chunks import Values
-from holdfast._core.entries import Draft, Kind
+from holdfast._core.entries import FORMAT, Draft, Kind
 from holdfast._core.history import History, State
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import Lease, RunRow, Write
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
-from holdfast._store.contract import Busy, Committed, NewRun
+from holdfast._store.contract import Committed, NewRun
 
 _encode = msgspec.json.encode
 
@@ -113,9 +113,11 @@ def execution_of(engine: Engine, lease: Lease, *, awaits: bool) -> Execution:
     return execution
 
 
-def load(engine: Engine, row: RunRow) -> History:
-    """Return the folded history of a run, without what its snapshots replace."""
-    skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
+def load(engine: Engine, row: RunRow, *, whole: bool = False) -> History:
+    """Return the folded history of a run; not whole, without what its snapshots replace."""
+    skips: list[tuple[int, int]] = []
+    if not whole:
+        skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
     history = History.fold(row.run_id, engine.kept.load(row, skips), gaps=bool(skips))
     history.generation = row.generation
     return history
@@ -140,7 +142,7 @@ def _start(engine: Engine, request: RunRequest, owner: int | None) -> tuple[RunR
         return existing, None
     values = Values(_no_chunks)  # A new run has no chunks yet.
     node = values.encode(request.input, "input")
-    facts = _encode({"fingerprint": request.fingerprint(), "format": 1})
+    facts = _encode({"fingerprint": request.fingerprint(), "format": FORMAT})
     body = b'{"input":' + node + b"," + facts[1:]
     new = NewRun(
         run_id=request.run_id,
@@ -201,8 +203,7 @@ def _freed(engine: Engine, row: RunRow) -> RunRow:
     if row.status not in (Status.FAILED, Status.HELD):
         return row
     # Everything is read: what the next generation leaves behind may stand before a snapshot.
-    history = History.fold(row.run_id, engine.kept.load(row))
-    history.generation = row.generation
+    history = load(engine, row, whole=True)
     at_us = engine.now_us()
     if row.status is Status.FAILED:
         drafts, changes = resume.resume_drafts(history, actor="flow.run", at_us=at_us)
@@ -247,6 +248,3 @@ def held_error(engine: Engine, row: RunRow, history: History | None = None) -> e
         tuple(told.get("actions", ())),
         step=told.get("step", ""),
     )
-
-
-__all__ = ["Busy", "Ended", "RunRequest", "admit", "claim", "execution_of", "submit"]

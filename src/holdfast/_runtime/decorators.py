@@ -12,7 +12,7 @@ from holdfast._core import effects
 from holdfast._core.effects import OnDoubt
 from holdfast._core.retry import Retry
 from holdfast._runtime import registry
-from holdfast._runtime.functions import NO_FALLBACK, AsyncStep, Settings, Step
+from holdfast._runtime.functions import AsyncStep, Settings, Step
 from holdfast.errors import UsageError
 
 P = ParamSpec("P")
@@ -180,6 +180,3 @@ def inline_step(
     """Return an unregistered step for one inline call."""
     settings = Settings(fn, effect=False, name=name, registered=False)
     return AsyncStep(settings) if awaits else Step(settings)
-
-
-__all__ = ["NO_FALLBACK", "AsyncEffect", "Effect", "effect", "inline_step", "step"]

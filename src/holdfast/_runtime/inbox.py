@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._core import resume
-from holdfast._core.history import History
 from holdfast._core.lifecycle import Status
 from holdfast._core.rows import Lease, Message, RunRow, Write
 from holdfast._runtime import logs
+from holdfast._runtime.admission import load
 from holdfast._store.contract import Committed
 from holdfast.errors import HoldfastError, UsageError
 
@@ -46,8 +46,7 @@ def absorb(engine: Engine, run_id: str) -> None:
 def _write(engine: Engine, row: RunRow, message: Message) -> Write:
     """Return the write that takes one message in; one that no longer fits is only taken."""
     lease = Lease(row, acting=True)
-    history = History.fold(row.run_id, engine.kept.load(row))
-    history.generation = row.generation
+    history = load(engine, row, whole=True)
     facts: dict[str, Any] = msgspec.json.decode(message.body)
     try:
         if message.kind == "settle":
