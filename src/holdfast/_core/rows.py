@@ -50,6 +50,9 @@ class RunRow(msgspec.Struct, gc=False):
     tags: str
     created_us: int
     updated_us: int
+    queue: str | None = None
+    priority: int | None = None
+    limit_key: str | None = None
     digest: bytes = b""
 
     def sealed(self) -> RunRow:
@@ -58,8 +61,17 @@ class RunRow(msgspec.Struct, gc=False):
         return self
 
     def expected_digest(self) -> bytes:
-        """Return the digest that the columns ask for."""
-        return seal(GENESIS, msgspec.structs.astuple(self)[:-1])
+        """Return the digest that the columns ask for.
+
+        Columns that came later are None where they are not used, and None at the end is left out:
+        a row keeps its digest when a new version adds a column, and an older version can still
+        read and write every run that does not use it.
+        """
+        columns = msgspec.structs.astuple(self)[:-1]
+        end = len(columns)
+        while columns[end - 1] is None:
+            end -= 1
+        return seal(GENESIS, columns[:end])
 
     def check(self) -> RunRow:
         """Raise `Corrupt` if the row is not what was written."""

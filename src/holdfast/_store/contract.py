@@ -1,7 +1,8 @@
-"""The store contract: about a dozen operations, each one transaction, named by what it means.
+"""The store contract: some thirty operations, each one transaction, named by what it means.
 
 A store is synchronous and may be called from any thread. Only `append` (called by the
-committer), `start`, `claim`, `post`, `adopt` and `register_owner` write. Every write of an
+committer), `append_within`, `start`, `claim`, `take`, `post`, `adopt`, `register_owner` and what
+sets or puts something write. Every write of an
 owner is conditional on its epoch and on the sequence number it saw: the check is the write.
 
 Time: `now_us()` is the store's own clock, which never runs backwards.
@@ -9,9 +10,9 @@ Time: `now_us()` is the store's own clock, which never runs backwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -30,6 +31,14 @@ class NewRun(msgspec.Struct):
     drafts: list[Draft]
     chunks: list[tuple[int, bytes]] = []
     tags: str = "{}"
+    queue: str | None = None
+    """None is the queue `default`."""
+    priority: int | None = None
+    """Larger comes first; None is 0."""
+    limit_key: str | None = None
+    """Runs of a queue that share one of these share its limits per key."""
+    wake_us: int | None = None
+    """Not to be claimed by a worker before this time."""
 
 
 class Fenced(msgspec.Struct):
@@ -81,8 +90,89 @@ class Query(msgspec.Struct):
     tag: tuple[str, str] | None = None
     run_id_prefix: str | None = None
     updated_before_us: int | None = None
+    queue: str | None = None
+    held_reason: str | None = None
     limit: int = 100
     before_run_no: int | None = None
+
+
+class Wanted(msgspec.Struct):
+    """What a worker asks `take` for."""
+
+    owner: int
+    limit: int
+    at_us: int
+    flows: Mapping[str, Sequence[str]] | None = None
+    """The versions that it can execute, by the name of the flow; None means any."""
+    queues: Sequence[str] | None = None
+    """In the order in which they are looked at; None means all."""
+    working: Collection[int] = ()
+    """Run numbers that are at work in this process; others of its own it may take again."""
+
+
+class Limits(msgspec.Struct):
+    """What a queue allows, across the whole fleet; None means no limit."""
+
+    queue: str
+    concurrency: int | None = None
+    """Runs at work at one time."""
+    per_key: int | None = None
+    """The same for runs that share a limit key."""
+    rate: int | None = None
+    """First claims in any `period_us`."""
+    per_key_rate: int | None = None
+    period_us: int = 60_000_000
+    paused: bool = False
+    """Nothing of it is taken; what is at work goes on."""
+
+
+class QueueState(msgspec.Struct):
+    """A queue as it stands."""
+
+    limits: Limits
+    ready: int = 0
+    """Runs that nobody works on and that are due."""
+    delayed: int = 0
+    """Runs that nobody works on and that are not due yet, by a time or a message."""
+    running: int = 0
+    failed: int = 0
+    held: int = 0
+    quarantined: int = 0
+    """Of the held ones, those that are quarantined."""
+    oldest_us: int | None = None
+    """When the oldest ready run was last changed."""
+
+
+class Pulse(msgspec.Struct):
+    """A process that may own runs: alive as far as it said."""
+
+    owner: int
+    name: str
+    until_us: int
+    facts: str
+    """JSON: what it is (a worker: its queues, flows, concurrency, runs at work)."""
+
+
+class ScheduleRow(msgspec.Struct):
+    """How far a schedule is: all ticks up to `cursor_us` have their run."""
+
+    name: str
+    flow: str
+    spec: str
+    """JSON: when, in which time zone, what is made up for, the input."""
+    cursor_us: int
+    paused: bool = False
+
+
+class WholeRun(msgspec.Struct):
+    """A run with everything that belongs to it, on its way from one store to another."""
+
+    row: RunRow
+    entries: list[Entry]
+    chunks: Mapping[int, bytes]
+    keys: list[KeyState]
+    messages: list[tuple[Message, int | None]]
+    """Each with the number of the entry that took it."""
 
 
 class Finding(msgspec.Struct):
@@ -101,6 +191,11 @@ class Posted(Enum):
 
 
 Rows = list[RunRow]
+Leases = list[Lease]
+RunNumbers = list[int]
+Queues = list[QueueState]
+Pulses = list[Pulse]
+Schedules = list[ScheduleRow]
 StartedRuns = list[Started]
 Entries = list[Entry]
 Messages = list[Message]
@@ -139,6 +234,15 @@ class Store(Protocol):
         Called again after a fork it registers anew."""
         ...
 
+    def pulse(self, owner: int, facts: str, working: Sequence[tuple[int, int]] = ()) -> RunNumbers:
+        """Say that this owner lives: the leases of all its runs hold for another `lease_s`.
+        `working` are its runs with their epochs; returned are those that it has lost."""
+        ...
+
+    def pulses(self) -> Pulses:
+        """Return the owners whose pulse has not run out, oldest first."""
+        ...
+
     def start(self, new: NewRun, owner: int | None) -> Started:
         """Create the run, claimed by `owner` if given (entry `run_claimed`, epoch 1); or return
         the one that exists, unchanged."""
@@ -153,6 +257,18 @@ class Store(Protocol):
         + 1, entry `run_claimed` (body says why: free, owner dead, lease ran out), claims + 1.
         The fifth claim in a row that brought nothing holds it as quarantined instead (Busy).
         Raises RunNotFound."""
+        ...
+
+    def take(self, wanted: Wanted) -> Leases:
+        """Claim runs that are due, each as `claim` would, up to a limit: queue by queue in turns,
+        within a queue by priority and then by age, and within the limits of the queues. A run
+        that was at work already (its owner died) needs no room in its queue."""
+        ...
+
+    def append_within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
+        """Commit what `work` does with a connection of this database together with the write that
+        it returns. If it raises, or the write is refused, nothing of it has happened. The lease
+        has no write under way; the connection must not be committed or rolled back by `work`."""
         ...
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
@@ -200,6 +316,31 @@ class Store(Protocol):
     def claimable(self, at_us: int, limit: int) -> Rows:
         """Return runs that `claim` would give: claimable status, unowned, owner dead or lease
         run out, and due (`wake_us`)."""
+        ...
+
+    def set_limits(self, limits: Limits) -> None:
+        """Make a queue known, with its limits; they hold for every worker at once."""
+        ...
+
+    def queues(self) -> Queues:
+        """Return every queue that has limits or an open run, by name, with its counts."""
+        ...
+
+    def put_schedule(self, row: ScheduleRow, expected_cursor_us: int | None) -> bool:
+        """Write a schedule if its cursor is as expected (None: there is none yet)."""
+        ...
+
+    def schedules(self) -> Schedules:
+        """Return the schedules, by name."""
+        ...
+
+    def whole(self, row: RunRow) -> WholeRun:
+        """Return a run with everything that belongs to it, verified."""
+        ...
+
+    def put_whole(self, run: WholeRun) -> bool:
+        """Write a run of another store, unowned, with its chain as it is. False if it is here
+        already, equal up to where it came from; raises RunConflict if it differs."""
         ...
 
     def owner_name(self, owner: int | None) -> str:

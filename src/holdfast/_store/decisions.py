@@ -25,10 +25,13 @@ from holdfast._core.rows import (
     apply,
 )
 from holdfast._store.contract import NewRun, Query
-from holdfast.errors import KeyConflict
+from holdfast.errors import KeyConflict, RunConflict
 
 QUARANTINE_AT = 5
 """The claim in a row without anything new at which a run is held instead."""
+
+DEFAULT_QUEUE = "default"
+"""Where runs are that name no queue."""
 
 READ_AHEAD = 64
 """How many chunks before the one that is asked for come with it."""
@@ -49,6 +52,8 @@ def new_run(
     if owner is not None:
         write.drafts.append(_claimed(at_us, ClaimedBecause.STARTED, owner, 1))
         write.changes = {"epoch": 1, "owner": owner, "claims": 1}
+    elif new.wake_us is not None:
+        write.changes = {"wake_us": new.wake_us}
     return apply(row, write, lease_until_us)
 
 
@@ -81,13 +86,21 @@ def _blank(new: NewRun, namespace: str, run_no: int, at_us: int) -> RunRow:
         tags=new.tags,
         created_us=at_us,
         updated_us=at_us,
+        queue=new.queue,
+        priority=new.priority,
+        limit_key=new.limit_key,
     )
 
 
 def why_claimable(
-    row: RunRow, owner: int, at_us: int, is_dead: Callable[[int], bool]
+    row: RunRow,
+    owner: int,
+    at_us: int,
+    is_dead: Callable[[int], bool],
+    pulse_until_us: Callable[[int], int],
 ) -> str | None:
-    """Say why `owner` may take the run now, or None if it may not."""
+    """Say why `owner` may take the run now, or None if it may not. The lease of a run holds as
+    long as its own deadline or the pulse of its owner, whichever is later."""
     if row.status not in CLAIMABLE:
         return None
     if row.owner is None:
@@ -96,7 +109,7 @@ def why_claimable(
         return ClaimedBecause.OWN
     if is_dead(row.owner):
         return ClaimedBecause.OWNER_DEAD
-    if row.lease_until_us <= at_us:
+    if row.lease_until_us <= at_us and pulse_until_us(row.owner) <= at_us:
         return ClaimedBecause.LEASE_RAN_OUT
     return None
 
@@ -135,6 +148,11 @@ def quarantine_write(row: RunRow, at_us: int) -> Write:
 def is_poison(row: RunRow) -> bool:
     """Tell whether the next claim would be one too many."""
     return row.claims + 1 >= QUARANTINE_AT
+
+
+def queue_of(row: RunRow) -> str:
+    """Return the name of the queue that a run is in."""
+    return row.queue or DEFAULT_QUEUE
 
 
 def refusal(row: RunRow, owner_name: str) -> str:
@@ -202,6 +220,37 @@ def changed_key(
     ).sealed()
 
 
+def arrived(row: RunRow, namespace: str, run_no: int) -> RunRow:
+    """Return the row of a run that comes from another store: the same history, owned by nobody."""
+    moved = msgspec.structs.replace(
+        row, namespace=namespace, run_no=run_no, owner=None, lease_until_us=0
+    )
+    return moved.sealed()
+
+
+def arrived_key(state: KeyState, row: RunRow) -> KeyState:
+    """Return the row of a business key that comes with its run."""
+    return msgspec.structs.replace(state, namespace=row.namespace, run_no=row.run_no).sealed()
+
+
+def check_same_run(here: RunRow, other: RunRow) -> None:
+    """Refuse a run of another store whose id is taken here by another history."""
+    if (here.created_us, here.input_digest, here.flow) != (
+        other.created_us,
+        other.input_digest,
+        other.flow,
+    ):
+        raise RunConflict(other.run_id, "as another run, in the store that it is to be written to")
+
+
+def key_is_here(state: KeyState, here: KeyState) -> str:
+    """Say that a business key of an arriving run belongs to another run already."""
+    return (
+        f"with key {state.key!r} of {state.effect}, which run {here.run_id!r} of the other store "
+        f"has ({here.state})"
+    )
+
+
 def starts_effect(write: Write) -> bool:
     """Tell whether a write has the intent of an effect."""
     return any(
@@ -240,6 +289,8 @@ def matches(row: RunRow, query: Query) -> bool:
         and (query.tag is None or _has_tag(row, *query.tag))
         and (query.run_id_prefix is None or row.run_id.startswith(query.run_id_prefix))
         and (query.updated_before_us is None or row.updated_us < query.updated_before_us)
+        and (query.queue is None or queue_of(row) == query.queue)
+        and (query.held_reason is None or row.held_reason == query.held_reason)
         and (query.before_run_no is None or row.run_no < query.before_run_no)
     )
 

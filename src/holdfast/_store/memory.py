@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from holdfast._core.entries import Entry
-from holdfast._core.lifecycle import CLAIMABLE, status_of
+from holdfast._core.lifecycle import status_of
 from holdfast._core.rows import (
     GENESIS,
     Applied,
@@ -40,6 +40,7 @@ from holdfast._store.contract import (
     Query,
     Started,
 )
+from holdfast._store.memory_fleet import Fleet, MemoryFleet
 from holdfast.errors import Corrupt, Regressed, RunNotFound, StoreFailed, StoreUnusable
 
 
@@ -68,6 +69,7 @@ class MemoryWorld:
         self.commits = 0
         self.lost: str | None = None
         self.adopted_through = 0
+        self.fleet = Fleet()
 
     def kill(self, owner: int) -> None:
         """Prove the death of an owner, as the release of its kernel lock would."""
@@ -87,7 +89,7 @@ class MemoryWorld:
         self.changed.notify_all()
 
 
-class MemoryStore:
+class MemoryStore(MemoryFleet):
     """One process's handle on a memory world."""
 
     def __init__(
@@ -178,7 +180,7 @@ class MemoryStore:
             row = self.get(run_id)
             if row is None:
                 raise RunNotFound(run_id, f"namespace {self.namespace!r}")
-            why = decisions.why_claimable(row, owner, at_us, self._is_dead)
+            why = decisions.why_claimable(row, owner, at_us, self._is_dead, self._pulse_until_us)
             if why is None:
                 return Busy(row, decisions.refusal(row, self.owner_name(row.owner)))
             poison = decisions.is_poison(row)
@@ -337,10 +339,9 @@ class MemoryStore:
         return found[:limit]
 
     def _is_claimable(self, row: RunRow, at_us: int) -> bool:
-        if row.status not in CLAIMABLE:
-            return False
-        free = row.owner is None or self._is_dead(row.owner) or row.lease_until_us <= at_us
-        return free and decisions.is_due(row, at_us, bool(self.inbox(row.run_no)))
+        nobody = -1
+        free = decisions.why_claimable(row, nobody, at_us, self._is_dead, self._pulse_until_us)
+        return free is not None and decisions.is_due(row, at_us, bool(self.inbox(row.run_no)))
 
     def inbox(self, run_no: int) -> builtins.list[Message]:
         with self.world.lock:
@@ -352,7 +353,7 @@ class MemoryStore:
 
     def verify(self, run_ids: Iterable[str] | None = None) -> builtins.list[Finding]:
         with self.world.lock:
-            rows = list(self._mine())
+            rows = self._mine()
         wanted = None if run_ids is None else set(run_ids)
         return [
             finding
@@ -379,8 +380,8 @@ class MemoryStore:
 
     # -- pieces --------------------------------------------------------------------------------
 
-    def _mine(self) -> Iterable[RunRow]:
-        return (row for row in self.world.rows.values() if row.namespace == self.namespace)
+    def _mine(self) -> Sequence[RunRow]:
+        return [row for row in self.world.rows.values() if row.namespace == self.namespace]
 
     def _is_dead(self, owner: int) -> bool:
         return owner in self.world.dead

@@ -4,7 +4,8 @@
 -- name: run_columns
 run_no, namespace, run_id, flow, version, status, held_reason, generation, epoch, owner,
 lease_until_us, last_seq, head, next_chunk, input_digest, current_step, steps, attempts, degraded,
-claims, skips, waiting_on, wake_us, usage, tags, created_us, updated_us, digest
+claims, skips, waiting_on, wake_us, usage, tags, created_us, updated_us, queue, priority, limit_key,
+digest
 
 -- name: entry_columns
 id, kind, at_us, step, attempt, position, args_digest, started_us, CAST(body AS BLOB), digest
@@ -102,7 +103,7 @@ INSERT INTO incarnations (incarnation, at_us, actor, accepted, digest) VALUES (?
 
 -- name: add_run
 INSERT INTO runs ({run_columns}, id_hash)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_owner
 INSERT INTO owners ({owner_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -138,6 +139,8 @@ WHERE namespace = :namespace
   AND (:flow IS NULL OR flow = :flow)
   AND (:prefix IS NULL OR (run_id >= :prefix AND run_id < :prefix_end))
   AND (:updated_before_us IS NULL OR updated_us < :updated_before_us)
+  AND (:queue IS NULL OR coalesce(queue, 'default') = :queue)
+  AND (:held_reason IS NULL OR held_reason = :held_reason)
   AND (:tag IS NULL OR EXISTS (
     SELECT 1 FROM json_each(CASE WHEN json_valid(tags) THEN tags ELSE '{}' END) AS tag
     WHERE tag.key = :tag AND tag.type = 'text' AND tag.value = :tag_value))

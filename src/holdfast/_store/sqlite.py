@@ -157,7 +157,7 @@ class SqliteStore:
     def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
         def work(connection: Connection) -> tuple[Lease | Busy, Changed | None]:
             row = self._existing(connection, run_id)
-            why = decisions.why_claimable(row, owner, at_us, self._owners.is_dead)
+            why = decisions.why_claimable(row, owner, at_us, self._owners.is_dead, lambda _owner: 0)
             if why is None:
                 return Busy(row, decisions.refusal(row, self.owner_name(row.owner))), None
             if decisions.is_poison(row):
@@ -310,6 +310,8 @@ def _filters(query: Query, namespace: str) -> dict[str, object]:
         "prefix": prefix,
         "prefix_end": None if prefix is None else prefix + _END_OF_PREFIX,
         "updated_before_us": query.updated_before_us,
+        "queue": query.queue,
+        "held_reason": query.held_reason,
         "tag": tag,
         "tag_value": tag_value,
         "limit": query.limit,
@@ -317,7 +319,15 @@ def _filters(query: Query, namespace: str) -> dict[str, object]:
 
 
 def _is_filtered(query: Query) -> bool:
-    chosen = (query.status, query.flow, query.tag, query.run_id_prefix, query.updated_before_us)
+    chosen = (
+        query.status,
+        query.flow,
+        query.tag,
+        query.run_id_prefix,
+        query.updated_before_us,
+        query.queue,
+        query.held_reason,
+    )
     return any(part is not None for part in chosen)
 
 

@@ -19,7 +19,7 @@ When = Literal["before", "after"]
 TOLD_MAX = 3
 """How many entries of a batch are named."""
 
-WRITES = ("start", "start_all", "claim", "append", "post")
+WRITES = ("start", "start_all", "claim", "take", "append", "append_within", "post")
 """The operations of the contract by which runs get on."""
 
 

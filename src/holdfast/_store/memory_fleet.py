@@ -1,0 +1,262 @@
+"""What a fleet shares, in memory: pulses, queues with limits, schedules, and whole runs."""
+
+from __future__ import annotations
+
+import builtins
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast._core.lifecycle import CLAIMABLE, HeldReason, Status
+from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write, apply
+from holdfast._store import decisions, gates
+from holdfast._store.contract import (
+    Limits,
+    Outcome,
+    Pulse,
+    QueueState,
+    ScheduleRow,
+    Wanted,
+    WholeRun,
+)
+from holdfast.errors import RunConflict
+
+if TYPE_CHECKING:
+    from holdfast._store.memory import MemoryWorld
+
+
+class Fleet:
+    """What workers of a fleet see of each other, and of the world's queues."""
+
+    def __init__(self) -> None:
+        self.pulses: dict[int, Pulse] = {}
+        self.limits: dict[tuple[str, str], Limits] = {}
+        self.begun: list[tuple[str, str, str | None, int]] = []
+        """First claims in queues that limit them: namespace, queue, limit key, time."""
+        self.schedules: dict[tuple[str, str], ScheduleRow] = {}
+
+
+class MemoryFleet:
+    """The part of a memory store that concerns more than one run or one process."""
+
+    if TYPE_CHECKING:
+        world: MemoryWorld
+        namespace: str
+        lease_s: float
+
+        def _check_open(self) -> None: ...
+        def _mine(self) -> Sequence[RunRow]: ...
+        def _is_dead(self, owner: int) -> bool: ...
+        def _is_claimable(self, row: RunRow, at_us: int) -> bool: ...
+        def _lease_until_us(self) -> int: ...
+        def _keep(self, applied: Applied, chunks: Sequence[tuple[int, bytes]]) -> None: ...
+        def _changed_keys(self, write: Write, row: RunRow) -> builtins.list[KeyState]: ...
+        def append(self, writes: Sequence[Write]) -> builtins.list[Outcome]: ...
+        def owner_name(self, owner: int | None) -> str: ...
+
+    # -- pulses --------------------------------------------------------------------------------
+
+    def pulse(
+        self, owner: int, facts: str, working: Sequence[tuple[int, int]] = ()
+    ) -> builtins.list[int]:
+        with self.world.lock:
+            self._check_open()
+            name = self.owner_name(owner)
+            self.world.fleet.pulses[owner] = Pulse(owner, name, self._lease_until_us(), facts)
+            rows = self.world.rows
+            return [no for no, epoch in working if no not in rows or rows[no].epoch != epoch]
+
+    def pulses(self) -> builtins.list[Pulse]:
+        with self.world.lock:
+            now_us = self.world.now_us()
+            return [
+                msgspec.structs.replace(pulse)
+                for owner, pulse in sorted(self.world.fleet.pulses.items())
+                if pulse.until_us > now_us and not self._is_dead(owner)
+            ]
+
+    def _pulse_until_us(self, owner: int) -> int:
+        pulse = self.world.fleet.pulses.get(owner)
+        return 0 if pulse is None else pulse.until_us
+
+    # -- queues --------------------------------------------------------------------------------
+
+    def take(self, wanted: Wanted) -> builtins.list[Lease]:
+        with self.world.lock:
+            self._check_open()
+            known = gates.pairs(wanted.flows)
+            due = [
+                row
+                for row in self._mine()
+                if gates.can_execute(row, known)
+                and row.run_no not in wanted.working
+                and (row.owner == wanted.owner or self._is_claimable(row, wanted.at_us))
+                and row.status in CLAIMABLE
+            ]
+            by_queue: dict[str, list[RunRow]] = {}
+            for row in sorted(due, key=lambda row: (-(row.priority or 0), row.run_no)):
+                by_queue.setdefault(decisions.queue_of(row), []).append(row)
+            names = sorted(by_queue) if wanted.queues is None else list(wanted.queues)
+            rows = {name: iter(by_queue.get(name, ())) for name in names}
+            closed = {name: self._gate(name, wanted.at_us) for name in names}
+
+            def take_from(name: str, limit: int) -> list[Lease]:
+                taken: list[Lease] = []
+                while len(taken) < limit and (row := next(rows[name], None)) is not None:
+                    if closed[name].admits(row) and (lease := self._take(row, wanted)) is not None:
+                        taken.append(lease)
+                return taken
+
+            taken = gates.in_turns(names, wanted.limit, take_from)
+            if taken:
+                self.world.committed()
+            return taken
+
+    def _gate(self, queue: str, at_us: int) -> gates.Gate:
+        fleet = self.world.fleet
+        limits = fleet.limits.get((self.namespace, queue), Limits(queue))
+        running = Counter(
+            row.limit_key
+            for row in self._mine()
+            if decisions.queue_of(row) == queue and is_at_work(row)
+        )
+        begun = Counter(
+            key
+            for namespace, name, key, then_us in fleet.begun
+            if (namespace, name) == (self.namespace, queue) and then_us > at_us - limits.period_us
+        )
+        return gates.Gate(limits, running.items(), begun.items())
+
+    def _take(self, row: RunRow, wanted: Wanted) -> Lease | None:
+        why = decisions.why_claimable(
+            row, wanted.owner, wanted.at_us, self._is_dead, self._pulse_until_us
+        )
+        if why is None:
+            return None
+        poison = decisions.is_poison(row)
+        write = (
+            decisions.quarantine_write(row, wanted.at_us)
+            if poison
+            else decisions.claim_write(row, wanted.owner, wanted.at_us, why)
+        )
+        if gates.is_first(row):
+            queue = decisions.queue_of(row)
+            begun = (self.namespace, queue, row.limit_key, wanted.at_us)
+            self.world.fleet.begun.append(begun)
+        applied = apply(row, write, self._lease_until_us())
+        self._keep(applied, ())
+        return None if poison else Lease(msgspec.structs.replace(applied.row))
+
+    def set_limits(self, limits: Limits) -> None:
+        with self.world.lock:
+            self._check_open()
+            self.world.fleet.limits[self.namespace, limits.queue] = msgspec.structs.replace(limits)
+            self.world.committed()
+
+    def queues(self) -> builtins.list[QueueState]:
+        with self.world.lock:
+            states = {
+                name: QueueState(msgspec.structs.replace(limits))
+                for (namespace, name), limits in self.world.fleet.limits.items()
+                if namespace == self.namespace
+            }
+            now_us = self.world.now_us()
+            for row in self._mine():
+                name = decisions.queue_of(row)
+                if row.status in CLAIMABLE or name in states:
+                    state = states.setdefault(name, QueueState(Limits(name)))
+                    count(state, row, self._is_claimable(row, now_us))
+            return [states[name] for name in sorted(states)]
+
+    # -- schedules -----------------------------------------------------------------------------
+
+    def put_schedule(self, row: ScheduleRow, expected_cursor_us: int | None) -> bool:
+        with self.world.lock:
+            self._check_open()
+            known = self.world.fleet.schedules.get((self.namespace, row.name))
+            if (None if known is None else known.cursor_us) != expected_cursor_us:
+                return False
+            self.world.fleet.schedules[self.namespace, row.name] = msgspec.structs.replace(row)
+            self.world.committed()
+            return True
+
+    def schedules(self) -> builtins.list[ScheduleRow]:
+        with self.world.lock:
+            return [
+                msgspec.structs.replace(row)
+                for (namespace, _), row in sorted(self.world.fleet.schedules.items())
+                if namespace == self.namespace
+            ]
+
+    # -- transactions and whole runs -----------------------------------------------------------
+
+    def append_within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
+        """Memory has no database for users: `work` gets None, and the write is all there is."""
+        with self.world.lock:
+            return self.append([work(None)])[0]
+
+    def whole(self, row: RunRow) -> WholeRun:
+        with self.world.lock:
+            row.check()
+            world = self.world
+            return WholeRun(
+                msgspec.structs.replace(row),
+                [entry for entry in world.journals[row.run_no] if entry.seq <= row.last_seq],
+                dict(world.chunks.get(row.run_no, {})),
+                [state for state in world.keys.values() if state.run_no == row.run_no],
+                [
+                    (
+                        message,
+                        row.last_seq if (row.run_no, message.message_id) in world.taken else None,
+                    )
+                    for message in world.inboxes.get(row.run_no, ())
+                ],
+            )
+
+    def put_whole(self, run: WholeRun) -> bool:
+        with self.world.lock:
+            self._check_open()
+            number = self.world.numbers.get((self.namespace, run.row.run_id))
+            if number is not None:
+                decisions.check_same_run(self.world.rows[number], run.row)
+                return False
+            run_no = len(self.world.rows) + 1
+            row = decisions.arrived(run.row, self.namespace, run_no)
+            for state in run.keys:
+                at = (self.namespace, state.effect, state.key)
+                if at in self.world.keys:
+                    raise RunConflict(row.run_id, decisions.key_is_here(state, self.world.keys[at]))
+            self.world.numbers[self.namespace, row.run_id] = run_no
+            self._keep(Applied(list(run.entries), row), list(run.chunks.items()))
+            for state in run.keys:
+                moved = decisions.arrived_key(state, row)
+                self.world.keys[moved.namespace, moved.effect, moved.key] = moved
+            self.world.inboxes[run_no] = [message for message, _ in run.messages]
+            self.world.taken.update(
+                (run_no, message.message_id) for message, taken in run.messages if taken is not None
+            )
+            self.world.committed()
+            return True
+
+
+def is_at_work(row: RunRow) -> bool:
+    """Tell whether a run takes a place in its queue."""
+    return row.owner is not None and row.status in CLAIMABLE
+
+
+def count(state: QueueState, row: RunRow, is_due: bool) -> None:
+    """Count one run of a queue."""
+    if is_at_work(row):
+        state.running += 1
+    elif row.status in CLAIMABLE and is_due:
+        state.ready += 1
+        state.oldest_us = min(state.oldest_us or row.updated_us, row.updated_us)
+    elif row.status in CLAIMABLE:
+        state.delayed += 1
+    elif row.status is Status.FAILED:
+        state.failed += 1
+    elif row.status is Status.HELD:
+        state.held += 1
+        state.quarantined += row.held_reason == HeldReason.QUARANTINED

@@ -1,0 +1,54 @@
+-- Version 2: fleets. Queues with limits, the pulses of processes, and schedules.
+--
+-- It only adds. A process that knows version 1 goes on with the runs that use none of it: the new
+-- columns are no part of such a run's digest (see RunRow.expected_digest).
+
+ALTER TABLE runs ADD COLUMN queue TEXT;
+ALTER TABLE runs ADD COLUMN priority INTEGER;
+ALTER TABLE runs ADD COLUMN limit_key TEXT;
+
+-- What workers look through: runs that nobody owns, in the order in which they are taken.
+CREATE INDEX runs_ready ON runs (namespace, coalesce(queue, 'default'), -coalesce(priority, 0), run_no)
+WHERE owner IS NULL AND status IN ('queued', 'running', 'waiting');
+-- Runs at work, by owner: found when an owner died, counted for the limits of a queue.
+CREATE INDEX runs_owned ON runs (owner, namespace, coalesce(queue, 'default'))
+WHERE owner IS NOT NULL AND status IN ('queued', 'running', 'waiting');
+
+-- Until when a process is sure to live, and what it is. Says nothing about any history.
+CREATE TABLE pulses (
+  owner INTEGER PRIMARY KEY,
+  until_us INTEGER NOT NULL,
+  facts TEXT NOT NULL
+);
+
+CREATE TABLE queues (
+  namespace TEXT NOT NULL,
+  queue TEXT NOT NULL,
+  concurrency INTEGER,
+  per_key INTEGER,
+  rate INTEGER,
+  per_key_rate INTEGER,
+  period_us INTEGER NOT NULL,
+  paused INTEGER NOT NULL,
+  PRIMARY KEY (namespace, queue)
+) WITHOUT ROWID;
+
+-- First claims of runs in queues that limit them, for one period.
+CREATE TABLE begun (
+  namespace TEXT NOT NULL,
+  queue TEXT NOT NULL,
+  at_us INTEGER NOT NULL,
+  run_no INTEGER NOT NULL,
+  limit_key TEXT,
+  PRIMARY KEY (namespace, queue, at_us, run_no)
+) WITHOUT ROWID;
+
+CREATE TABLE schedules (
+  namespace TEXT NOT NULL,
+  name TEXT NOT NULL,
+  flow TEXT NOT NULL,
+  spec TEXT NOT NULL,
+  cursor_us INTEGER NOT NULL,
+  paused INTEGER NOT NULL,
+  PRIMARY KEY (namespace, name)
+) WITHOUT ROWID;
