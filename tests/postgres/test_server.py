@@ -1,0 +1,80 @@
+"""The server that the other tests stand on: it is ours alone, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.crash.harness import ROOT, wait_for
+from tests.postgres.server import PortTaken, Server
+
+WHO = """
+import os
+from tests.postgres.server import Server
+server = Server().create().start()
+print(server.folder, server.port, server.processes("checkpointer")[0], flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_database_is_empty_each_time(postgres_server: Server) -> None:
+    name = postgres_server.borrow()
+    postgres_server.execute("CREATE TABLE left_over (a int)", name)
+    with psycopg.connect(postgres_server.url(name)) as still_open:
+        postgres_server.give_back(name)
+        with pytest.raises(psycopg.OperationalError):
+            still_open.execute("SELECT 1")
+    again = postgres_server.borrow()
+    assert again == name
+    found = "SELECT count(*) FROM pg_class WHERE relname = 'left_over'"
+    assert postgres_server.execute(found, again) == [(0,)]
+    postgres_server.give_back(again)
+
+
+def test_what_was_committed_is_there_after_a_kill() -> None:
+    with Server() as server:
+        server.execute("CREATE TABLE kept (a int)")
+        for number, end in enumerate([server.kill, lambda: server.stop("immediate")]):
+            server.execute(f"INSERT INTO kept VALUES ({number})")
+            end()
+            server.start()
+        assert server.execute("SELECT a FROM kept ORDER BY a") == [(0,), (1,)]
+
+
+def test_it_goes_when_its_process_is_killed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", WHO],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert not done.stderr
+    folder, _, process = done.stdout.split()
+    wait_for(lambda: not Path(folder).exists(), "its folder is gone")
+    wait_for(lambda: not alive(int(process)), "its processes are gone")
+
+
+def test_a_server_keeps_its_port_and_says_when_it_is_taken(postgres_server: Server) -> None:
+    other = Server().create()
+    try:
+        other.port = postgres_server.port
+        with pytest.raises(PortTaken):
+            other.start()
+    finally:
+        other.remove()
+    assert not other.folder.exists()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
