@@ -20,6 +20,7 @@ from holdfast._runtime.functions import AsyncStep, Step
 from holdfast._runtime.handle import Handle
 from holdfast._runtime.loops import turns
 from holdfast._runtime.plans import plan
+from holdfast._runtime.queues import Queue
 from holdfast._runtime.recorded import (
     attempt,
     current_run,
@@ -51,6 +52,7 @@ __all__ = [
     "Flow",
     "Handle",
     "NotDone",
+    "Queue",
     "Retry",
     "Status",
     "Step",

@@ -9,7 +9,7 @@ from holdfast import aio
 
 PUBLIC = {
     # What users write.
-    *("flow", "step", "effect", "plan", "use", "register", "Retry"),
+    *("flow", "step", "effect", "plan", "use", "register", "Retry", "Queue"),
     # Inside a flow.
     *("turns", "gather", "each", "now", "rng", "new_id", "call", "run", "replaying"),
     # Inside a step.

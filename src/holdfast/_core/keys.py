@@ -46,6 +46,14 @@ def check_name(what: str, name: object) -> str:
     return name
 
 
+def check_label(what: str, text: object) -> str:
+    """Return a short text that names something besides steps and flows, or raise a UsageError."""
+    if not isinstance(text, str):
+        raise UsageError(f"{what} is a str, not {type(text).__name__}")
+    _check_text(what, text, NAME_MAX_CHARS)
+    return text
+
+
 def _check_text(what: str, text: str, limit: int) -> None:
     shown = repr(text[:40])
     if not text:

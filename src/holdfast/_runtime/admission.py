@@ -25,6 +25,7 @@ from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import Lease, RunRow, Write
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
+from holdfast._runtime.queues import Placing
 from holdfast._store.contract import Committed, NewRun
 
 _encode = msgspec.json.encode
@@ -43,6 +44,7 @@ class RunRequest(msgspec.Struct):
     fingerprint: Callable[[], str]
     awaits: bool
     tags: dict[str, str] = {}
+    placing: Placing = Placing()
     replays_ended: bool = False
     """A block executes its body even if the run has ended: its steps replay."""
 
@@ -152,7 +154,12 @@ def _start(engine: Engine, request: RunRequest, owner: int | None) -> tuple[RunR
         drafts=[Draft(Kind.RUN_STARTED, engine.now_us(), body=body)],
         chunks=values.take_fresh(),
         tags=_encode(request.tags).decode(),
+        queue=request.placing.queue,
+        priority=request.placing.priority,
+        limit_key=request.placing.limit_key,
     )
+    if owner is None and request.placing.delay_s is not None:
+        new.wake_us = engine.now_us() + int(request.placing.delay_s * 1_000_000)
     started = engine.committer.start(new, owner)
     return started.row, started.lease
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime as dt
 import functools
 import hashlib
 import inspect
@@ -18,6 +19,7 @@ from holdfast._runtime.finishing import admit_async, admit_or_none, finish, fini
 from holdfast._runtime.frames import Frame, current, current_task, here
 from holdfast._runtime.functions import is_method
 from holdfast._runtime.handle import Handle
+from holdfast._runtime.queues import Placing, Queue, declared, placed
 from holdfast._runtime.shield import Shield
 from holdfast._runtime.signatures import Signature
 from holdfast.errors import UsageError
@@ -49,6 +51,7 @@ class FlowLike:
         name: str | None = None,
         version: str = "1",
         aliases: tuple[str, ...] = (),
+        queue: str | Queue | None = None,
     ) -> None:
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise UsageError(f"{fn.__qualname__} is a generator function; a flow returns a value")
@@ -61,6 +64,8 @@ class FlowLike:
         self._bound: Any = None
         self._store: HasEngine | None = None
         self._tags: dict[str, str] = {}
+        self.queue = declared(self.name, queue)
+        self._placing = Placing(None if self.queue is None else self.queue.name)
         functools.update_wrapper(cast("Callable[..., Any]", self), fn)
         registry.learn_types(fn)
         for alias in self.aliases:
@@ -110,10 +115,11 @@ class FlowLike:
             f"write {self.name}.run('my-run-id', …)"
         )
 
-    def _with(self, store: HasEngine | None, tags: Mapping[str, str] | None) -> Any:
+    def _with(self, store: HasEngine | None, tags: Mapping[str, str] | None, **placing: Any) -> Any:
         other = copy.copy(self)
         other._store = store or self._store
         other._tags = {**self._tags, **(tags or {})}
+        other._placing = placed(self._placing, **placing)
         return other
 
     def engine(self) -> Engine:
@@ -143,6 +149,7 @@ class FlowLike:
             fingerprint=lambda: fingerprint(self.fn),
             awaits=self.awaits,
             tags=self._tags,
+            placing=self._placing,
         )
 
     def arguments_of(self, execution: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -191,10 +198,19 @@ class Flow(FlowLike, Generic[P, R]):
         return Handle(engine, run_id)
 
     def with_options(
-        self, *, store: HasEngine | None = None, tags: Mapping[str, str] | None = None
+        self,
+        *,
+        store: HasEngine | None = None,
+        tags: Mapping[str, str] | None = None,
+        queue: str | Queue | None = None,
+        priority: int | None = None,
+        delay: float | dt.timedelta | None = None,
+        limit_key: str | None = None,
     ) -> Flow[P, R]:
-        """Return the same flow with other options for its runs."""
-        return cast("Flow[P, R]", self._with(store, tags))
+        """Return the same flow with other options for its runs. The larger `priority` is taken
+        first; `delay` (seconds) is for `submit`; runs with one `limit_key` share limits."""
+        placing = {"queue": queue, "priority": priority, "delay": delay, "limit_key": limit_key}
+        return cast("Flow[P, R]", self._with(store, tags, **placing))
 
     @property
     def aio(self) -> Awaited[P, R]:
@@ -256,10 +272,19 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         return Handle(engine, run_id)
 
     def with_options(
-        self, *, store: HasEngine | None = None, tags: Mapping[str, str] | None = None
+        self,
+        *,
+        store: HasEngine | None = None,
+        tags: Mapping[str, str] | None = None,
+        queue: str | Queue | None = None,
+        priority: int | None = None,
+        delay: float | dt.timedelta | None = None,
+        limit_key: str | None = None,
     ) -> AsyncFlow[P, R]:
-        """Return the same flow with other options for its runs."""
-        return cast("AsyncFlow[P, R]", self._with(store, tags))
+        """Return the same flow with other options for its runs. The larger `priority` is taken
+        first; `delay` (seconds) is for `submit`; runs with one `limit_key` share limits."""
+        placing = {"queue": queue, "priority": priority, "delay": delay, "limit_key": limit_key}
+        return cast("AsyncFlow[P, R]", self._with(store, tags, **placing))
 
     @property
     def aio(self) -> Awaited[P, R]:
@@ -335,7 +360,11 @@ def flow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFlow[P, R]: ...  # 
 def flow(fn: Callable[P, R], /) -> Flow[P, R]: ...
 @overload
 def flow(
-    *, name: str | None = None, version: str = "1", aliases: tuple[str, ...] = ()
+    *,
+    name: str | None = None,
+    version: str = "1",
+    aliases: tuple[str, ...] = (),
+    queue: str | Queue | None = None,
 ) -> _FlowDecorator: ...
 def flow(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a flow: `my_flow.run("run-id", …)` starts a run or picks it up."""

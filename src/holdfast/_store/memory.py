@@ -107,7 +107,7 @@ class MemoryStore(MemoryFleet):
         self.world = world or MemoryWorld(clock)
         self.owner: int | None = None
         self._owned: list[int] = []
-        self._seen = -1
+        self._local = threading.local()
         self._closed = False
 
     # -- the store as a whole ------------------------------------------------------------------
@@ -141,11 +141,12 @@ class MemoryStore(MemoryFleet):
         return "nobody" if owner is None else f"owner {owner} in memory"
 
     def wait_for_change(self, timeout_s: float) -> bool:
+        seen = getattr(self._local, "seen", -1)  # Of this thread: others wait for themselves.
         with self.world.changed:
             changed = self.world.changed.wait_for(
-                lambda: self.world.commits != self._seen or self._closed, timeout_s
+                lambda: self.world.commits != seen or self._closed, timeout_s
             )
-            self._seen = self.world.commits
+            self._local.seen = self.world.commits
             return changed
 
     def close(self) -> None:

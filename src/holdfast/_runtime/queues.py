@@ -1,0 +1,117 @@
+"""Queues: what a flow says about where its runs wait, and how fast they may be taken from there."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+
+import msgspec
+
+from holdfast._core.keys import check_label
+from holdfast._store.contract import Limits
+from holdfast.errors import UsageError
+
+PRIORITY_MAX = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Queue:
+    """A queue and its limits, which hold across all workers of a store.
+
+    `concurrency` runs are at work at one time, `per_key` of those that share a `limit_key`; `rate`
+    runs are begun in any `per` seconds, `per_key_rate` of those that share a key. None means no
+    limit. Of a queue that is `paused` nothing is taken; what is at work goes on.
+    """
+
+    name: str
+    _: dataclasses.KW_ONLY
+    concurrency: int | None = None
+    per_key: int | None = None
+    rate: int | None = None
+    per_key_rate: int | None = None
+    per: float | dt.timedelta = 60.0
+    paused: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense, at the line where it is written."""
+        check_label("the name of a queue", self.name)
+        for name in ("concurrency", "per_key", "rate", "per_key_rate"):
+            value = getattr(self, name)
+            if value is not None and not _is_count(value):
+                raise UsageError(
+                    f"Queue({self.name!r}, {name}={value!r}): a whole number above 0, or None for "
+                    "no limit (paused=True takes nothing)"
+                )
+        if seconds(f"Queue({self.name!r}, per=…)", self.per) <= 0:
+            raise UsageError(f"Queue({self.name!r}, per={self.per!r}): more than 0 seconds")
+
+    @property
+    def limits(self) -> Limits:
+        """What the store is told."""
+        return Limits(
+            self.name,
+            concurrency=self.concurrency,
+            per_key=self.per_key,
+            rate=self.rate,
+            per_key_rate=self.per_key_rate,
+            period_us=max(1, int(seconds("per", self.per) * 1_000_000)),
+            paused=self.paused,
+        )
+
+
+class Placing(msgspec.Struct, frozen=True):
+    """Where a run waits to be taken, and from when on."""
+
+    queue: str | None = None
+    priority: int | None = None
+    delay_s: float | None = None
+    limit_key: str | None = None
+
+
+def declared(flow: str, queue: str | Queue | None) -> Queue | None:
+    """Return the queue that a flow declares; a plain name has no limits of its own."""
+    if queue is None or isinstance(queue, Queue):
+        return queue
+    return Queue(check_label(f"the queue of flow {flow}", queue))
+
+
+def placed(
+    before: Placing,
+    *,
+    queue: str | Queue | None = None,
+    priority: int | None = None,
+    delay: float | dt.timedelta | None = None,
+    limit_key: str | None = None,
+) -> Placing:
+    """Return a placing with some of it changed; what is wrong is refused at once."""
+    changes: dict[str, object] = {}
+    if queue is not None:
+        name = queue.name if isinstance(queue, Queue) else queue
+        changes["queue"] = check_label("the name of a queue", name)
+    if priority is not None:
+        if type(priority) is not int or abs(priority) > PRIORITY_MAX:
+            raise UsageError(f"priority={priority!r}: a whole number; larger comes first")
+        changes["priority"] = priority
+    if delay is not None:
+        delay_s = seconds("delay", delay)
+        if delay_s < 0:
+            raise UsageError(f"delay={delay!r}: not less than 0 seconds")
+        changes["delay_s"] = delay_s
+    if limit_key is not None:
+        changes["limit_key"] = check_label("a limit key", limit_key)
+    return msgspec.structs.replace(before, **changes) if changes else before
+
+
+def seconds(what: str, value: float | dt.timedelta) -> float:
+    """Return a length of time in seconds, given as a number of them or a timedelta."""
+    if isinstance(value, dt.timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"{what}={value!r}: seconds, or a timedelta")
+    if not abs(value) < 1e10:
+        raise UsageError(f"{what}={value!r}: so many seconds are more than a life")
+    return float(value)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 < value <= PRIORITY_MAX
