@@ -138,5 +138,8 @@ def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) ->
         draft = Draft(Kind.RUN_HELD, execution.engine.now_us(), body=_encode(facts))
         changes = {"held_reason": error.reason, "waiting_on": unwind.waiting_on}
         return Ending([draft], changes, error=error, held=True)
-    body = _encode({"why": "store error", "error": told(error)})
+    if unwind.released is not None:
+        body = _encode({"why": unwind.released})
+    else:
+        body = _encode({"why": "store error", "error": told(error)})
     return Ending([Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)], {}, error=error)

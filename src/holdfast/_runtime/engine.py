@@ -21,6 +21,7 @@ from holdfast._core.rows import KeyState, RunRow
 from holdfast._runtime import shield
 from holdfast._runtime.clock import Clock, SystemClock
 from holdfast._runtime.committer import Committer, Ticket
+from holdfast._runtime.doorway import Doorway
 from holdfast._runtime.heartbeat import Heartbeat
 from holdfast._store.contract import Store
 from holdfast.errors import Corrupt, RunBusy, UsageError
@@ -56,6 +57,9 @@ class Engine:
     def _fresh(self) -> None:
         self.committer = Committer(self.kept)
         self.heartbeat = Heartbeat(self, self.kept.lease_s / BEATS_PER_LEASE)
+        self.facts: Callable[[], str] = lambda: "{}"
+        """What this process says of itself with each pulse (JSON)."""
+        self.doorway = Doorway()
         self._owner: int | None = None
         self._active: dict[str, Execution] = {}
         self._admitting: set[str] = set()
@@ -92,7 +96,8 @@ class Engine:
                 raise RunBusy(run_id, "this process")
             self._admitting.add(run_id)
         try:
-            yield
+            with self.doorway.admitting():
+                yield
         finally:
             self._admitting.discard(run_id)
 

@@ -27,15 +27,17 @@ def recover(engine: Engine, limit: int) -> list[str]:
         if flow is None or flow.is_method or engine.is_executing(row.run_id):
             continue
         try:
-            lease = claim(engine, row.run_id)
+            with engine.admitting(row.run_id):
+                lease = claim(engine, row.run_id)
+                executed.append(row.run_id)
+                execution = execution_of(engine, lease, awaits=flow.awaits)
         except RunBusy:
             continue
         except HoldfastError as error:
             logs.warning("run %s was not taken up: %s", row.run_id, error)
             continue
-        executed.append(row.run_id)
         try:
-            _execute(flow, execution_of(engine, lease, awaits=flow.awaits))
+            _execute(flow, execution)
         except HoldfastError as error:
             logs.warning("run %s: %s", row.run_id, error)
     return executed
