@@ -36,6 +36,7 @@ from holdfast._runtime.recorded import (
 )
 from holdfast._runtime.registry import register
 from holdfast._runtime.signatures import use
+from holdfast._runtime.transactions import connection
 
 __version__ = "0.1.0"
 
@@ -61,6 +62,7 @@ __all__ = [
     "aio",
     "attempt",
     "call",
+    "connection",
     "current_run",
     "each",
     "effect",

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast._core import effects
 from holdfast._core.entries import Kind
 from holdfast._core.requests import (
     Append,
@@ -39,6 +40,28 @@ def begin(call: StepCall) -> Script:
     return None
 
 
+def intent(call: StepCall) -> Note:
+    """Return the entry that says that an effect is about to be called."""
+    spec = call.spec
+    facts: dict[str, Any] = {"effect": True}
+    if spec.transaction:
+        facts["transaction"] = True
+    facts["key"] = call.idempotency_key
+    if not spec.transaction:
+        facts["on_doubt"] = effects.policy_name(spec.on_doubt)
+    if call.business_key is not None:
+        facts["business_key"] = call.business_key
+    if spec.timeout_s is not None:
+        facts["timeout_s"] = spec.timeout_s
+    return Note(Kind.STEP_STARTED, facts)
+
+
+def ending(call: StepCall, note: Note) -> list[Note]:
+    """Return the entries that end an attempt; a transaction that was rolled back took its start
+    with it, so that it is written now."""
+    return [intent(call), note] if call.spec.transaction else [note]
+
+
 def pause(call: StepCall, policy: Retry, error: BaseException) -> Script:
     """Return how long to wait before the next attempt, or None to give up."""
     chance: float = yield Chance()
@@ -58,7 +81,7 @@ def failed_attempt(call: StepCall, error: BaseException, wait_s: float) -> Scrip
     now_us: int = yield Now()
     retry_at_us = now_us + int(wait_s * 1e6)
     facts = {"error": told(error), "final": False, "retry_at_us": retry_at_us}
-    yield Append(call, [Note(Kind.STEP_FAILED, facts, ends_attempt=True)])
+    yield Append(call, ending(call, Note(Kind.STEP_FAILED, facts, ends_attempt=True)))
     yield Sleep(call, retry_at_us)
     return None
 
@@ -76,7 +99,7 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
             )
             try:
                 wrote: Wrote = yield Append(
-                    call, [note], keys=key_change(call, "not_done"), degraded=1
+                    call, ending(call, note), keys=key_change(call, "not_done"), degraded=1
                 )
                 return wrote.value
             except ValueRefused as refused:
@@ -92,10 +115,10 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
     keys = key_change(call, "in_doubt" if unknown else "not_done")
     note = Note(Kind.STEP_FAILED, facts, values, ends_attempt=True)
     try:
-        failed: Wrote = yield Append(call, [note], keys=keys)
+        failed: Wrote = yield Append(call, ending(call, note), keys=keys)
     except ValueRefused:
         note.values = {}
-        failed = yield Append(call, [note], keys=keys)
+        failed = yield Append(call, ending(call, note), keys=keys)
     told_again = None
     if declared is not None:
         # What the flow gets now is what a replay will give it.
@@ -178,6 +201,6 @@ def step_failed(
 
 def key_change(call: StepCall, state: str, *, result: bool = False) -> list[KeyChange]:
     """Return what becomes of the call's business key, if it has one."""
-    if call.business_key is None:
-        return []
+    if call.business_key is None or (call.spec.transaction and state != "completed"):
+        return []  # A transaction that was rolled back never had the key.
     return [KeyChange(call.spec.name, call.business_key, state, result)]

@@ -11,7 +11,16 @@ from typing import Any
 import msgspec
 
 from holdfast._core import effects
-from holdfast._core.attempts import begin, failed_attempt, give_up, key_change, marked, pause, told
+from holdfast._core.attempts import (
+    begin,
+    failed_attempt,
+    give_up,
+    intent,
+    key_change,
+    marked,
+    pause,
+    told,
+)
 from holdfast._core.commands import command
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done
 from holdfast._core.entries import Kind
@@ -46,7 +55,7 @@ def effect_script(call: StepCall, record: Record | None, run_id: str) -> Script:
     elif record is None:
         ready = yield from _claim(call, run_id)
     else:
-        ready = yield from _resume_effect(call, record, run_id)
+        ready = yield from resume_effect(call, record, run_id)
     while True:
         if ready is not NOTHING:
             return ready
@@ -62,7 +71,7 @@ def effect_script(call: StepCall, record: Record | None, run_id: str) -> Script:
             ready = yield from _settle(call, doubt, run_id)
 
 
-def _resume_effect(call: StepCall, record: Record, run_id: str) -> Script:
+def resume_effect(call: StepCall, record: Record, run_id: str) -> Script:
     """Go on with an effect that an earlier process left without outcome."""
     if record.state is State.RETRYING:
         if record.retry_at_us:
@@ -97,20 +106,6 @@ class _Doubt:
         return Note(Kind.STEP_IN_DOUBT, facts)
 
 
-def _intent(call: StepCall) -> Note:
-    spec = call.spec
-    facts: dict[str, Any] = {
-        "effect": True,
-        "key": call.idempotency_key,
-        "on_doubt": effects.policy_name(spec.on_doubt),
-    }
-    if call.business_key is not None:
-        facts["business_key"] = call.business_key
-    if spec.timeout_s is not None:
-        facts["timeout_s"] = spec.timeout_s
-    return Note(Kind.STEP_STARTED, facts)
-
-
 def _claim(call: StepCall, run_id: str) -> Script:
     """Commit the intent of the next attempt, together with the claim of the business key if there
     is one; NOTHING means: call it. A key that this call has already is claimed again: another run
@@ -119,15 +114,15 @@ def _claim(call: StepCall, run_id: str) -> Script:
         yield from _check_lifetime(call, run_id)
     yield from begin(call)
     if call.business_key is None:
-        yield Append(call, [_intent(call)])
+        yield Append(call, [intent(call)])
         return NOTHING
     assert call.args_digest is not None
     claim = KeyClaim(call.spec.name, call.business_key, call.key, call.args_digest)
     while True:
-        wrote: Wrote = yield Append(call, [_intent(call)], claim=claim)
+        wrote: Wrote = yield Append(call, [intent(call)], claim=claim)
         if wrote.taken is None:
             return NOTHING
-        found = yield from _key_is_taken(call, wrote.taken, run_id)
+        found = yield from key_is_taken(call, wrote.taken, run_id)
         if found is not NOTHING:
             return found
 
@@ -142,7 +137,7 @@ def _check_lifetime(call: StepCall, run_id: str) -> Script:
     return None
 
 
-def _key_is_taken(call: StepCall, taken: KeyState, run_id: str) -> Script:
+def key_is_taken(call: StepCall, taken: KeyState, run_id: str) -> Script:
     """Another call has the key: return its result, wait for it, or say why not."""
     if taken.args_digest != call.args_digest:
         why = f"taken by run {taken.run_id!r} with other arguments"

@@ -27,6 +27,8 @@ class Spec(msgspec.Struct, frozen=True):
     key_ttl_s: float = effects.KEY_TTL_S
     has_fallback: bool = False
     grouped: bool = False
+    transaction: bool = False
+    """An effect in the store's own database: it commits together with its outcome."""
 
 
 class StepCall(msgspec.Struct):
@@ -100,6 +102,27 @@ class Called(msgspec.Struct):
     ended: bool = True
 
 
+class Transact(msgspec.Struct):
+    """Call the body and write these entries in one transaction of the store's database; the last
+    of them gets what the body returns. Sends back `Transacted`."""
+
+    call: StepCall
+    notes: list[Note]
+    claim: KeyClaim | None = None
+    keys: list[KeyChange] = []
+
+
+class Transacted(msgspec.Struct):
+    """What became of a transaction: all of it happened and `value` is the copy of the result, or
+    nothing did, because of an error or because another call has the key."""
+
+    value: Any = None
+    error: BaseException | None = None
+    refused: bool = False
+    """Whether the error is that the result cannot be stored."""
+    taken: KeyState | None = None
+
+
 class Sleep(msgspec.Struct):
     """Wait until a time of the store's clock."""
 
@@ -129,6 +152,6 @@ class CopyResult(msgspec.Struct):
     key: KeyState
 
 
-Request = Append | Call | Sleep | Now | Chance | FindKey | CopyResult
+Request = Append | Call | Transact | Sleep | Now | Chance | FindKey | CopyResult
 Script = Generator[Request, Any, Any]
 Decode = Callable[[bytes], Any]

@@ -8,6 +8,8 @@ and one awaiting, and the simulation has a third. One step, from the call to the
         │
         ├─ a plain step ── Call ── Append(outcome) ── [Sleep, again]
         │
+        ├─ an effect in the store's own database ── Transact (`transactions`)
+        │
         └─ an effect ── Append(intent) ── Call ── Append(outcome)
                             │               └─ error, time-out: Append(step_in_doubt) ─┐
                             └─ found after a crash: Append(step_in_doubt) ─────────────┤
@@ -47,6 +49,7 @@ from holdfast._core.requests import (
 )
 from holdfast._core.retry import ONCE
 from holdfast._core.stops import Unwind
+from holdfast._core.transactions import transaction_script
 from holdfast.errors import KeyConflict, RunHeld, ValueRefused
 
 
@@ -58,6 +61,8 @@ def step_script(call: StepCall, history: History, decode: Decode) -> Script:
             return replayed(call, record, decode, history.run_id)
         call.attempt = record.attempts
         call.first_started_us = record.first_started_us
+    if call.spec.transaction:
+        return (yield from transaction_script(call, record, history.run_id))
     if call.spec.effect:
         return (yield from effect_script(call, record, history.run_id))
     return (yield from _plain(call, record, history.run_id))

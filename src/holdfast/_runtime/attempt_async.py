@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from holdfast._core.requests import Called
@@ -20,7 +21,9 @@ async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:
     """Call user code from an async flow: async code is awaited, sync code runs in a thread."""
     target = body.target(what)
     if not (body.awaits if what == "body" else inspect.iscoroutinefunction(target)):
-        return await _in_thread(execution, body, what)
+        call = functools.partial(call_blocking, execution, body, what)
+        called: Called = await in_thread(execution, call)
+        return called
     frame = Frame(execution, execution.root, asyncio.current_task(), awaits=True, call=body.call)
     token = current.set(frame)
     try:
@@ -59,13 +62,13 @@ async def _awaited(coroutine: Coroutine[Any, Any, Any], body: Body, what: str) -
         return Called(error=TimeoutError(text), timed_out=True)
 
 
-async def _in_thread(execution: Execution, body: Body, what: str) -> Called:
+async def in_thread(execution: Execution, work: Callable[[], Any]) -> Any:
     """Run sync code in a thread; a cancelled wait still sees the code through to its end."""
     context = contextvars.copy_context()
     loop = asyncio.get_running_loop()
     future = loop.run_in_executor(
         execution.engine.threads(),
-        lambda: context.run(call_blocking, execution, body, what),
+        lambda: context.run(work),
     )
     interrupt: asyncio.CancelledError | None = None
     while not future.done():
@@ -83,9 +86,9 @@ async def _in_thread(execution: Execution, body: Body, what: str) -> Called:
 class Interrupted(BaseException):
     """The waiting task was cancelled, but the thread's outcome is known and must be recorded."""
 
-    def __init__(self, called: Called) -> None:
+    def __init__(self, outcome: Any) -> None:
         super().__init__("cancelled")
-        self.called = called
+        self.outcome = outcome
 
 
 async def _ready(

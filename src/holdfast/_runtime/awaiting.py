@@ -7,6 +7,7 @@ awaited. A cancellation that comes while an outcome is being written is kept unt
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 from holdfast._core.requests import (
@@ -18,6 +19,7 @@ from holdfast._core.requests import (
     Now,
     Script,
     Sleep,
+    Transact,
     Wrote,
 )
 from holdfast._core.stops import Unwind
@@ -27,6 +29,7 @@ from holdfast._runtime.attempt_async import Interrupted
 from holdfast._runtime.committer import Ticket
 from holdfast._runtime.drivers import KEY_POLL_S, is_stranded, note_interrupt, perform, wrote
 from holdfast._runtime.execution import Execution
+from holdfast._runtime.transactions import transact
 from holdfast.errors import StoreError, ValueRefused
 
 SLICE_S = 0.2
@@ -69,7 +72,16 @@ async def _drive(script: Script, execution: Execution, body: Body) -> Any:
                 try:
                     answer = await attempt_async.call_awaiting(execution, body, request.what)
                 except Interrupted as interrupted:
-                    answer, cancelled = interrupted.called, asyncio.CancelledError()
+                    answer, cancelled = interrupted.outcome, asyncio.CancelledError()
+            elif isinstance(request, Transact):
+                execution.open_calls[body.call.key] = body.call
+                if cancelled is not None:
+                    raise cancelled
+                work = functools.partial(transact, execution, body, request)
+                try:
+                    answer = await attempt_async.in_thread(execution, work)
+                except Interrupted as interrupted:
+                    answer, cancelled = interrupted.outcome, asyncio.CancelledError()
             else:
                 if cancelled is not None:
                     raise cancelled

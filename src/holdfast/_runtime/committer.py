@@ -44,6 +44,7 @@ class Ticket:
         "future",
         "lazy",
         "outcome",
+        "parked",
         "patience_s",
         "write",
     )
@@ -55,6 +56,8 @@ class Ticket:
         self.error: BaseException | None = None
         self.done = False
         self.lazy = False
+        self.parked = False
+        """Set while a transaction of the same run is under way: the write is not queued yet."""
         self.future: Any = None
         """What a task awaits, in the thread of its event loop."""
         self.patience_s = 0.0
@@ -120,6 +123,17 @@ class Committer:
         assert ticket.outcome is not None
         return ticket.outcome
 
+    def pass_through(self, ticket: Ticket) -> None:
+        """Commit until a write is through, whoever waits for it and however lazily."""
+        if ticket.done and ticket.callback is None:
+            return
+        while True:
+            with self._lead:
+                if ticket.done:
+                    break
+                self._commit()
+        self._hand_over()
+
     def start(self, new: NewRun, owner: int | None) -> Started:
         """Start a run, together with whatever else is being started or written."""
         ticket = StartTicket(new, owner)
@@ -132,7 +146,9 @@ class Committer:
 
     def _until_done(self, ticket: Ticket) -> None:
         while not ticket.done:
-            if self._lead.acquire(blocking=False):
+            if ticket.parked:
+                ticket.block()
+            elif self._lead.acquire(blocking=False):
                 try:
                     if not ticket.done:
                         self._commit()

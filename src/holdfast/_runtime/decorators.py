@@ -50,6 +50,8 @@ class AsyncEffect(AsyncStep[P, R]):
 
 
 def _set_on_doubt(settings: Settings, fn: Callable[..., Any]) -> None:
+    if settings.spec.transaction:
+        raise UsageError(f"{settings.name}.on_doubt: {_NOT_WITH_TRANSACTION['on_doubt']}")
     policy = effects.check_on_doubt(fn, settings.name)
     settings.spec = msgspec.structs.replace(settings.spec, on_doubt=policy)
     registry.learn_types(fn)
@@ -114,6 +116,7 @@ def effect(
     timeout: float | None = None,
     fallback: Any = ...,
     unrecorded: Sequence[str] = (),
+    transaction: bool = False,
 ) -> _EffectDecorator: ...
 def effect(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function an effect: a step that changes the world, never repeated on a guess.
@@ -121,6 +124,9 @@ def effect(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     The intent is on disk before the function is called. A crash, an error or a time-out leaves it
     in doubt, and `on_doubt=` says what then: "ask" a person, "retry" with the same key, "fail", or
     a function that finds out. Only errors in `failed_on=` mean that it did not happen.
+
+    `transaction=True` is for what it writes to the store's own database, by the connection that
+    `holdfast.connection()` gives: it commits together with the outcome, so no doubt is possible.
     """
     return _decorated(fn, options, Effect, AsyncEffect, effect=True)
 
@@ -136,6 +142,8 @@ def _decorated(
     _check_options("effect" if effect else "step", options)
 
     def decorate(fn: Callable[..., Any]) -> Any:
+        if options.get("transaction"):
+            _check_transaction(fn, options)
         kind = awaiting if inspect.iscoroutinefunction(fn) else blocking
         return kind(Settings(fn, effect=effect, **options))
 
@@ -152,7 +160,27 @@ _OF_STEPS = {
     "commit",
     "unrecorded",
 }
-_OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "failed_on"}
+_OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "failed_on", "transaction"}
+_NOT_WITH_TRANSACTION = {
+    "on_doubt": "with transaction=True it has happened or it has not, and no doubt is possible",
+    "failed_on": "with transaction=True every error means that it did not happen",
+    "key_ttl": "with transaction=True no key is shown to another side that could forget it",
+    "timeout": "with transaction=True a body that runs out of time could not be stopped, and would "
+    "go on writing; set a time limit in the database (statement_timeout)",
+}
+"""Options that would say something about a transaction that is never the case."""
+
+
+def _check_transaction(fn: Callable[..., Any], options: dict[str, Any]) -> None:
+    for name, why in _NOT_WITH_TRANSACTION.items():
+        if name in options:
+            raise UsageError(f"{name}= of {fn.__qualname__}: {why}")
+    if inspect.iscoroutinefunction(fn):
+        raise UsageError(
+            f"{fn.__qualname__} has transaction=True and is async, but the connection of a "
+            f"transaction is a sync one; write it as a plain function, and in an async flow "
+            f"`await {fn.__name__}.aio(…)`"
+        )
 
 
 def _check_options(what: str, options: dict[str, Any]) -> None:
@@ -169,6 +197,9 @@ def _check_options(what: str, options: dict[str, Any]) -> None:
             options[name] = kinds = (kinds,)
         if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
             raise UsageError(f"{name}={kinds!r}: a tuple of exception classes")
+    transaction = options.get("transaction", False)
+    if not isinstance(transaction, bool):
+        raise UsageError(f"transaction={transaction!r}: True or False")
     timeout = options.get("timeout")
     if timeout is not None and not isinstance(timeout, int | float):
         raise UsageError(f"timeout={timeout!r}: a number of seconds")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast._core.attempts import key_change
+from holdfast._core.attempts import ending, key_change
 from holdfast._core.doubt import key_token
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import ENDED, Status
@@ -24,6 +24,7 @@ from holdfast._core.requests import (
     Script,
     Sleep,
     StepCall,
+    Transact,
     Wrote,
 )
 from holdfast._core.rows import KeyState
@@ -34,6 +35,7 @@ from holdfast._runtime.clock import CHANCE
 from holdfast._runtime.committer import Ticket
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.shield import Shield
+from holdfast._runtime.transactions import transact
 from holdfast._store.contract import KeyTaken
 from holdfast.errors import StoreError, ValueRefused
 
@@ -78,6 +80,9 @@ def _drive(script: Script, execution: Execution, body: Body, shield: Shield) -> 
                 shield.lower()
                 answer = attempt.call_blocking(execution, body, request.what)  # type: ignore[union-attr]
                 shield.raise_again()
+            elif kind is Transact:
+                execution.open_calls[body.call.key] = body.call
+                answer = transact(execution, body, request, shield)  # type: ignore[arg-type]
             else:
                 shield.lower()
                 answer = perform(execution, request)
@@ -107,7 +112,7 @@ def wrote(execution: Execution, ticket: Ticket, copy: Any) -> Wrote:
     """Return what a finished write did, as the script is told."""
     outcome = execution.settled(ticket)
     if isinstance(outcome, KeyTaken):
-        execution.undo_prediction(ticket)
+        execution.undo_prediction(ticket.write)
         return Wrote(taken=outcome.key)
     return Wrote(copy)
 
@@ -148,12 +153,14 @@ def note_interrupt(execution: Execution, call: StepCall, interrupt: BaseExceptio
         return
     execution.append(_interrupted(call, interrupt), execution.in_background)
     execution.open_calls.pop(call.key, None)
-    if call.spec.effect and call.begun:
+    if call.spec.effect and call.begun and not call.spec.transaction:
         execution.doubts.add(call.key)
 
 
 def _interrupted(call: StepCall, interrupt: BaseException) -> Append:
-    facts = {"why": "interrupted", "by": type(interrupt).__name__}
+    facts: dict[str, Any] = {"why": "interrupted", "by": type(interrupt).__name__}
+    if call.spec.transaction:
+        return Append(call, ending(call, Note(Kind.STEP_CANCELLED, {**facts, "rolled_back": True})))
     if not call.begun:
         note = Note(Kind.STEP_CANCELLED, {**facts, "begun": False})
         return Append(call, [note], keys=key_change(call, "not_done"))

@@ -18,7 +18,7 @@ from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.keys import Scope, derived_key
 from holdfast._core.requests import Append, Note, StepCall
-from holdfast._core.rows import KeyChange, KeyClaim, Lease, Write
+from holdfast._core.rows import Lease, Write
 from holdfast._core.stops import Unwind
 from holdfast._runtime.committer import Ticket
 from holdfast._store.contract import Fenced, Outcome
@@ -82,6 +82,11 @@ class Execution:
         self.doubts: set[str] = set()
         """Effects that were interrupted while the flow went on; they keep it from its end."""
         self._waits = False
+        self._owes_usage = False
+        self.transactions = threading.Lock()
+        """One effect in the store's own database at a time: a run's writes have one order."""
+        self._parked: list[Ticket] | None = None
+        self._last: Ticket | None = None
         self.loops: list[Loop] = []
         self.root = Scope()
         self.unreplayed = history.recorded()
@@ -147,23 +152,25 @@ class Execution:
             if self.fenced:
                 assert self.stopped is not None
                 raise self.stopped
-            drafts: list[Draft] = []
-            copy: Any = None
-            for note in request.notes:
-                draft, copy = self._draft(call, note)
-                drafts.append(draft)
-            changes = self._totals(call, request)
-            ticket = self._queue(
-                drafts,
-                changes,
-                callback,
-                claim=request.claim,
-                keys=request.keys,
-                patience_s=EFFECT_PATIENCE_S if call.spec.effect else 0.0,
-            )
+            write, copy = self.prepared(request)
+            ticket = Ticket(write, callback)
+            ticket.patience_s = EFFECT_PATIENCE_S if call.spec.effect else 0.0
+            self._submit(ticket)
             if request.notes[-1].ends_attempt:
                 self.open_calls.pop(call.key, None)
             return ticket, copy
+
+    def prepared(self, request: Append) -> tuple[Write, Any]:
+        """Encode what a script wants written, under the run's lock; the numbers are taken."""
+        drafts: list[Draft] = []
+        copy: Any = None
+        for note in request.notes:
+            draft, copy = self._draft(request.call, note)
+            drafts.append(draft)
+        changes = self._totals(request.call, request)
+        self._count(drafts)
+        write = Write(self.lease, drafts, changes=changes, claim=request.claim, keys=request.keys)
+        return write, copy
 
     def write(
         self,
@@ -189,29 +196,55 @@ class Execution:
         changes: dict[str, Any],
         callback: Callable[[Ticket], None] | None,
         *,
-        claim: KeyClaim | None = None,
-        keys: list[KeyChange] | None = None,
         took: list[str] | None = None,
-        patience_s: float = 0.0,
         lazily: bool = False,
     ) -> Ticket:
+        self._count(drafts)
+        ticket = Ticket(Write(self.lease, drafts, changes=changes, took=took or []), callback)
+        ticket.lazy = lazily
+        self._submit(ticket)
+        return ticket
+
+    def _count(self, drafts: list[Draft]) -> None:
         for draft in drafts:
             self._next_seq += draft.span
             for loop in self.loops:
                 if draft.step is not None and not loop.holds(draft.step):
                     loop.clean = False
-        write = Write(
-            self.lease, drafts, self.values.take_fresh(), changes, claim, keys or [], took or []
-        )
-        ticket = Ticket(write, callback)
-        ticket.patience_s = patience_s
-        if lazily:
+
+    def _submit(self, ticket: Ticket) -> None:
+        self._last = ticket
+        if self._parked is not None:
+            # Its chunks stay where they are: the transaction may refer to them, and commits first.
+            ticket.parked = True
+            self._parked.append(ticket)
+            return
+        ticket.write.chunks = self.values.take_fresh()
+        if ticket.lazy:
             self.engine.committer.submit_lazily(ticket)
-        elif callback is None:
+        elif ticket.callback is None:
             self.engine.committer.submit(ticket)
         else:
             self.engine.committer.submit_background(ticket)
-        return ticket
+
+    def park(self) -> Ticket | None:
+        """Keep the writes of this run back from now on; returns the last one that was queued."""
+        with self.lock:
+            self._parked = []
+            return self._last
+
+    def unpark(self) -> None:
+        """Queue what was kept back, in order; totals that it carries are told as they are now."""
+        with self.lock:
+            parked, self._parked = self._parked or [], None
+            for ticket in parked:
+                if "usage" in ticket.write.changes:
+                    ticket.write.changes["usage"] = _encode(self._usage).decode()
+                if "degraded" in ticket.write.changes:
+                    ticket.write.changes["degraded"] = self._degraded
+                ticket.parked = False
+                self._submit(ticket)
+                ticket.nudge()
 
     def settled(self, ticket: Ticket) -> Outcome:
         """Return the outcome of a finished write; a fenced one stops the run."""
@@ -229,12 +262,13 @@ class Execution:
         elif isinstance(ticket.outcome, Fenced):
             self.stop(Unwind(LeaseLost(self.run_id)))
 
-    def undo_prediction(self, ticket: Ticket) -> None:
+    def undo_prediction(self, write: Write) -> None:
         """A refused write (a taken key) gave its numbers back, and its chunks are still to go."""
         with self.lock:
-            self.values.put_back(ticket.write.chunks)
-            self._waits = self._waits or "waiting_on" in ticket.write.changes
-            self._next_seq -= sum(draft.span for draft in ticket.write.drafts)
+            self.values.put_back(write.chunks)
+            self._waits = self._waits or "waiting_on" in write.changes
+            self._owes_usage = self._owes_usage or "usage" in write.changes
+            self._next_seq -= sum(draft.span for draft in write.drafts)
 
     # -- entries of step calls -----------------------------------------------------------------
 
@@ -278,6 +312,9 @@ class Execution:
                 if isinstance(amount, int | float):
                     self._usage[name] = self._usage.get(name, 0) + amount
             call.usage = None
+            self._owes_usage = True
+        if self._owes_usage:
+            self._owes_usage = False
             changes["usage"] = _encode(self._usage).decode()
         if request.degraded:
             self._degraded += request.degraded

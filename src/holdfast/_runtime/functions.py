@@ -60,6 +60,7 @@ class Settings:
         key_ttl: float = effects.KEY_TTL_S,
         on_doubt: OnDoubt = "ask",
         undo: Undo | None = None,
+        transaction: bool = False,
         registered: bool = True,
     ) -> None:
         what = "effect" if effect else "step"
@@ -90,6 +91,7 @@ class Settings:
             key_ttl_s=float(key_ttl),
             has_fallback=fallback is not NO_FALLBACK,
             grouped=commit == "grouped",
+            transaction=transaction,
         )
         registry.learn_types(fn)
 

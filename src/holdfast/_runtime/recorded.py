@@ -161,6 +161,11 @@ def progress(value: Any) -> None:
     frame = in_step("holdfast.progress(…)")
     call, execution = frame.call, frame.execution
     assert call is not None
+    if call.spec.transaction:
+        raise UsageError(
+            f"{call.key} has transaction=True: it happens all at once or not at all, so there is "
+            "no progress that a later attempt could go on from"
+        )
     execution.check()
     with execution.lock:
         if frame.attempt_has_ended():

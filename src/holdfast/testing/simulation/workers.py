@@ -290,7 +290,7 @@ class Life:
         yield "has written"
         outcome = execution.settled(ticket)
         if isinstance(outcome, KeyTaken):
-            execution.undo_prediction(ticket)
+            execution.undo_prediction(ticket.write)
             return Wrote(taken=outcome.key)
         return Wrote(copy)
 

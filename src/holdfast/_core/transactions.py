@@ -1,0 +1,58 @@
+"""Effects in the store's own database: what they write and their outcome commit together.
+
+No intent is needed before: if the process dies before the commit, nothing has happened, and after
+it the outcome is recorded. So there is no doubt, and an error is as harmless as that of a plain
+step. The start and the outcome are two entries of one commit.
+
+    begin ── Transact ─┬─ committed ───────────► the result
+                       ├─ an error, rolled back ► Append(failed) ── [Sleep, again] or StepFailed
+                       └─ another has the key ──► its result, or wait for it
+"""
+
+from __future__ import annotations
+
+from holdfast._core.attempts import begin, failed_attempt, give_up, intent, key_change, pause
+from holdfast._core.doubt import NOTHING, key_is_taken, resume_effect
+from holdfast._core.entries import Kind
+from holdfast._core.history import Record, State
+from holdfast._core.requests import Note, Script, Sleep, StepCall, Transact, Transacted
+from holdfast._core.retry import ONCE
+from holdfast._core.rows import KeyClaim
+
+
+def transaction_script(call: StepCall, record: Record | None, run_id: str) -> Script:
+    """Execute one call of an effect that is declared with `transaction=True`."""
+    if record is not None:
+        if record.state in (State.RUNNING, State.IN_DOUBT):
+            # It was begun by code that did not declare it so: that doubt is a real one.
+            yield from resume_effect(call, record, run_id)
+        if record.state is State.RETRYING and record.retry_at_us:
+            yield Sleep(call, record.retry_at_us)
+    policy = call.spec.retry or ONCE
+    while True:
+        yield from begin(call)
+        done: Transacted = yield _transact(call)
+        while done.taken is not None:
+            found = yield from key_is_taken(call, done.taken, run_id)
+            if found is not NOTHING:
+                return found
+            done = yield _transact(call)
+        if done.error is None:
+            return done.value
+        wait_s = None if done.refused else (yield from pause(call, policy, done.error))
+        if wait_s is None:
+            return (yield from give_up(call, done.error, run_id))
+        yield from failed_attempt(call, done.error, wait_s)
+
+
+def _transact(call: StepCall) -> Transact:
+    claim = None
+    if call.business_key is not None:
+        assert call.args_digest is not None
+        claim = KeyClaim(call.spec.name, call.business_key, call.key, call.args_digest)
+    return Transact(
+        call,
+        [intent(call), Note(Kind.STEP_COMPLETED, ends_attempt=True)],
+        claim,
+        key_change(call, "completed", result=True),
+    )
