@@ -18,6 +18,7 @@ from holdfast.errors import RunNotFound, UsageError
 if TYPE_CHECKING:
     from holdfast._ops.explanation import Explanation
     from holdfast._ops.inspect import EntryView, RunSummary, RunView
+    from holdfast._runtime.worker import Worker
 
     # Named, because inside `Store` the word `list` is one of its operations.
     Summaries = list[RunSummary]
@@ -133,6 +134,32 @@ class Store:
             actor=actor or _actor(),
             accept_change=accept_change,
             confirm=confirm,
+        )
+
+    def worker(
+        self,
+        *,
+        flows: Iterable[Any] | None = None,
+        queues: Iterable[str] | None = None,
+        concurrency: int = 50,
+        drain_s: float = 20.0,
+        name: str | None = None,
+    ) -> Worker:
+        """Return a worker: `async with store.worker(flows=[…]):` in a web app's lifespan, or `with`.
+
+        It takes runs that are due, of these flows (all that are known, if none are given) and
+        these queues (all), and executes up to `concurrency` at one time. At its end it waits up to
+        `drain_s` seconds for what is at work, then gives the rest back to other workers.
+        """
+        from holdfast._runtime.worker import Worker
+
+        return Worker(
+            self.engine,
+            flows=flows,
+            queues=queues,
+            concurrency=concurrency,
+            drain_s=drain_s,
+            name=name,
         )
 
     def recover(self, *, limit: int = 1000) -> RunIds:

@@ -16,8 +16,10 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast._core.chunks import Values
-from holdfast._core.rows import KeyState, RunRow
+from holdfast._core.rows import KeyState, Lease, RunRow
 from holdfast._runtime import shield
 from holdfast._runtime.clock import Clock, SystemClock
 from holdfast._runtime.committer import Committer, Ticket
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from holdfast._runtime.execution import Execution
+    from holdfast._runtime.worker import Worker
 
 BEATS_PER_LEASE = 3
 THREADS_MAX = 256
@@ -49,6 +52,10 @@ class Engine:
         self.clock: Clock = clock or SystemClock()
         self.now_us = kept.now_us
         self.closed = False
+        self.facts: Callable[[], str] = _facts
+        """What the pulse of this process says of it; a worker says more."""
+        self.is_worker = False
+        """Whether the process is to be seen also while it has no run."""
         self._lock = threading.RLock()
         self._resources: dict[Callable[[], Any], Any] = {}
         self._fresh()
@@ -60,9 +67,11 @@ class Engine:
         self.facts: Callable[[], str] = lambda: "{}"
         """What this process says of itself with each pulse (JSON)."""
         self.doorway = Doorway()
+        self.worker: Worker | None = None
         self._owner: int | None = None
         self._active: dict[str, Execution] = {}
         self._admitting: set[str] = set()
+        self._abandoned: list[Lease] = []
         self._threads: ThreadPoolExecutor | None = None
         self._wakers: weakref.WeakKeyDictionary[Any, _Waker] = weakref.WeakKeyDictionary()
 
@@ -115,6 +124,30 @@ class Engine:
         """Return the runs at work here."""
         with self._lock:
             return list(self._active.values())
+
+    def abandon(self, lease: Lease) -> None:
+        """Remember a run that is not worked on and could not be given back: the heartbeat tries
+        again until it is, because the pulse of this process keeps it from all others."""
+        with self._lock:
+            self._abandoned.append(lease)
+        self.heartbeat.ensure()
+
+    def abandoned(self) -> list[Lease]:
+        """Return the leases that are still to be given back."""
+        with self._lock:
+            return list(self._abandoned)
+
+    def given_back(self, lease: Lease) -> None:
+        """Forget an abandoned run: it is free, or somebody else's."""
+        with self._lock:
+            self._abandoned = [kept for kept in self._abandoned if kept is not lease]
+
+    def may_own(self) -> bool:
+        """Say whether the leases of this process are worth a pulse."""
+        with self._lock:
+            if self._owner is None or self.closed:
+                return False
+            return bool(self.is_worker or self._active or self._admitting or self._abandoned)
 
     # -- what executions need ------------------------------------------------------------------
 
@@ -184,6 +217,10 @@ class Engine:
             execution.left_to_parent()
         self._resources = {}
         self._fresh()
+
+
+def _facts() -> str:
+    return msgspec.json.encode({"pid": os.getpid(), "host": os.uname().nodename}).decode()
 
 
 class Awaitable:

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 
+def info(text: str, *args: object) -> None:
+    """Say what is going on, to whoever wants to know."""
+    import logging
+
+    logging.getLogger("holdfast").info(text, *args)
+
+
 def warning(text: str, *args: object) -> None:
     """Say something that an operator should know of."""
     import logging

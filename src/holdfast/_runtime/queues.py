@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast._core.keys import check_label
 from holdfast._store.contract import Limits
+from holdfast._store.gates import has_limits
 from holdfast.errors import UsageError
 
 PRIORITY_MAX = 2**31 - 1
@@ -44,6 +45,11 @@ class Queue:
                 )
         if seconds(f"Queue({self.name!r}, per=…)", self.per) <= 0:
             raise UsageError(f"Queue({self.name!r}, per={self.per!r}): more than 0 seconds")
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether it says more than a name."""
+        return has_limits(self.limits)
 
     @property
     def limits(self) -> Limits:

@@ -1,0 +1,290 @@
+"""The places of a worker: where the runs that it took are executed, and what is at work there.
+
+A sync flow has a thread for as long as its run is at work; an async one is a task in an event loop,
+the caller's own (a web app's) or one that the worker keeps. The threads are daemons: a call that
+blocks for ever must not keep a process from ending, and its run is taken up by somebody else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast._core.stops import Unwind
+from holdfast._runtime import logs
+from holdfast._runtime.admission import execution_of
+from holdfast.errors import HoldfastError, RunError, RunFailed, RunHeld
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from holdfast._core.rows import Lease
+    from holdfast._runtime.engine import Engine
+    from holdfast._runtime.execution import Execution
+    from holdfast._runtime.flows import AsyncFlow, Flow, FlowLike
+
+LOADING_THREADS = 4
+"""How many histories of async runs are read at one time."""
+IDLE_S = 30.0
+"""After which a thread that has nothing to do ends."""
+
+Job = Callable[[], None]
+
+
+class Place:
+    """One run at work."""
+
+    __slots__ = ("execution", "flow", "lease", "since_us", "task")
+
+    def __init__(self, flow: FlowLike, lease: Lease, since_us: int) -> None:
+        self.flow = flow
+        self.lease = lease
+        self.since_us = since_us
+        self.execution: Execution | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def run_id(self) -> str:
+        """Which run it is."""
+        return self.lease.row.run_id
+
+
+class Slots:
+    """Executes what it is given, in at most `size` places."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        size: int,
+        on_free: Callable[[], None],
+    ) -> None:
+        self.size = size
+        self._engine = engine
+        self._on_free = on_free
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._own_loop: Loop | None = None
+        self._places: dict[int, Place] = {}
+        self._changed = threading.Condition()
+        self._stopping: Unwind | None = None
+        self._threads = Threads("holdfast-run", size)
+        self._loading = Threads("holdfast-load", LOADING_THREADS)
+
+    def run_in(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Execute async flows in this event loop; None is one of the worker's own."""
+        self._loop = loop
+
+    @property
+    def free(self) -> int:
+        """How many more runs can be at work."""
+        return self.size - len(self._places)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the runs at work."""
+        with self._changed:
+            return list(self._places)
+
+    def places(self) -> list[Place]:
+        """Return the runs at work, longest first."""
+        with self._changed:
+            return sorted(self._places.values(), key=lambda place: place.since_us)
+
+    def give(self, flow: FlowLike, lease: Lease) -> None:
+        """Execute a run that was taken; returns at once."""
+        place = Place(flow, lease, self._engine.now_us())
+        with self._changed:
+            self._places[lease.row.run_no] = place
+        threads = self._loading if flow.awaits else self._threads
+        threads.do(lambda: self._work(place))
+
+    # -- at work -------------------------------------------------------------------------------
+
+    def _work(self, place: Place) -> None:
+        handed_on = False
+        try:
+            execution = self._load(place)
+            if place.flow.awaits:
+                loop = self._event_loop()
+                loop.call_soon_threadsafe(self._begin, loop, place, execution)
+                handed_on = True
+            else:
+                cast("Flow[..., Any]", place.flow).execute(execution)
+        except BaseException as error:
+            self._tell(place, error)
+        finally:
+            if not handed_on:
+                self._leave(place)
+
+    def _load(self, place: Place) -> Execution:
+        execution = execution_of(self._engine, place.lease, awaits=place.flow.awaits)
+        with self._changed:
+            place.execution = execution
+            if self._stopping is not None:
+                execution.stop(_given_back(place.run_id))
+        return execution
+
+    def _begin(self, loop: asyncio.AbstractEventLoop, place: Place, execution: Execution) -> None:
+        work = self._awaited(place, execution)
+        place.task = loop.create_task(work, name=f"holdfast run {place.run_id}")
+        if self._stopping is not None:
+            place.task.cancel()
+
+    async def _awaited(self, place: Place, execution: Execution) -> None:
+        try:
+            await cast("AsyncFlow[..., Any]", place.flow).execute(execution)
+        except BaseException as error:
+            self._tell(place, error)
+            if not isinstance(error, Exception) and self._stopping is None:
+                raise
+        finally:
+            self._leave(place)
+
+    def _leave(self, place: Place) -> None:
+        with self._changed:
+            self._places.pop(place.lease.row.run_no, None)
+            self._changed.notify_all()
+        self._on_free()
+
+    def _tell(self, place: Place, error: BaseException) -> None:
+        """Say what came out of a run, if it is not its result."""
+        stopped = None if place.execution is None else place.execution.stopped
+        if stopped is not None and stopped.released is not None:
+            logs.info("run %s is given back: %s", place.run_id, stopped.released)
+        elif isinstance(error, RunHeld | RunFailed):
+            logs.warning("%s", error)
+        elif isinstance(error, HoldfastError):
+            logs.warning("run %s: %s", place.run_id, error)
+        elif isinstance(error, Exception):
+            logs.failure("run %s could not be executed", place.run_id, error=error)
+        else:
+            logs.warning("run %s was interrupted by %s", place.run_id, type(error).__name__)
+
+    def _event_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is not None:
+            return self._loop
+        with self._changed:
+            if self._own_loop is None:
+                self._own_loop = Loop()
+            return self._own_loop.loop
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def wait_until_idle(self, timeout_s: float) -> bool:
+        """Wait until nothing is at work; False if the time has passed before."""
+        deadline_s = time.monotonic() + timeout_s
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not self._places, max(0.0, deadline_s - time.monotonic())
+            )
+
+    def stop(self) -> None:
+        """Tell what is at work to stop: at its next durable call, or now if it awaits something.
+        Each run is given back, and whoever takes it up goes on from what is recorded."""
+        with self._changed:
+            self._stopping = _given_back("")
+            places = list(self._places.values())
+            for place in places:
+                if place.execution is not None:
+                    place.execution.stop(_given_back(place.run_id))
+        for place in places:
+            if place.task is not None:
+                with contextlib.suppress(RuntimeError):  # The loop is closed: nothing works in it.
+                    place.task.get_loop().call_soon_threadsafe(place.task.cancel)
+
+    def close(self) -> None:
+        """Let the threads end when they have nothing more to do."""
+        self._threads.close()
+        self._loading.close()
+        if self._own_loop is not None:
+            self._own_loop.close()
+
+
+def _given_back(run_id: str) -> Unwind:
+    told = RunError(run_id, f"run {run_id!r} was given back: its worker ends")
+    return Unwind(told, released="drained")
+
+
+class Threads:
+    """Threads that do one job after the other; started when needed, ended when idle."""
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name = name
+        self._most = most
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._idle = 0
+        """Threads that wait, less the jobs that wait for one."""
+
+    def do(self, job: Job) -> None:
+        """Have a job done; it waits if all threads are busy."""
+        with self._lock:
+            self._idle -= 1
+            if self._idle < 0 and self._threads < self._most:
+                self._threads += 1
+                self._idle += 1
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            self._jobs.put(job)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=IDLE_S)
+            except queue.Empty:
+                with self._lock:
+                    if self._idle <= 0:
+                        continue  # A job is on its way.
+                    self._idle -= 1
+                    self._threads -= 1
+                return
+            if job is None:
+                return
+            # What a run leaves in context variables is not for the next one.
+            contextvars.Context().run(job)
+            del job
+            with self._lock:
+                self._idle += 1
+
+    def close(self) -> None:
+        """End the threads that are idle, and the others after their job."""
+        with self._lock:
+            for _ in range(self._threads):
+                self._jobs.put(None)
+
+
+class Loop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        import asyncio
+
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="holdfast-loop", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        import asyncio
+
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
+
+    def close(self) -> None:
+        """End the loop; what still works in it is left."""
+        import asyncio
+
+        def end() -> None:
+            for task in asyncio.all_tasks(self.loop):
+                task.cancel()
+            self.loop.call_soon(self.loop.stop)
+
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(end)
+        self._thread.join(timeout=2)

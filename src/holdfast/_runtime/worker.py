@@ -1,0 +1,369 @@
+"""The worker: takes runs that are due and executes them, for as long as it lives.
+
+    look ─► take a batch, as many as there are free places ─► execute each in its place
+      ▲                                                            │
+      └── a commit rang, a place became free, or a second passed ◄─┘
+
+One thread takes. It is woken by commits (`Bell`) and looks about every second besides, at a moment
+of chance, so that many workers do not look at once. A worker never has more than it can execute: what
+a dead process left behind, however much, is taken batch by batch by those who have room.
+
+At its end it takes nothing more, waits for what is at work, tells the rest to stop, and gives it
+back: other workers go on with it at once.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from holdfast._core.keys import check_label
+from holdfast._core.rows import Lease
+from holdfast._runtime import logs, registry
+from holdfast._runtime.clock import CHANCE
+from holdfast._runtime.flows import FlowLike
+from holdfast._runtime.frames import current_task
+from holdfast._runtime.listening import Bell
+from holdfast._runtime.slots import Place, Slots
+from holdfast._store.contract import Wanted
+from holdfast._store.decisions import queue_of
+from holdfast.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from holdfast._runtime.engine import Engine
+
+BATCH = 50
+LOOK_S = 0.7
+"""How long a worker goes without a look at the store, when nothing rings."""
+HERD_S = 0.002
+"""Within which the workers that one commit woke look at the store, each at a moment of chance."""
+QUIET_S = 0.05
+"""The longest pause before the next look, while commits ring and there is nothing to take."""
+BACKOFF_S, BACKOFF_MAX_S = 0.1, 5.0
+STRANGERS = 8
+"""One look in so many is at all queues, also those of which nothing was taken before."""
+GRACE_S = 2.0
+"""How long a run that was told to stop may take until it is left to its lease."""
+
+
+class Worker:
+    """Executes runs of a store in this process: a context manager, sync or async."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        flows: Iterable[Any] | None = None,
+        queues: Iterable[str] | None = None,
+        concurrency: int = 50,
+        drain_s: float = 20.0,
+        name: str | None = None,
+        declares: bool = True,
+    ) -> None:
+        if type(concurrency) is not int or concurrency < 1:
+            raise UsageError(f"worker(concurrency={concurrency!r}): a whole number above 0")
+        if not drain_s >= 0:
+            raise UsageError(f"worker(drain_s={drain_s!r}): seconds, not less than 0")
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self.concurrency = concurrency
+        self.drain_s = drain_s
+        self.taken = 0
+        """Runs taken so far."""
+        self.trouble: Exception | None = None
+        """Why the store could not be used the last time, until it can again."""
+        self._engine = engine
+        self._given = None if flows is None else _checked(flows)
+        self._queues = _named(queues)
+        self._met: list[str] = list(self._queues or ())
+        self._declares = declares
+        self._ending = threading.Event()
+        self._bell = Bell(engine)
+        self._slots = Slots(engine, concurrency, self._bell.ring)
+        self._taker = threading.Thread(target=self._run, name="holdfast-worker", daemon=True)
+
+    # -- for people ----------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"<worker {self.name}: {self.working} of {self.concurrency} at work>"
+
+    @property
+    def working(self) -> int:
+        """How many runs are at work now."""
+        return self.concurrency - self._slots.free
+
+    @property
+    def saturation(self) -> float:
+        """How much of the worker is in use, from 0 to 1."""
+        return self.working / self.concurrency
+
+    @property
+    def draining(self) -> bool:
+        """Whether it takes nothing more."""
+        return self._ending.is_set()
+
+    def places(self) -> list[Place]:
+        """Return the runs at work, longest first."""
+        return self._slots.places()
+
+    def facts(self) -> str:
+        """Return what the fleet is told with each pulse."""
+        told = {
+            "worker": self.name,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "queues": None if self._queues is None else list(self._queues),
+            "flows": {name: list(versions) for name, versions in self._versions().items()},
+            "concurrency": self.concurrency,
+            "working": self.working,
+            "saturation": round(self.saturation, 3),
+            "draining": self.draining,
+        }
+        return msgspec.json.encode(told).decode()
+
+    # -- its life ------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        if current_task() is not None:
+            raise UsageError(
+                "`with store.worker(…)` in an event loop would block it at its end; write "
+                "`async with store.worker(…)`"
+            )
+        self._begin(None)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.drain()
+
+    async def __aenter__(self) -> Self:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._engine.threads(), self._begin, loop)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        draining = loop.run_in_executor(self._engine.threads(), self.drain)
+        try:
+            await asyncio.shield(draining)
+        except asyncio.CancelledError:
+            await draining  # Runs are given back, whoever is in a hurry.
+            raise
+
+    def _begin(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        if self._taker.ident is not None:
+            raise UsageError("a worker works once; make another: store.worker(…)")
+        if not self._flows():
+            raise UsageError(
+                "a worker needs flows: none is known in this process; import the modules that "
+                "define them, or give flows=[…]"
+            )
+        engine = self._engine
+        with engine.doorway.taking():
+            if engine.worker is not None:
+                raise UsageError(
+                    f"the store {engine.kept.url} has a worker in this process already; give that "
+                    "one more concurrency, or open the store once more with default=False"
+                )
+            engine.worker = self
+        try:
+            if self._declares:
+                self._declare()
+            self._slots.run_in(loop)
+            engine.facts = self.facts
+            engine.kept.pulse(engine.owner(), self.facts(), ())
+        except BaseException:
+            engine.worker = None
+            raise
+        engine.heartbeat.ensure()
+        self._bell.start()
+        self._taker.start()
+
+    def _declare(self) -> None:
+        """Write the limits that flows declare. A queue that somebody paused stays paused."""
+        declared = {flow.queue.name: flow.queue for flow in self._flows().values() if flow.queue}
+        limited = [queue.limits for queue in declared.values() if queue.has_limits]
+        if not limited:
+            return
+        known = {state.limits.queue: state.limits for state in self._engine.kept.queues()}
+        for limits in limited:
+            before = known.get(limits.queue)
+            limits.paused = limits.paused or (before is not None and before.paused)
+            if limits != before:
+                self._engine.kept.set_limits(limits)
+
+    def drain(self) -> None:
+        """Take nothing more, wait for what is at work, give back what is left; then end."""
+        if self._ending.is_set():
+            return
+        self._ending.set()
+        self._bell.close()
+        try:
+            if self._taker.ident is not None:
+                self._taker.join()
+                self._pulse()
+                self._slots.wait_until_idle(self.drain_s)
+        finally:
+            self._slots.stop()
+            self._slots.wait_until_idle(GRACE_S)
+            for place in self._slots.places():
+                logs.warning(
+                    "run %s is still in a call that does not end; it is left to its lease",
+                    place.run_id,
+                )
+            self._slots.close()
+            self._end()
+
+    def _end(self) -> None:
+        engine = self._engine
+        if engine.worker is self:
+            engine.worker = None
+            engine.facts = lambda: "{}"
+            self._pulse()
+
+    def _pulse(self) -> None:
+        """Let the fleet see at once what has changed."""
+        engine = self._engine
+        if engine.closed or self._taker.ident is None:
+            return
+        try:
+            engine.kept.pulse(engine.owner(), engine.facts(), ())
+        except Exception as error:
+            logs.warning("the worker's last pulse was not written: %s", error)
+
+    # -- what it can execute -------------------------------------------------------------------
+
+    def _flows(self) -> Mapping[str, FlowLike]:
+        """Return the flows that it executes, by name and alias."""
+        if self._given is not None:
+            return self._given
+        return {name: flow for name, flow in registry.flows.items() if not flow.is_method}
+
+    def _versions(self) -> dict[str, Sequence[str]]:
+        return {
+            name: (flow.version, *getattr(flow, "accepts", ()))
+            for name, flow in self._flows().items()
+        }
+
+    # -- taking --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        quiet_s = 0.0
+        failures = 0
+        while not self._ending.is_set() and not self._engine.closed:
+            self._bell.muffle()
+            wanted = min(self._slots.free, BATCH)
+            try:
+                got = self._take(wanted) if wanted else 0
+                failures = self._works_again(failures)
+            except Exception as error:
+                failures += 1
+                self._backs_off(error, failures)
+                continue
+            if got == wanted and wanted:
+                continue
+            quiet_s = 0.0 if got else min(QUIET_S, max(quiet_s * 2, HERD_S))
+            if not self._bell.wait(LOOK_S * CHANCE.uniform(0.7, 1.2), CHANCE.uniform(0, quiet_s)):
+                quiet_s = 0.0
+
+    def _take(self, limit: int) -> int:
+        got = 0
+        for queues in self._orders():
+            got += self._take_from(queues, limit - got)
+            if got == limit:
+                break
+        return got
+
+    def _orders(self) -> list[list[str] | None]:
+        """Say which queues to look at, in which order: by chance, so that none starves another.
+        Where all are welcome, those that are known by now come first, and then any."""
+        known = list(self._met)
+        CHANCE.shuffle(known)
+        if self._queues is not None:
+            return [known]
+        if len(known) < 2 or CHANCE.randrange(STRANGERS) == 0:
+            return [None]
+        return [known, None]
+
+    def _take_from(self, queues: list[str] | None, limit: int) -> int:
+        engine, slots = self._engine, self._slots
+        with engine.doorway.taking():
+            at_work = {*slots.numbers(), *(execution.run_no for execution in engine.executing())}
+            leases = engine.kept.take(
+                Wanted(
+                    owner=engine.owner(),
+                    limit=limit,
+                    at_us=engine.now_us(),
+                    flows=self._versions(),
+                    queues=queues,
+                    working=at_work,
+                )
+            )
+            flows = self._flows()
+            for lease in leases:
+                self._met_queue(lease)
+                slots.give(flows[lease.row.flow], lease)
+        self.taken += len(leases)
+        return len(leases)
+
+    def _met_queue(self, lease: Lease) -> None:
+        name = queue_of(lease.row)
+        if name not in self._met:
+            self._met.append(name)
+
+    def _works_again(self, failures: int) -> int:
+        if failures:
+            logs.warning("worker %s: the store can be used again", self.name)
+            self.trouble = None
+        return 0
+
+    def _backs_off(self, error: Exception, failures: int) -> None:
+        """A store that cannot be used is tried again, ever less often, and complained of once."""
+        if self._engine.closed:
+            return
+        self.trouble = error
+        pause_s = min(BACKOFF_MAX_S, BACKOFF_S * 2 ** min(failures - 1, 16))
+        if failures == 1:
+            text = "worker %s cannot take runs and tries again: %s"
+            if isinstance(error, StoreError):
+                logs.warning(text, self.name, error)
+            else:
+                logs.failure(text, self.name, error, error=error)
+        self._ending.wait(pause_s * CHANCE.uniform(0.5, 1.0))
+
+
+def _checked(flows: Iterable[Any]) -> dict[str, FlowLike]:
+    found: dict[str, FlowLike] = {}
+    for flow in flows:
+        if not isinstance(flow, FlowLike):
+            raise UsageError(f"worker(flows=[…]): {flow!r} is no flow; decorate it with @flow")
+        if flow.is_method:
+            raise UsageError(
+                f"worker(flows=[…]): {flow.name} is a method, and a worker has no object to call "
+                "it on; make the flow a function"
+            )
+        for name in (flow.name, *flow.aliases):
+            found[name] = flow
+    if not found:
+        raise UsageError("worker(flows=[]): give it flows, or leave flows= out for all of them")
+    return found
+
+
+def _named(queues: Iterable[str] | None) -> tuple[str, ...] | None:
+    if queues is None:
+        return None
+    if isinstance(queues, str):
+        raise UsageError(f"worker(queues={queues!r}): a list of names, as in queues=[{queues!r}]")
+    names = tuple(dict.fromkeys(check_label("the name of a queue", name) for name in queues))
+    if not names:
+        raise UsageError("worker(queues=[]): give it names, or leave queues= out for all of them")
+    return names
