@@ -22,6 +22,7 @@ from holdfast._runtime.handle import Handle
 from holdfast._runtime.queues import Placing, Queue, declared, placed
 from holdfast._runtime.shield import Shield
 from holdfast._runtime.signatures import Signature
+from holdfast._runtime.upgrades import accepted
 from holdfast.errors import UsageError
 
 P = ParamSpec("P")
@@ -51,6 +52,7 @@ class FlowLike:
         name: str | None = None,
         version: str = "1",
         aliases: tuple[str, ...] = (),
+        accepts: tuple[str, ...] = (),
         queue: str | Queue | None = None,
     ) -> None:
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
@@ -59,6 +61,7 @@ class FlowLike:
         self.name = registry.name_for("flow", fn, name)
         self.version = str(version)
         self.aliases = tuple(aliases)
+        self.accepts = accepted(self.name, accepts)
         self.is_method = is_method(fn)
         self._signature = Signature(fn, skip_self=self.is_method)
         self._bound: Any = None
@@ -77,6 +80,11 @@ class FlowLike:
 
     def __repr__(self) -> str:
         return f"<flow {self.name}>"
+
+    @property
+    def runs_versions(self) -> tuple[str, ...]:
+        """The versions whose runs a worker with this flow takes."""
+        return (self.version, *self.accepts)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Bind a method; `self` is no part of the record."""
@@ -364,6 +372,7 @@ def flow(
     name: str | None = None,
     version: str = "1",
     aliases: tuple[str, ...] = (),
+    accepts: tuple[str, ...] = (),
     queue: str | Queue | None = None,
 ) -> _FlowDecorator: ...
 def flow(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
