@@ -259,6 +259,8 @@ class History:
                 self.placed.pop((scope_of(key), record.position), None)
 
     def _change_accepted(self, entry: Entry) -> None:
+        if _facts(entry).get("exact"):
+            return  # Newer code went on with an older run, and replays all of it as it is.
         self.old.update(self.records)
         self.placed.clear()
         self.decided_seq = entry.seq

@@ -26,6 +26,7 @@ from holdfast._core.rows import Lease, RunRow, Write
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.queues import Placing
+from holdfast._runtime.upgrades import Upgrade
 from holdfast._store.contract import Committed, NewRun
 
 _encode = msgspec.json.encode

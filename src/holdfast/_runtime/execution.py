@@ -21,6 +21,7 @@ from holdfast._core.requests import Append, Note, StepCall
 from holdfast._core.rows import Lease, Write
 from holdfast._core.stops import Unwind
 from holdfast._runtime.committer import Ticket
+from holdfast._runtime.upgrades import Upgrade
 from holdfast._store.contract import Fenced, Outcome
 from holdfast.errors import HoldfastError, LeaseLost, RunError
 
@@ -99,6 +100,8 @@ class Execution:
         self._usage: dict[str, Any] = msgspec.json.decode(lease.row.usage)
         self._degraded = lease.row.degraded
         self._failure: BaseException | None = None
+        self.upgrade: Upgrade | None = None
+        """The run is older than the code that executes it, and nothing says so yet."""
 
     def derived_key(self, step: str) -> str:
         """Return the idempotency key of a step: of this generation, or of the one in which it was
@@ -168,7 +171,7 @@ class Execution:
             draft, copy = self._draft(request.call, note)
             drafts.append(draft)
         changes = self._totals(request.call, request)
-        self._count(drafts)
+        self._count(drafts, changes)
         write = Write(self.lease, drafts, changes=changes, claim=request.claim, keys=request.keys)
         return write, copy
 
@@ -199,13 +202,15 @@ class Execution:
         took: list[str] | None = None,
         lazily: bool = False,
     ) -> Ticket:
-        self._count(drafts)
+        self._count(drafts, changes)
         ticket = Ticket(Write(self.lease, drafts, changes=changes, took=took or []), callback)
         ticket.lazy = lazily
         self._submit(ticket)
         return ticket
 
-    def _count(self, drafts: list[Draft]) -> None:
+    def _count(self, drafts: list[Draft], changes: dict[str, Any]) -> None:
+        if self.upgrade is not None and self.upgrade.joins(drafts, changes):
+            self.upgrade = None
         for draft in drafts:
             self._next_seq += draft.span
             for loop in self.loops:
@@ -269,6 +274,8 @@ class Execution:
             self._waits = self._waits or "waiting_on" in write.changes
             self._owes_usage = self._owes_usage or "usage" in write.changes
             self._next_seq -= sum(draft.span for draft in write.drafts)
+            if "version" in write.changes:
+                self.upgrade = Upgrade(self.lease.row.flow, write.changes["version"])
 
     # -- entries of step calls -----------------------------------------------------------------
 

@@ -26,11 +26,15 @@ def recover(engine: Engine, limit: int) -> list[str]:
         flow = registry.flows.get(row.flow)
         if flow is None or flow.is_method or engine.is_executing(row.run_id):
             continue
+        if row.version not in flow.runs_versions:
+            continue
         try:
             with engine.admitting(row.run_id):
                 lease = claim(engine, row.run_id)
                 executed.append(row.run_id)
-                execution = execution_of(engine, lease, awaits=flow.awaits)
+                execution = execution_of(
+                    engine, lease, awaits=flow.awaits, version=flow.version
+                )
         except RunBusy:
             continue
         except HoldfastError as error:

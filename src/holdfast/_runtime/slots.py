@@ -120,7 +120,10 @@ class Slots:
                 self._leave(place)
 
     def _load(self, place: Place) -> Execution:
-        execution = execution_of(self._engine, place.lease, awaits=place.flow.awaits)
+        flow = place.flow
+        execution = execution_of(
+            self._engine, place.lease, awaits=flow.awaits, version=flow.version
+        )
         with self._changed:
             place.execution = execution
             if self._stopping is not None:
