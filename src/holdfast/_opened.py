@@ -11,6 +11,7 @@ from holdfast._core.lifecycle import Status
 from holdfast._runtime import engine as engines
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.handle import Emitted, Handle, stream as stream_of
+from holdfast._runtime.queues import Queue
 from holdfast._runtime.recovery import recover
 from holdfast._store import contract
 from holdfast.errors import RunNotFound, UsageError
@@ -18,6 +19,7 @@ from holdfast.errors import RunNotFound, UsageError
 if TYPE_CHECKING:
     from holdfast._ops.explanation import Explanation
     from holdfast._ops.inspect import EntryView, RunSummary, RunView
+    from holdfast._ops.queues import QueueView, Resumed, WorkerView
     from holdfast._runtime.worker import Worker
 
     # Named, because inside `Store` the word `list` is one of its operations.
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
     Entries = list[EntryView]
     Findings = list[contract.Finding]
     RunIds = list[str]
+    QueueViews = list[QueueView]
+    WorkerViews = list[WorkerView]
+    AllResumed = list[Resumed]
+
+list_ = list
 
 
 class Store:
@@ -67,16 +74,24 @@ class Store:
         flow: str | None = None,
         tag: tuple[str, str] | None = None,
         older_than: dt.timedelta | None = None,
+        queue: str | None = None,
+        held: str | None = None,
         limit: int = 100,
     ) -> Summaries:
-        """Return runs, newest first."""
+        """Return runs, newest first. `held` is the reason of held ones, such as "quarantined"."""
         from holdfast._ops import inspect
 
         before_us = None
         if older_than is not None:
             before_us = self.kept.now_us() - int(older_than.total_seconds() * 1e6)
         query = contract.Query(
-            status=_statuses(status), flow=flow, tag=tag, updated_before_us=before_us, limit=limit
+            status=_statuses(status),
+            flow=flow,
+            tag=tag,
+            updated_before_us=before_us,
+            queue=queue,
+            held_reason=held,
+            limit=limit,
         )
         return inspect.summaries(self.kept, query)
 
@@ -91,6 +106,18 @@ class Store:
         from holdfast._ops import explain
 
         return explain.explain(self.kept, run_id)
+
+    def queues(self) -> QueueViews:
+        """Return the queues, by name: what waits, what is at work, limits, saturation."""
+        from holdfast._ops import queues
+
+        return queues.queues(self.kept)
+
+    def workers(self) -> WorkerViews:
+        """Return the workers that are alive, of all processes."""
+        from holdfast._ops import queues
+
+        return queues.workers(self.kept)
 
     def handle(self, run_id: str) -> Handle[Any]:
         """Return a handle to a run."""
@@ -135,6 +162,23 @@ class Store:
             accept_change=accept_change,
             confirm=confirm,
         )
+
+    def resume_all(
+        self, *, queue: str | None = None, status: str = "failed", actor: str | None = None
+    ) -> AllResumed:
+        """Take up again all failed (or `status="quarantined"`) runs of a queue, or of all queues.
+
+        Returns what became of each; the error of one does not stop the others.
+        """
+        from holdfast._ops import queues
+
+        return list_(queues.resume_all(self.kept, queue, status, actor or _actor()))
+
+    def set_queue(self, queue: Queue) -> None:
+        """Set the limits of a queue; they hold at once, for every worker of this store."""
+        if not isinstance(queue, Queue):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"store.set_queue({queue!r}): a holdfast.Queue")
+        self.kept.set_limits(queue.limits)
 
     def worker(
         self,
