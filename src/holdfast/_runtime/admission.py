@@ -103,16 +103,25 @@ def claim(engine: Engine, run_id: str) -> Lease:
     raise errors.RunBusy(run_id, claimed.owner)
 
 
-def execution_of(engine: Engine, lease: Lease, *, awaits: bool) -> Execution:
-    """Load, verify and fold a claimed run. Damage holds it as corrupt."""
+def execution_of(
+    engine: Engine, lease: Lease, *, awaits: bool, version: str | None = None
+) -> Execution:
+    """Load, verify and fold a claimed run, which code of this version executes. Damage holds it as
+    corrupt; after any other error it is given back."""
     row = lease.row
     try:
-        history = load(engine, row)
-        execution = Execution(engine, lease, history, engine.values(row), awaits=awaits)
-    except errors.Corrupt as damage:
-        hold_as_corrupt(engine, lease, damage)
+        try:
+            history = load(engine, row)
+            execution = Execution(engine, lease, history, engine.values(row), awaits=awaits)
+            if version is not None and version != row.version:
+                execution.upgrade = Upgrade(row.flow, version)
+        except errors.Corrupt as damage:
+            hold_as_corrupt(engine, lease, damage)
+            raise
+        engine.enter(execution)
+    except BaseException:
+        engine.abandon(lease)
         raise
-    engine.enter(execution)
     return execution
 
 

@@ -337,15 +337,15 @@ class Execution:
                 draft = Draft(Kind.RUN_WAITING, self.engine.now_us(), body=body)
                 self.write([draft], self.in_background, {"waiting_on": token})
 
-    def beat(self) -> Ticket:
-        """Renew the lease, and write the starts of plain steps that are still at work."""
+    def beat(self) -> Ticket | None:
+        """Write the starts of plain steps that are still at work and not noted yet, if any."""
         with self.lock:
             drafts: list[Draft] = []
             for call in self.open_calls.values():
                 if not call.noted and not call.spec.effect and call.started_us:
                     draft, _ = self._draft(call, Note(Kind.STEP_STARTED))
                     drafts.append(draft)
-            return self._queue(drafts, {}, self.in_background)
+            return self._queue(drafts, {}, self.in_background) if drafts else None
 
     # -- loops ---------------------------------------------------------------------------------
 

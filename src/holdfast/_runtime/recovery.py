@@ -32,9 +32,7 @@ def recover(engine: Engine, limit: int) -> list[str]:
             with engine.admitting(row.run_id):
                 lease = claim(engine, row.run_id)
                 executed.append(row.run_id)
-                execution = execution_of(
-                    engine, lease, awaits=flow.awaits, version=flow.version
-                )
+                execution = execution_of(engine, lease, awaits=flow.awaits, version=flow.version)
         except RunBusy:
             continue
         except HoldfastError as error:
