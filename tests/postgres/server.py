@@ -87,8 +87,10 @@ class PortTaken(Exception):
 class Server:
     """One server: `start`, `stop`, `kill`, `database`. Its folder goes when it is removed."""
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, parent: Path | None = None
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=parent))
         self.data = self.folder / "data"
         self.port = 0
         self.settings = {**SETTINGS, **(settings or {})}
