@@ -94,7 +94,7 @@ class Server:
         self.data = self.folder / "data"
         self.port = 0
         self.settings = {**SETTINGS, **(settings or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[Any] | None = None
         self._free: list[str] = []
         self._made = 0
         self._guard = subprocess.Popen(
