@@ -357,7 +357,7 @@ def _unrecorded(ledger: Ledger, journal: list[Entry]) -> list[str]:
 
 def _more(call: Executed, journal: list[Entry], deaths: int) -> int:
     """Return how often more than undisturbed a body may be called after so many deaths."""
-    if not call.effect or call.policy == "retry":
+    if not call.effect or call.policy in ("retry", "transaction"):
         return deaths
     return sum(
         1

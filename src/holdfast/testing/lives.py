@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast._core.effects import policy_name
 from holdfast._core.entries import Kind
+from holdfast._core.requests import Spec
 from holdfast._store.contract import Store as Kept
 from holdfast.errors import HoldfastError, RunHeld
 from holdfast.testing.clock import FakeClock
@@ -60,8 +61,11 @@ class Ledger:
         assert call is not None
         if execution.run_id == self.run_id:
             spec = call.spec
-            intended = not spec.effect or is_intended(
-                execution.engine.kept, self.run_id, call.key, call.attempt
+            # What commits together with its outcome needs no intent before.
+            intended = (
+                not spec.effect
+                or spec.transaction
+                or is_intended(execution.engine.kept, self.run_id, call.key, call.attempt)
             )
             self._add(
                 Executed(
@@ -72,7 +76,7 @@ class Ledger:
                     execution.generation,
                     call.idempotency_key,
                     spec.effect,
-                    policy_name(spec.on_doubt) if spec.effect else "",
+                    _policy(spec),
                     intended,
                 )
             )
@@ -103,6 +107,12 @@ class Ledger:
         for call in self.bodies():
             found[call.step] = found.get(call.step, 0) + 1
         return found
+
+
+def _policy(spec: Spec) -> str:
+    if spec.transaction:
+        return "transaction"
+    return policy_name(spec.on_doubt) if spec.effect else ""
 
 
 def is_intended(kept: Kept, run_id: str, step: str, attempt: int) -> bool:

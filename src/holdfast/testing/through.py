@@ -19,8 +19,10 @@ When = Literal["before", "after"]
 TOLD_MAX = 3
 """How many entries of a batch are named."""
 
-WRITES = ("start", "start_all", "claim", "take", "append", "append_within", "post")
-"""The operations of the contract by which runs get on."""
+WITHIN = "within"
+"""What an effect does in the store's own database, before it is committed."""
+WRITES = ("start", "start_all", "claim", "take", "append", "append_within", WITHIN, "post")
+"""The operations of the contract by which runs get on, and the body inside a transaction."""
 
 
 class Through:
@@ -56,6 +58,14 @@ class Through:
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
         return self.around("append", told(writes), lambda: self.inner.append(writes))
+
+    def append_within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
+        def inside(connection: Any) -> Write:
+            return self.around(WITHIN, "the body of a transaction", lambda: work(connection))
+
+        return self.around(
+            "append_within", "a transaction", lambda: self.inner.append_within(lease, inside)
+        )
 
     def post(self, run_id: str, message: Message) -> Posted:
         return self.around("post", f"post {message.kind}", lambda: self.inner.post(run_id, message))
