@@ -23,7 +23,7 @@ _MOVED = Q["run_moved"]
 _ENTRY = Q["add_entry"]
 _CHUNK = Q["add_chunk"]
 _PLAIN = frozenset(
-    {"held_reason", "generation", "owner", "current_step", "degraded", "claims", "skips", "usage"}
+    {"held_reason", "generation", "current_step", "degraded", "claims", "skips", "usage"}
 )
 """Changes that `run_advanced` writes; any other sets what an index is made of."""
 
@@ -172,10 +172,11 @@ class _Batch:
 
     def _put_row(self, old: RunRow, new: RunRow, changes: Collection[str]) -> bool:
         guard = (old.run_no, old.epoch, old.last_seq, old.digest)
-        if new.status is old.status and (not changes or _PLAIN.issuperset(changes)):
+        stays = (new.status, new.owner, new.epoch) == (old.status, old.owner, old.epoch)
+        if stays and (not changes or _PLAIN.issuperset(changes)):
             self._connection.execute(_ADVANCED, advanced_values(new) + guard)
         else:
-            self._connection.execute(_MOVED, moved_values(new) + guard)
+            self._connection.execute(_MOVED, records.moved_values(new) + guard)
         return self._connection.changes() == 1
 
     # -- keys and messages ---------------------------------------------------------------------
@@ -225,8 +226,6 @@ def advanced_values(row: RunRow) -> tuple[object, ...]:
     return (
         row.held_reason,
         row.generation,
-        row.epoch,
-        row.owner,
         row.lease_until_us,
         row.last_seq,
         row.head,
@@ -238,36 +237,6 @@ def advanced_values(row: RunRow) -> tuple[object, ...]:
         row.claims,
         row.skips,
         row.usage,
-        row.updated_us,
-        row.digest,
-    )
-
-
-def moved_values(row: RunRow) -> tuple[object, ...]:
-    """Return everything that may ever change in a row of runs."""
-    return (
-        row.flow,
-        row.version,
-        row.status,
-        row.held_reason,
-        row.generation,
-        row.epoch,
-        row.owner,
-        row.lease_until_us,
-        row.last_seq,
-        row.head,
-        row.next_chunk,
-        row.input_digest,
-        row.current_step,
-        row.steps,
-        row.attempts,
-        row.degraded,
-        row.claims,
-        row.skips,
-        row.waiting_on,
-        row.wake_us,
-        row.usage,
-        row.tags,
         row.updated_us,
         row.digest,
     )

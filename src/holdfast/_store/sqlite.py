@@ -10,7 +10,6 @@ SqliteStore ─┬─ Database    connections: one writes, a few read; none cros
 from __future__ import annotations
 
 import builtins
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -20,7 +19,7 @@ import msgspec
 from holdfast._core.entries import Entry
 from holdfast._core.rows import Applied, KeyState, Lease, Message, RunRow, Write, apply
 from holdfast._store import decisions, filesystem, lookups, opening, reading, records
-from holdfast._store.appending import Appender, moved_values
+from holdfast._store.appending import Appender
 from holdfast._store.connections import Connection
 from holdfast._store.contract import (
     Busy,
@@ -35,19 +34,18 @@ from holdfast._store.database import Database, Q
 from holdfast._store.memory import system_clock_us
 from holdfast._store.ownership import Locks, Owners
 from holdfast._store.records import SEQ_BITS
+from holdfast._store.sqlite_fleet import SqliteFleet
 from holdfast._store.watch import Watch
 from holdfast._store.witness import Witness
 from holdfast._store.writer import Changed, Reserve, Writer
 from holdfast.errors import Corrupt, RunNotFound
-
-log = logging.getLogger("holdfast.store")
 
 SCAN_EVERY_S = 60.0
 """How often an answer of the workers' indexes is compared with the table itself."""
 _END_OF_PREFIX = chr(0x10FFFF)
 
 
-class SqliteStore:
+class SqliteStore(SqliteFleet):
     """One process's handle on a store in a file."""
 
     def __init__(
@@ -157,16 +155,32 @@ class SqliteStore:
     def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
         def work(connection: Connection) -> tuple[Lease | Busy, Changed | None]:
             row = self._existing(connection, run_id)
-            why = decisions.why_claimable(row, owner, at_us, self._owners.is_dead, lambda _owner: 0)
-            if why is None:
+            claimed = self._claimed(connection, row, owner, at_us)
+            if claimed is None:
                 return Busy(row, decisions.refusal(row, self.owner_name(row.owner))), None
-            if decisions.is_poison(row):
-                row = self._put(connection, row, decisions.quarantine_write(row, at_us))
-                return Busy(row, decisions.refusal(row, "nobody")), Changed(row.digest)
-            row = self._put(connection, row, decisions.claim_write(row, owner, at_us, why))
-            return Lease(row), Changed(row.digest)
+            changed = Changed(claimed.digest)
+            if claimed.owner is None:
+                return Busy(claimed, decisions.refusal(claimed, "nobody")), changed
+            return Lease(claimed), changed
 
         return self._writer.transact(work)
+
+    def _claimed(
+        self, connection: Connection, row: RunRow, owner: int, at_us: int
+    ) -> RunRow | None:
+        """Claim a run, or hold it where that would be one claim too many (then nobody owns it);
+        None if `owner` may not have it."""
+        pulse_until_us = self._pulses_seen(connection)
+        why = decisions.why_claimable(row, owner, at_us, self._owners.is_dead, pulse_until_us)
+        if why is None:
+            return None
+        poison = decisions.is_poison(row)
+        write = (
+            decisions.quarantine_write(row, at_us)
+            if poison
+            else decisions.claim_write(row, owner, at_us, why)
+        )
+        return self._put(connection, row, write)
 
     def owner_is_dead(self, owner: int) -> bool:
         return self._owners.is_dead(owner)
@@ -193,7 +207,7 @@ class SqliteStore:
     def _put(self, connection: Connection, row: RunRow, write: Write) -> RunRow:
         applied = apply(row, write, self.now_us() + self._lease_us())
         guard = (row.run_no, row.epoch, row.last_seq, row.digest)
-        connection.execute(Q["run_moved"], moved_values(applied.row) + guard)
+        connection.execute(Q["run_moved"], records.moved_values(applied.row) + guard)
         assert connection.changes() == 1, "the row was read in this transaction"
         self._add(connection, applied, ())
         return applied.row
@@ -251,7 +265,7 @@ class SqliteStore:
         return [records.run_row(values) for values in rows]
 
     def claimable(self, at_us: int, limit: int) -> builtins.list[RunRow]:
-        owners = [values[0] for values in self._database.read("owners_of_open_runs")]
+        owners = [owner for (owner,) in self._database.read("owners_at_work")]
         dead = [owner for owner in owners if isinstance(owner, int) and self._owners.is_dead(owner)]
         values = {
             "namespace": self.namespace,
@@ -259,7 +273,7 @@ class SqliteStore:
             "dead": msgspec.json.encode(dead).decode(),
             "limit": limit,
         }
-        return list(_undamaged(self._confirmed("claimable_runs", values)))
+        return list(lookups.undamaged(self._confirmed("claimable_runs", values)))
 
     def inbox(self, run_no: int) -> builtins.list[Message]:
         rows = lookups.messages(self._database.read, run_no)
@@ -283,12 +297,18 @@ class SqliteStore:
     def _lease_us(self) -> int:
         return int(self.lease_s * 1_000_000)
 
+    def _is_time_to_scan(self, name: str) -> bool:
+        """Tell, now and then, that an index is to be compared with the table itself."""
+        now_s = time.monotonic()
+        if now_s - self._scanned_s.get(name, -SCAN_EVERY_S) < SCAN_EVERY_S:
+            return False
+        self._scanned_s[name] = now_s
+        return True
+
     def _confirmed(self, name: str, values: Any) -> builtins.list[Any]:
         """Read by an index; now and then compare the answer with the table itself."""
         rows = self._database.read(name, values)
-        now_s = time.monotonic()
-        if now_s - self._scanned_s.get(name, -SCAN_EVERY_S) >= SCAN_EVERY_S:
-            self._scanned_s[name] = now_s
+        if self._is_time_to_scan(name):
             scanned = self._database.read(f"{name}_scan", values)
             found = {row[0] for row in self._database.read(name, values)}
             if any(row[0] not in found for row in scanned):
@@ -329,12 +349,3 @@ def _is_filtered(query: Query) -> bool:
         query.held_reason,
     )
     return any(part is not None for part in chosen)
-
-
-def _undamaged(rows: Iterable[Any]) -> Iterable[RunRow]:
-    """Yield the rows that can be read: one damaged run must not stop the others."""
-    for values in rows:
-        try:
-            yield records.run_row(values)
-        except Corrupt as damage:
-            log.warning("not claimed: %s", damage)
