@@ -17,7 +17,7 @@ RUN_ID_MAX_CHARS = 200
 NAME_MAX_CHARS = 200
 STEP_KEY_MAX_CHARS = 200
 CHILD_SEPARATOR = "::"
-"""Stands in the derived ids of child runs, and is refused in ids of users."""
+"""Stands in derived ids (child runs, ticks of schedules), and is refused in ids of users."""
 
 _RESERVED_IN_NAMES = set("/#[]:")
 
@@ -31,7 +31,7 @@ def check_run_id(run_id: object) -> str:
         )
     _check_text("a run id", run_id, RUN_ID_MAX_CHARS)
     if CHILD_SEPARATOR in run_id:
-        raise UsageError(f"run id {run_id!r}: {CHILD_SEPARATOR!r} is kept for child runs")
+        raise UsageError(f"run id {run_id!r}: {CHILD_SEPARATOR!r} is kept for ids that are derived")
     return run_id
 
 

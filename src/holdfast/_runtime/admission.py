@@ -152,11 +152,20 @@ def _start(engine: Engine, request: RunRequest, owner: int | None) -> tuple[RunR
     existing = engine.kept.get(request.run_id)
     if existing is not None:
         return existing, None
+    new = new_run(engine, request)
+    if owner is None and request.placing.delay_s is not None:
+        new.wake_us = engine.now_us() + int(request.placing.delay_s * 1_000_000)
+    started = engine.committer.start(new, owner)
+    return started.row, started.lease
+
+
+def new_run(engine: Engine, request: RunRequest) -> NewRun:
+    """Return what a store needs to start the run."""
     values = Values(_no_chunks)  # A new run has no chunks yet.
     node = values.encode(request.input, "input")
     facts = _encode({"fingerprint": request.fingerprint(), "format": FORMAT})
     body = b'{"input":' + node + b"," + facts[1:]
-    new = NewRun(
+    return NewRun(
         run_id=request.run_id,
         flow=request.flow,
         version=request.version,
@@ -168,10 +177,6 @@ def _start(engine: Engine, request: RunRequest, owner: int | None) -> tuple[RunR
         priority=request.placing.priority,
         limit_key=request.placing.limit_key,
     )
-    if owner is None and request.placing.delay_s is not None:
-        new.wake_us = engine.now_us() + int(request.placing.delay_s * 1_000_000)
-    started = engine.committer.start(new, owner)
-    return started.row, started.lease
 
 
 def _no_chunks(_number: int) -> dict[int, bytes]:

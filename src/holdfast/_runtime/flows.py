@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from holdfast._core.keys import check_run_id
+from holdfast._core.keys import CHILD_SEPARATOR, check_run_id
 from holdfast._runtime import ending, engine as engines, registry
 from holdfast._runtime.admission import Ended, RunRequest, admit, submit
 from holdfast._runtime.engine import Engine
@@ -142,7 +142,18 @@ class FlowLike:
                 f"{self.name}.run was called inside run {frame.execution.run_id!r}; child runs "
                 "are not in this version"
             )
-        check_run_id(run_id)
+        if not self._is_derived(run_id):
+            check_run_id(run_id)
+        return self.request_for(run_id, args, kwargs)
+
+    def _is_derived(self, run_id: object) -> bool:
+        """Say whether an id was made by us, for a tick of a schedule: such a run is taken up under
+        its id like any other, and never begun under it."""
+        derived = isinstance(run_id, str) and CHILD_SEPARATOR in run_id
+        return derived and self.engine().kept.get(str(run_id)) is not None
+
+    def request_for(self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RunRequest:
+        """Return what is asked for, under an id that was checked or derived."""
         try:
             arguments = self._signature.bind(args, kwargs)
         except TypeError as error:
