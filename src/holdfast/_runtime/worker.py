@@ -249,10 +249,7 @@ class Worker:
         return {name: flow for name, flow in registry.flows.items() if not flow.is_method}
 
     def _versions(self) -> dict[str, Sequence[str]]:
-        return {
-            name: (flow.version, *getattr(flow, "accepts", ()))
-            for name, flow in self._flows().items()
-        }
+        return {name: flow.runs_versions for name, flow in self._flows().items()}
 
     # -- taking --------------------------------------------------------------------------------
 

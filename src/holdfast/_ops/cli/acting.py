@@ -9,9 +9,10 @@ import msgspec
 
 from holdfast._core.commands import command as command_line
 from holdfast._core.effects import NOT_DONE, Done, Fail
-from holdfast._ops import actions
-from holdfast._ops.cli.session import Session, command
+from holdfast._ops import actions, queues
+from holdfast._ops.cli.session import ERROR, Session, command
 from holdfast._ops.inspect import found
+from holdfast._ops.text import count, visible
 from holdfast.errors import UsageError
 
 
@@ -64,7 +65,11 @@ def parsed(option: str, text: str) -> Any:
         ) from None
 
 
-@click.argument("run_id")
+@click.argument("run_id", required=False)
+@click.option("--queue", metavar="NAME", help="Many together: of this queue.")
+@click.option("--failed", is_flag=True, help="Many together: all that failed.")
+@click.option("--quarantined", is_flag=True, help="Many together: all that are quarantined.")
+@click.option("--yes", is_flag=True, help="Many together: do not ask.")
 @click.option("--accept-change", is_flag=True, help="Go on with code that was changed meanwhile.")
 @click.option(
     "--confirm",
@@ -72,12 +77,62 @@ def parsed(option: str, text: str) -> Any:
     help="Yes, although it is about effects: execute again one that may have happened; with "
     "--accept-change, leave out one that has happened.",
 )
-def _resume(session: Session, run_id: str, accept_change: bool, confirm: bool, actor: str) -> None:
-    """Take up a run that failed or is held."""
+def _resume(
+    session: Session,
+    run_id: str | None,
+    queue: str | None,
+    failed: bool,
+    quarantined: bool,
+    yes: bool,
+    accept_change: bool,
+    confirm: bool,
+    actor: str,
+) -> int | None:
+    """Take up a run that failed or is held; or all failed (or quarantined) runs of a queue.
+
+    A run that needs a decision of its own (an effect that may have happened, changed code) is left
+    as it is when many are taken up together, and said.
+    """
+    if run_id is None or queue is not None or failed or quarantined:
+        if run_id is not None or failed == quarantined or accept_change or confirm:
+            raise UsageError(
+                "say RUN_ID, or for many together --failed or --quarantined (and --queue NAME)"
+            )
+        status = "failed" if failed else "quarantined"
+        return _resume_many(session, queue, status, actor, yes=yes)
     answer = actions.resume(
         session.store(), run_id, actor=actor, accept_change=accept_change, confirm=confirm
     )
-    _tell(session, answer)
+    _tell(session, answer, resumed=[], refused=0)
+    return None
+
+
+def _resume_many(
+    session: Session, queue: str | None, status: str, actor: str, *, yes: bool
+) -> int | None:
+    store = session.store()
+    found = sum(1 for _ in queues.chosen(store, queue, status))
+    where = "all queues" if queue is None else f"queue {queue}"
+    if found and not (yes or session.as_json):
+        many = f"Take up {count(found, f'{status} run')} of {where} again?"
+        if not click.confirm(visible(many), err=True):
+            return None
+    told: list[queues.Resumed] = []
+    for resumed in queues.resume_all(store, queue, status, actor):
+        told.append(resumed)
+        if not session.as_json:
+            session.say(f"{resumed.run_id}: {resumed.did}{_because(resumed)}")
+    refused = sum(1 for resumed in told if resumed.error is not None)
+    if session.as_json:
+        session.answer(answer=None, next=[], resumed=told, refused=refused)
+    else:
+        left = f", {refused} left as they are" if refused else ""
+        session.say(f"Taken up again: {len(told) - refused} of {where}{left}.")
+    return ERROR if refused else None
+
+
+def _because(resumed: queues.Resumed) -> str:
+    return "" if resumed.error is None else f" ({resumed.error})"
 
 
 def _go_on(session: Session, answer: actions.Answer) -> list[str]:
@@ -91,11 +146,11 @@ def _go_on(session: Session, answer: actions.Answer) -> list[str]:
     ]
 
 
-def _tell(session: Session, answer: actions.Answer) -> None:
+def _tell(session: Session, answer: actions.Answer, **more: Any) -> None:
     go_on = _go_on(session, answer)
     if session.as_json:
         told = msgspec.to_builtins(answer)
-        session.answer(answer=told, next=go_on if answer.goes_on else [])
+        session.answer(answer=told, next=go_on if answer.goes_on else [], **more)
         return
     session.say(f"{answer.did}.")
     if answer.freed:

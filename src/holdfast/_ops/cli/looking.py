@@ -51,6 +51,8 @@ def add_to(group: click.Group) -> None:
 
 @click.option("--status", multiple=True, type=click.Choice([str(status) for status in Status]))
 @click.option("--flow", help="Only runs of this flow.")
+@click.option("--queue", metavar="NAME", help="Only runs of this queue.")
+@click.option("--held", metavar="REASON", help="Only runs held for this reason: quarantined, …")
 @click.option("--tag", metavar="NAME=VALUE", help="Only runs with this tag.")
 @click.option("--older-than", metavar="AGE", help="Not changed for so long: 30s, 10m, 2h, 7d.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
@@ -58,6 +60,8 @@ def _runs(
     session: Session,
     status: tuple[str, ...],
     flow: str | None,
+    queue: str | None,
+    held: str | None,
     tag: str | None,
     older_than: str | None,
     limit: int,
@@ -76,12 +80,14 @@ def _runs(
         flow=flow,
         tag=_tag(tag),
         updated_before_us=_before_us(store.now_us(), older_than),
+        queue=queue,
+        held_reason=held,
         limit=limit,
     )
     found = inspect.summaries(store, query)
     if session.as_json:
         session.answer(runs=found)
-    elif not found and not any((status, flow, tag, older_than)):
+    elif not found and not any((status, flow, queue, held, tag, older_than)):
         session.say(
             "No runs yet. Start one from your program (flow.run('my-run-id', …)), or:\n"
             "  holdfast run MODULE:FLOW RUN_ID --input '{…}'\n"
@@ -114,21 +120,21 @@ def _before_us(now_us: int, age: str | None) -> int | None:
 
 
 def _runs_table(found: list[RunSummary], now_us: int) -> Table:
-    table = _table("RUN", "FLOW", "STATUS", "STEPS", "AT", "CHANGED")
+    rows = table("RUN", "FLOW", "STATUS", "STEPS", "AT", "CHANGED")
     for run in found:
         status = f"held: {run.held_reason}" if run.status == "held" else run.status
         if run.status == "completed" and run.totals.degraded:
             status += ", degraded"
         changed = length(max(0.0, now_us / 1e6 - run.updated_at.timestamp())) + " ago"
-        table.add_row(
-            _text(run.run_id),
-            _text(run.flow),
-            _text(status, STYLES.get(run.status, "")),
-            _text(str(run.totals.steps)),
-            _text(run.current_step or ""),
-            _text(changed),
+        rows.add_row(
+            cell(run.run_id),
+            cell(run.flow),
+            cell(status, STYLES.get(run.status, "")),
+            cell(str(run.totals.steps)),
+            cell(run.current_step or ""),
+            cell(changed),
         )
-    return table
+    return rows
 
 
 # -- show --------------------------------------------------------------------------------------
@@ -189,7 +195,7 @@ def _totals(run: RunView) -> str:
 
 
 def _steps_table(steps: list[StepView]) -> Table:
-    table = _table("STEP", "STATUS", "TRIES", "TOOK", "")
+    rows = table("STEP", "STATUS", "TRIES", "TOOK", "")
     for step in steps:
         status = step.status.replace("_", " ")
         notes = ["effect"] if step.effect else []
@@ -199,14 +205,14 @@ def _steps_table(steps: list[StepView]) -> Table:
             notes.append(f"degraded: {step.degraded}")
         if step.error is not None:
             notes.append(clipped(str(step.error), 120))
-        table.add_row(
-            _text(step.key),
-            _text(status, STYLES.get(step.status, "")),
-            _text(str(step.attempts or "")),
-            _text("" if step.duration_s is None else length(step.duration_s)),
-            _text(", ".join(notes), "dim"),
+        rows.add_row(
+            cell(step.key),
+            cell(status, STYLES.get(step.status, "")),
+            cell(str(step.attempts or "")),
+            cell("" if step.duration_s is None else length(step.duration_s)),
+            cell(", ".join(notes), "dim"),
         )
-    return table
+    return rows
 
 
 # -- history -----------------------------------------------------------------------------------
@@ -299,14 +305,16 @@ def explained(session: Session, store: Store, run_id: str) -> Explanation:
 # -- pieces ------------------------------------------------------------------------------------
 
 
-def _table(*titles: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+def table(*titles: str) -> Table:
+    """Return a table without lines."""
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for title in titles:
-        table.add_column(title, overflow="fold")
-    return table
+        made.add_column(title, overflow="fold")
+    return made
 
 
-def _text(text: str, style: str = "") -> Text:
+def cell(text: str, style: str = "") -> Text:
+    """Return text of others so that it is inert in a terminal."""
     return Text(visible(text), style=style)
 
 

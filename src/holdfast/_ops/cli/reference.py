@@ -16,6 +16,7 @@ from holdfast._ops.cli.main import main
 from holdfast._ops.cli.session import EXIT_CODES
 from holdfast._ops.explanation import Action, Explanation
 from holdfast._ops.inspect import ErrorView, RunSummary, RunView, StepView, Totals
+from holdfast._ops.queues import QueueView, Resumed, WorkerView
 from holdfast._store.contract import Finding
 
 SHAPES: dict[str, dict[str, str]] = {
@@ -30,7 +31,18 @@ SHAPES: dict[str, dict[str, str]] = {
     "explain": {"explanation": "Explanation"},
     "history": {"run_id": "text", "entries": "list of seq, kind, step, attempt, at, body"},
     "restore": {"restored": "path"},
-    "resume": {"answer": "Answer", "next": "commands that execute what was freed"},
+    "queue": {"queue": "QueueView"},
+    "queues": {
+        "queues": "list of QueueView",
+        "workers": "list of WorkerView",
+        "saturation": "how much of their places is in use, from 0 to 1; null without workers",
+    },
+    "resume": {
+        "answer": "Answer; null when many are taken up together",
+        "next": "commands that execute what was freed",
+        "resumed": "list of Resumed: what became of each of many",
+        "refused": "how many of them were left as they are",
+    },
     "run": {
         "run": "RunView, or null",
         "restarts": "number",
@@ -54,6 +66,9 @@ OBJECTS = (
     Action,
     Answer,
     Finding,
+    QueueView,
+    WorkerView,
+    Resumed,
 )
 
 

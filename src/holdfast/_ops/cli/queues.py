@@ -1,0 +1,167 @@
+"""Commands about queues: see them all, and change what one allows, while workers work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+from rich.table import Table
+
+from holdfast._ops import queues
+from holdfast._ops.cli.looking import cell, table
+from holdfast._ops.cli.session import NoStore, Session, command
+from holdfast._ops.queues import QueueView, WorkerView
+from holdfast._ops.text import count, length
+from holdfast.errors import UsageError
+
+COUNT_MAX = 2**31 - 1
+
+
+def add_to(group: click.Group) -> None:
+    """Add these commands to the group."""
+    command(group, "queues")(_queues)
+    command(group, "queue")(_queue)
+
+
+def _limit(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+    """Return the number that an option says; 0 is `none`."""
+    if value is None or value == "none":
+        return None if value is None else 0
+    if not value.isdecimal() or not 0 < int(value) <= COUNT_MAX:
+        raise click.BadParameter("a number above 0, or none for no limit")
+    return int(value)
+
+
+# -- queues ------------------------------------------------------------------------------------
+
+
+def _queues(session: Session) -> None:
+    """List the queues: what waits, what is at work, what they allow, and who takes from them."""
+    try:
+        store = session.store()
+    except NoStore as missing:
+        if session.as_json:
+            session.answer(queues=[], workers=[], saturation=None)
+        else:
+            session.say(f"No queues: {missing}.")
+        return
+    found, alive = queues.queues(store), queues.workers(store)
+    if session.as_json:
+        session.answer(queues=found, workers=alive, saturation=queues.saturation(alive))
+        return
+    if found:
+        session.out.print(queues_table(found))
+    else:
+        session.say("No queue has an open run, or limits.")
+    session.say(about_workers(alive), "dim")
+
+
+def queues_table(found: list[QueueView]) -> Table:
+    """Return the queues as a table that fits into 80 columns."""
+    rows = table("QUEUE", "READY", "DELAYED", "RUNNING", "FAILED", "HELD", "OLDEST", "ALLOWS")
+    for queue in found:
+        held = str(queue.held)
+        if queue.quarantined:
+            held += f" ({queue.quarantined} q.)"
+        rows.add_row(
+            cell(queue.name),
+            cell(str(queue.ready), "yellow" if queue.ready else ""),
+            cell(str(queue.delayed)),
+            cell(str(queue.running), "cyan" if queue.running else ""),
+            cell(str(queue.failed), "red" if queue.failed else ""),
+            cell(held, "yellow" if queue.held else ""),
+            cell("" if queue.oldest_s is None else length(queue.oldest_s)),
+            cell(allows(queue), "bold" if queue.paused else "dim"),
+        )
+    return rows
+
+
+def allows(queue: QueueView) -> str:
+    """Return the limits of a queue in a few words."""
+    parts = ["paused"] if queue.paused else []
+    if queue.concurrency is not None:
+        parts.append(f"{queue.running}/{queue.concurrency} at once")
+    if queue.per_key is not None:
+        parts.append(f"{queue.per_key} per key")
+    if queue.rate is not None:
+        parts.append(f"{queue.rate} in {length(queue.per_s)}")
+    if queue.per_key_rate is not None:
+        parts.append(f"{queue.per_key_rate} per key in {length(queue.per_s)}")
+    return ", ".join(parts)
+
+
+def about_workers(alive: list[WorkerView]) -> str:
+    """Say how many workers there are, and how busy they are."""
+    if not alive:
+        return "No worker is alive. To start one: holdfast worker MODULE"
+    working = sum(worker.working for worker in alive)
+    places = sum(worker.concurrency for worker in alive)
+    share = queues.saturation(alive) or 0.0
+    return (
+        f"{count(len(alive), 'worker')} alive, {working} of {places} places in use ({share:.0%})."
+    )
+
+
+# -- queue -------------------------------------------------------------------------------------
+
+
+@click.argument("name")
+@click.option(
+    "--concurrency",
+    callback=_limit,
+    metavar="N|none",
+    help="Runs at work at one time, in all workers.",
+)
+@click.option(
+    "--per-key", callback=_limit, metavar="N|none", help="The same for runs that share a limit key."
+)
+@click.option(
+    "--rate", callback=_limit, metavar="N|none", help="Runs begun in any period of --per seconds."
+)
+@click.option(
+    "--per-key-rate",
+    callback=_limit,
+    metavar="N|none",
+    help="The same for runs that share a limit key.",
+)
+@click.option("--per", type=click.FloatRange(0, min_open=True), help="Seconds; 60 at first.")
+@click.option("--pause/--unpause", "paused", default=None, help="Take nothing from it; go on.")
+def _queue(
+    session: Session,
+    name: str,
+    concurrency: int | None,
+    per_key: int | None,
+    rate: int | None,
+    per_key_rate: int | None,
+    per: float | None,
+    paused: bool | None,
+) -> None:
+    """Show a queue, or change what it allows: at once, for every worker.
+
+    What is not said stays as it is; `none` takes a limit away. What is at work goes on.
+    """
+    wanted = {
+        "concurrency": concurrency,
+        "per_key": per_key,
+        "rate": rate,
+        "per_key_rate": per_key_rate,
+    }
+    changes: dict[str, Any] = {
+        limit: number or None for limit, number in wanted.items() if number is not None
+    }
+    if per is not None:
+        changes["period_us"] = max(1, int(per * 1_000_000))
+    if paused is not None:
+        changes["paused"] = paused
+    store = session.store(create=bool(changes))
+    if changes:
+        limits = queues.limits_of(store, name)
+        store.set_limits(msgspec.structs.replace(limits, **changes))
+    found = [queue for queue in queues.queues(store) if queue.name == name]
+    if not found:
+        raise UsageError(f"no queue {name!r} has an open run, or limits; see: holdfast queues")
+    if session.as_json:
+        session.answer(queue=found[0])
+    else:
+        session.out.print(queues_table(found))
