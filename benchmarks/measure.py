@@ -2,58 +2,49 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import statistics
 import subprocess
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.disk import stored_bytes
+from benchmarks import fleet
 from benchmarks.distributions import installed_with
+from benchmarks.performing import WorkerFailed, environment, perform
 from benchmarks.worker import Numbers, executions
-from benchmarks.workloads import MESSAGE_BYTES, Case, Phase, Request
+from benchmarks.workloads import MESSAGE_BYTES
 
 if TYPE_CHECKING:
+    from benchmarks.places import Place, Places
     from benchmarks.subjects import Subject
+    from benchmarks.workloads import Case
 
-REPOSITORY = Path(__file__).parent.parent
-WORKER_TIMEOUT_S = 1_800
 IMPORTS_PER_REPETITION = 5
 
 
-class WorkerFailed(Exception):
-    def __init__(self, subject: str, case: str, returncode: int, stderr: str) -> None:
-        super().__init__(subject, case, returncode, stderr)
-        self.subject = subject
-        self.case = case
-        self.returncode = returncode
-        self.stderr = stderr
-
-    def __str__(self) -> str:
-        lines = self.stderr.strip().splitlines() or ["(no message)"]
-        return f"{self.subject} {self.case}: exit {self.returncode}: {lines[-1]}"
-
-
-def measure(subject: Subject, case: Case, directory: Path) -> Numbers:
+def measure(subject: Subject, case: Case, places: Places) -> Numbers:
     match case.method:
         case "timed":
-            return _perform(subject, case, directory)
+            return perform(subject, case, places.make())
         case "stored":
-            return _stored(subject, case, directory)
+            return _stored(subject, case, places)
         case "killed":
-            return _killed(subject, case, directory)
+            return _killed(subject, case, places)
         case "imported":
-            return _imported(subject, directory)
+            return _imported(subject, places.make())
+        case "idle":
+            return fleet.idle(subject, case, places)
+        case "latency":
+            return fleet.latency(subject, case, places)
+        case "fleet":
+            return fleet.throughput(subject, case, places)
 
 
-def _stored(subject: Subject, case: Case, directory: Path) -> Numbers:
+def _stored(subject: Subject, case: Case, places: Places) -> Numbers:
     """Bytes on disk less an empty store, relative to the bytes of the messages."""
-    _perform(subject, case, directory / "empty", "empty")
-    numbers = _perform(subject, case, directory / "full")
-    stored = stored_bytes(directory / "full") - stored_bytes(directory / "empty")
+    empty, full = places.make("empty"), places.make("full")
+    perform(subject, case, empty, "empty")
+    numbers = perform(subject, case, full)
+    stored = full.stored_bytes() - empty.stored_bytes()
     return {
         "stored_mb": stored / 1e6,
         "per_content": stored / (case.steps * MESSAGE_BYTES),
@@ -61,17 +52,17 @@ def _stored(subject: Subject, case: Case, directory: Path) -> Numbers:
     }
 
 
-def _killed(subject: Subject, case: Case, directory: Path) -> Numbers:
+def _killed(subject: Subject, case: Case, places: Places) -> Numbers:
     """Time from process start to the first new step, less that of a fresh start."""
-    fresh, resumed = directory / "fresh", directory / "resumed"
+    fresh, resumed = places.make("fresh"), places.make("resumed")
     started = time.monotonic()
-    _perform(subject, case, fresh, "fresh", steps=1)
-    fresh_s = executions(fresh, "fresh")[0][1] - started
+    perform(subject, case, fresh, "fresh", steps=1)
+    fresh_s = executions(fresh.directory, "fresh")[0][1] - started
 
-    _perform(subject, case, resumed, "until_killed")
+    perform(subject, case, resumed, "until_killed")
     started = time.monotonic()
-    _perform(subject, case, resumed, "resume")
-    bodies = executions(resumed, "resume")
+    perform(subject, case, resumed, "resume")
+    bodies = executions(resumed.directory, "resume")
     first_new_at = next(at for number, at in bodies if number >= case.kill_at)
     assert bodies[-1][0] == case.steps - 1, "the resumed run did not reach its end"
     return {
@@ -81,12 +72,11 @@ def _killed(subject: Subject, case: Case, directory: Path) -> Numbers:
     }
 
 
-def _imported(subject: Subject, directory: Path) -> Numbers:
+def _imported(subject: Subject, place: Place) -> Numbers:
     """Import time over bare Python, in pairs, after one import that is not counted."""
-    directory.mkdir(parents=True)
-    _seconds_of(subject, subject.imports, directory)
+    _seconds_of(subject, subject.imports, place)
     extra_s = [
-        _seconds_of(subject, subject.imports, directory) - _seconds_of(subject, "pass", directory)
+        _seconds_of(subject, subject.imports, place) - _seconds_of(subject, "pass", place)
         for _ in range(IMPORTS_PER_REPETITION)
     ]
     return {
@@ -95,12 +85,12 @@ def _imported(subject: Subject, directory: Path) -> Numbers:
     }
 
 
-def _seconds_of(subject: Subject, code: str, directory: Path) -> float:
+def _seconds_of(subject: Subject, code: str, place: Place) -> float:
     before = time.perf_counter()
     done = subprocess.run(
         [subject.python, "-c", code],
-        cwd=directory,
-        env=_environment(),
+        cwd=place.directory,
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -108,50 +98,3 @@ def _seconds_of(subject: Subject, code: str, directory: Path) -> float:
     if done.returncode:
         raise WorkerFailed(subject.name, code, done.returncode, done.stderr)
     return time.perf_counter() - before
-
-
-def _perform(
-    subject: Subject,
-    case: Case,
-    directory: Path,
-    phase: Phase = "measure",
-    steps: int | None = None,
-) -> Numbers:
-    directory.mkdir(parents=True, exist_ok=True)
-    request = Request(
-        task=case.task,
-        directory=str(directory),
-        steps=case.steps if steps is None else steps,
-        runs=case.runs,
-        warm_up=case.warm_up,
-        window=case.window,
-        kill_at=case.kill_at,
-        phase=phase,
-        mode=subject.mode,
-    )
-    worker = subprocess.run(
-        [subject.python, "-m", subject.module, request.to_json()],
-        cwd=REPOSITORY,
-        env=_environment(),
-        capture_output=True,
-        text=True,
-        timeout=WORKER_TIMEOUT_S,
-        check=False,
-    )
-    expected = -signal.SIGKILL if phase == "until_killed" else 0
-    if worker.returncode != expected:
-        raise WorkerFailed(subject.name, case.key, worker.returncode, worker.stderr)
-    if phase == "until_killed":
-        return {}
-    numbers: Numbers = json.loads(worker.stdout.splitlines()[-1])
-    return numbers
-
-
-def _environment() -> dict[str, str]:
-    """Ours without settings of Holdfast, and with everything off that would phone."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("HOLDFAST_", "DBOS_", "LANGSMITH_", "LANGCHAIN_"))
-    }
-    return kept | {"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "false"}

@@ -22,6 +22,10 @@ class Results:
         taken = self.repetitions.get(case, {}).get(subject, [])
         return [numbers[metric] for numbers in taken if metric in numbers]
 
+    def metrics(self, case: str) -> list[str]:
+        taken = self.repetitions.get(case, {}).values()
+        return sorted({metric for numbers in taken for each in numbers for metric in each})
+
     def median(self, case: str, subject: str, metric: str) -> float | None:
         values = self.values(case, subject, metric)
         return statistics.median(values) if values else None

@@ -1,15 +1,26 @@
-"""Holdfast on SQLite, as a user would write it."""
+"""Holdfast on SQLite and on PostgreSQL, as a user would write it."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import holdfast
-from benchmarks.worker import Executions, Marks, Numbers, Stopwatch, serve
+from benchmarks.worker import (
+    Executions,
+    Gate,
+    Marks,
+    Numbers,
+    Stopwatch,
+    Submissions,
+    rate,
+    serve,
+    work_until_killed,
+)
 from benchmarks.workloads import Message, Request, message, payload
 from holdfast import effect, flow, step, turns
 
@@ -139,10 +150,48 @@ def logged_steps(steps: int) -> None:
         logged(number)
 
 
+# W6 and W7: submitted in one process, executed in others.
+
+
+@flow
+def first_step(number: int) -> None:
+    logged(number)
+
+
+@step
+def pausing(number: int, pause_s: float) -> dict[str, object]:
+    log.executed(number)
+    if pause_s:
+        time.sleep(pause_s)
+    return payload(number)
+
+
+@flow
+def pausing_steps(steps: int, pause_s: float) -> None:
+    for number in range(steps):
+        pausing(number, pause_s)
+
+
+@step
+async def pausing_awaited(number: int, pause_s: float) -> dict[str, object]:
+    log.executed(number)
+    if pause_s:
+        await asyncio.sleep(pause_s)
+    return payload(number)
+
+
+@flow
+async def pausing_steps_awaited(steps: int, pause_s: float) -> None:
+    for number in range(steps):
+        await pausing_awaited(number, pause_s)
+
+
 # What the parent asks for.
 
 
 def open_store(request: Request) -> holdfast.Store:
+    if request.url:
+        return holdfast.open(request.url)
     path = (Path(request.directory) / "holdfast.db").absolute()
     return holdfast.open(f"sqlite:///{path}")
 
@@ -192,6 +241,36 @@ def killed(request: Request) -> Numbers:
     return {}
 
 
+def work(request: Request) -> Numbers:
+    """A worker as it comes, in a process of its own, until that is killed."""
+    log.open(request)
+    with open_store(request) as store:
+        Gate(Path(request.directory)).pass_through()
+        with store.worker():
+            work_until_killed()
+    return {}
+
+
+def submitted_one_by_one(request: Request) -> Numbers:
+    if request.phase == "work":
+        return work(request)
+    submissions = Submissions(request)
+    with open_store(request):
+        for number in submissions:
+            first_step.submit(f"run-{number}", number)
+    return submissions.numbers()
+
+
+def submitted_together(request: Request) -> Numbers:
+    if request.phase == "work":
+        return work(request)
+    with open_store(request):
+        began_s = time.perf_counter()
+        for number in range(request.runs):
+            pausing_steps.submit(f"run-{number}", request.steps, request.pause_s)
+        return rate(request.runs, began_s)
+
+
 if __name__ == "__main__":
     serve(
         {
@@ -204,5 +283,7 @@ if __name__ == "__main__":
             "w3/whole": lambda request: conversation(request, whole_conversation_passed.run),
             "w3/state": lambda request: conversation(request, conversation_in_state.run),
             "w4": killed,
+            "w6": submitted_one_by_one,
+            "w7": submitted_together,
         }
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.environments import python_of
+from benchmarks.workloads import Store
 
 PEER_TASKS = frozenset({"w1/steps", "w2/async", "w2/threads", "w4", "w5"})
+FLEET_TASKS = frozenset({"w6", "w7"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class Subject:
     settings: str
     mode: str = ""
     environment: str = ""
+    store: Store = "sqlite"
 
     @property
     def is_peer(self) -> bool:
@@ -47,7 +50,7 @@ FLOOR = Subject(
 HOLDFAST = Subject(
     name="holdfast",
     module="benchmarks.subject_holdfast",
-    tasks=PEER_TASKS | {"w1/effects", "w1/grouped", "w3/new", "w3/whole", "w3/state"},
+    tasks=PEER_TASKS | FLEET_TASKS | {"w1/effects", "w1/grouped", "w3/new", "w3/whole", "w3/state"},
     imports="from holdfast import effect, flow, step, turns",
     distributions=("holdfast",),
     settings="as installed; WAL, synchronous=FULL",
@@ -55,7 +58,7 @@ HOLDFAST = Subject(
 DBOS = Subject(
     name="dbos",
     module="benchmarks.peers.dbos_worker",
-    tasks=PEER_TASKS | {"w3/new", "w3/whole", "w3/state"},
+    tasks=PEER_TASKS | {"w3/new", "w3/whole", "w3/state", "w6"},
     imports="from dbos import DBOS",
     distributions=("dbos",),
     settings="the file put into WAL mode, which is faster than its default; "
@@ -106,5 +109,57 @@ LANGGRAPH_DELTA = Subject(
     environment="langgraph",
 )
 
-OURS = (FLOOR, HOLDFAST)
-PEERS = (DBOS, DBOS_DEFAULT, LANGGRAPH_SYNC, LANGGRAPH_DEFAULT, LANGGRAPH_DELTA)
+FLOOR_PG = Subject(
+    name="floor-pg",
+    module="benchmarks.floor_postgres",
+    tasks=FLOOR.tasks | {"w2/one-insert", "w2/connections"},
+    imports="import psycopg",
+    distributions=("psycopg",),
+    settings="bare inserts through psycopg; autocommit, synchronous_commit=on; a commit per step; "
+    "in W2 one for what the runs handed over",
+    store="postgresql",
+)
+HOLDFAST_PG = replace(
+    HOLDFAST,
+    name="holdfast-pg",
+    tasks=HOLDFAST.tasks - {"w5"},
+    settings="as installed with the extra `postgres`; synchronous_commit=on",
+    store="postgresql",
+)
+DBOS_PG = replace(
+    DBOS,
+    name="dbos-pg",
+    tasks=DBOS.tasks - {"w5"} | FLEET_TASKS,
+    settings="as it comes, logs and telemetry off; its queue asks once per second",
+    store="postgresql",
+)
+ABSURD_PG = Subject(
+    name="absurd-pg",
+    module="benchmarks.peers.absurd_worker",
+    tasks=PEER_TASKS | FLEET_TASKS | {"w3/new", "w3/state"},
+    imports="from absurd_sdk import Absurd",
+    distributions=("absurd-sdk",),
+    settings="W2 in threads is eight workers with a connection each, W2 async one worker; in W4 "
+    "a claim runs out after 1 s instead of 120; in W6 and W7 eight runs at a time per worker",
+    environment="absurd",
+    store="postgresql",
+)
+LANGGRAPH_PG = replace(
+    LANGGRAPH_SYNC,
+    name="langgraph-pg",
+    tasks=LANGGRAPH_SYNC.tasks - {"w5"},
+    settings='PostgresSaver/AsyncPostgresSaver, durability="sync"; one connection, in W2 eight',
+    store="postgresql",
+)
+
+OURS = (FLOOR, HOLDFAST, FLOOR_PG, HOLDFAST_PG)
+PEERS = (
+    DBOS,
+    DBOS_DEFAULT,
+    LANGGRAPH_SYNC,
+    LANGGRAPH_DEFAULT,
+    LANGGRAPH_DELTA,
+    DBOS_PG,
+    ABSURD_PG,
+    LANGGRAPH_PG,
+)

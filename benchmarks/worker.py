@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import resource
 import signal
 import sys
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from benchmarks.workloads import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 Numbers = dict[str, float]
 EXECUTIONS = "executions-{phase}.log"
@@ -99,3 +100,59 @@ def executions(directory: Path, phase: str) -> list[tuple[int, float]]:
     """The numbers of the executed bodies, each with its moment."""
     lines = (directory / EXECUTIONS.format(phase=phase)).read_text().splitlines()
     return [(int(number), float(at)) for number, at in (line.split() for line in lines)]
+
+
+class Gate:
+    """How worker processes and the parent agree on the moment to begin: by files."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def pass_through(self) -> None:
+        """Say that this process is ready, and wait for the parent."""
+        (self._directory / f"ready-{os.getpid()}").touch()
+        while not (self._directory / "begin").exists():
+            time.sleep(0.002)
+
+    def ready(self) -> int:
+        return len(list(self._directory.glob("ready-*")))
+
+    def open(self) -> None:
+        (self._directory / "begin").touch()
+
+
+class Submissions:
+    """Runs that are submitted one by one, each when the worker has begun the one before.
+
+    The pause between them is random, so that no subject's polling keeps step with it.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._path = Path(request.directory) / EXECUTIONS.format(phase="work")
+        self._runs = request.runs
+        self._at: Numbers = {}
+
+    def __iter__(self) -> Iterator[int]:
+        chance = random.Random(1)
+        with self._path.open("rb") as log:
+            for number in range(self._runs):
+                time.sleep(chance.uniform(0.02, 0.07))
+                self._at[str(number)] = time.monotonic()
+                yield number
+                while not log.readline():
+                    time.sleep(0.001)
+
+    def numbers(self) -> Numbers:
+        """The moment of each submission, by its number."""
+        return self._at
+
+
+def rate(runs: int, began_s: float) -> Numbers:
+    """How fast runs were submitted that wait for workers."""
+    return {"submits_per_s": runs / (time.perf_counter() - began_s)}
+
+
+def work_until_killed() -> None:
+    """The parent ends a worker process when it has seen enough."""
+    while True:
+        time.sleep(3_600)

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 Message = dict[str, str]
-Method = Literal["timed", "stored", "killed", "imported"]
-Phase = Literal["measure", "empty", "until_killed", "resume", "fresh"]
+Store = Literal["sqlite", "postgresql"]
+Method = Literal["timed", "stored", "killed", "imported", "idle", "latency", "fleet"]
+Phase = Literal["measure", "empty", "until_killed", "resume", "fresh", "submit", "work"]
 
 PAYLOAD_BYTES = 200
 MESSAGE_BYTES = 1024
@@ -45,15 +46,20 @@ def _text(number: int, length: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a worker is asked to do, handed over as JSON on its command line."""
+    """What a worker is asked to do, handed over as JSON on its command line.
+
+    `url` is that of a database of its own; "" where the store is a file in `directory`.
+    """
 
     task: str
     directory: str
     steps: int
+    url: str = ""
     runs: int = 1
     warm_up: int = 0
     window: int = 0
     kill_at: int = 0
+    pause_s: float = 0.0
     phase: Phase = "measure"
     mode: str = ""
 
@@ -70,7 +76,8 @@ class Case:
     """One thing that is measured, under a key that the results go by.
 
     `task` is what the worker performs; several cases may share it, with
-    other sizes or another `method` of measuring. `repeats_at_most` bounds the
+    other sizes or another `method` of measuring. `workers` is the number of
+    processes, `pause_s` what each step sleeps, `seconds` how long one looks. `repeats_at_most` bounds the
     cases whose numbers hardly vary or whose preparation is long, and
     `peer_repeats_at_most` the same for the peers; 0 leaves them out.
     """
@@ -82,6 +89,9 @@ class Case:
     runs: int = 1
     warm_up: int = 0
     window: int = 0
+    workers: int = 1
+    pause_s: float = 0.0
+    seconds: float = 0.0
     repeats_at_most: int = 1_000
     peer_repeats_at_most: int = 3
 
@@ -101,6 +111,8 @@ def full_size() -> list[Case]:
         *_w3(short=300, long=3_000, window=50, warm_up=20),
         Case("w4/killed", "w4", "killed", steps=5_000, repeats_at_most=3),
         Case("w5/import", "w5", "imported", steps=0),
+        *_w6(seconds=20, runs=100),
+        *_w7(runs=400, steps=20, workers=(1, 2, 4)),
     ]
 
 
@@ -112,6 +124,8 @@ def smoke_size() -> list[Case]:
         *_w3(short=8, long=16, window=3, warm_up=2),
         Case("w4/killed", "w4", "killed", steps=20),
         Case("w5/import", "w5", "imported", steps=0),
+        *_w6(seconds=0.2, runs=3),
+        *_w7(runs=6, steps=3, workers=(2,)),
     ]
     return [replace(case, repeats_at_most=1) for case in cases]
 
@@ -126,7 +140,7 @@ def _w1(steps: int, warm_up: int) -> list[Case]:
 def _w2(runs: int, steps: int, warm_up: int) -> list[Case]:
     return [
         Case(task, task, "timed", steps, runs, warm_up)
-        for task in ("w2/shared", "w2/async", "w2/threads")
+        for task in ("w2/shared", "w2/one-insert", "w2/connections", "w2/async", "w2/threads")
     ]
 
 
@@ -151,3 +165,37 @@ def _w3(short: int, long: int, window: int, warm_up: int) -> list[Case]:
             Case(f"{task}/growth", task, "timed", short, warm_up=warm_up, window=window),
         ]
     return cases
+
+
+def _w6(seconds: float, runs: int) -> list[Case]:
+    return [
+        Case(
+            "w6/idle",
+            "w6",
+            "idle",
+            steps=0,
+            seconds=seconds,
+            repeats_at_most=3,
+            peer_repeats_at_most=1,
+        ),
+        Case("w6/latency", "w6", "latency", 1, runs, repeats_at_most=3, peer_repeats_at_most=1),
+    ]
+
+
+def _w7(runs: int, steps: int, workers: tuple[int, ...]) -> list[Case]:
+    """Steps that do nothing, and steps that wait 5 ms as if for a fast answer."""
+    return [
+        Case(
+            f"w7/{name}-{number}",
+            "w7",
+            "fleet",
+            steps,
+            runs,
+            workers=number,
+            pause_s=pause_s,
+            repeats_at_most=3,
+            peer_repeats_at_most=1,
+        )
+        for name, pause_s in (("busy", 0.0), ("waiting", 0.005))
+        for number in workers
+    ]

@@ -1,9 +1,12 @@
-"""DBOS on SQLite.
+"""DBOS on SQLite and on PostgreSQL.
 
-DBOS leaves the file in SQLite's rollback mode. It is put into WAL mode here
+DBOS leaves a file in SQLite's rollback mode. It is put into WAL mode here
 beforehand, which is faster and as durable, so that all subjects use the same;
 `request.mode` "rollback" leaves it as it comes. `synchronous` is FULL by
 SQLite's default, and that is asserted.
+
+In W6 and W7 runs are put into a queue by a client of their own process, and taken from it by a
+worker with everything as it comes; it asks the queue once per second.
 """
 
 # DBOS is installed only in this worker's own environment.
@@ -13,19 +16,32 @@ SQLite's default, and that is asserted.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dbos import DBOS, DBOSConfig, SetWorkflowID
+from dbos import DBOS, DBOSClient, DBOSConfig, EnqueueOptions, Queue, SetWorkflowID
 
-from benchmarks.worker import Executions, Marks, Numbers, Stopwatch, serve
+from benchmarks.worker import (
+    Executions,
+    Gate,
+    Marks,
+    Numbers,
+    Stopwatch,
+    Submissions,
+    rate,
+    serve,
+    work_until_killed,
+)
 from benchmarks.workloads import Message, Request, message, payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 SYNCHRONOUS_FULL = 2
+QUEUE = Queue("benchmark")
 
 marks = Marks()
 log = Executions()
@@ -106,7 +122,28 @@ def conversation_in_state(steps: int) -> None:
         marks.mark()
 
 
-def launch(request: Request) -> None:
+@DBOS.workflow()
+def first_step(number: int) -> None:
+    logged(number)
+
+
+@DBOS.step()
+def pausing(number: int, pause_s: float) -> dict[str, object]:
+    log.executed(number)
+    if pause_s:
+        time.sleep(pause_s)
+    return payload(number)
+
+
+@DBOS.workflow()
+def pausing_steps(steps: int, pause_s: float) -> None:
+    for number in range(steps):
+        pausing(number, pause_s)
+
+
+def database(request: Request) -> str:
+    if request.url:
+        return request.url
     path = Path(request.directory).absolute() / "dbos.db"
     connection = sqlite3.connect(path)
     if request.mode != "rollback":
@@ -114,11 +151,15 @@ def launch(request: Request) -> None:
     (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
     connection.close()
     assert synchronous == SYNCHRONOUS_FULL, synchronous
+    return f"sqlite:///{path}"
+
+
+def launch(request: Request) -> None:
     config: DBOSConfig = {
         "name": "benchmark",
-        "system_database_url": f"sqlite:///{path}",
+        "system_database_url": database(request),
         "application_version": "1",
-        "executor_id": "local",
+        "executor_id": f"local-{os.getpid()}" if request.phase == "work" else "local",
         "log_level": "ERROR",
         "enable_otlp": False,
     }
@@ -185,6 +226,46 @@ def killed(request: Request) -> Numbers:
     return {}
 
 
+def work(request: Request) -> Numbers:
+    """Launching begins the work: in W7, where runs wait already, it comes after the gate."""
+    log.open(request)
+    if request.task == "w6":
+        launch(request)
+    Gate(Path(request.directory)).pass_through()
+    if request.task == "w7":
+        launch(request)
+    work_until_killed()
+    return {}
+
+
+def client(request: Request) -> DBOSClient:
+    return DBOSClient(system_database_url=database(request))
+
+
+def submitted_one_by_one(request: Request) -> Numbers:
+    if request.phase == "work":
+        return work(request)
+    submissions = Submissions(request)
+    queued: EnqueueOptions = {"workflow_name": "first_step", "queue_name": QUEUE.name}
+    sender = client(request)
+    for number in submissions:
+        sender.enqueue(queued, number)
+    return submissions.numbers()
+
+
+def submitted_together(request: Request) -> Numbers:
+    if request.phase == "work":
+        return work(request)
+    launch(request)
+    DBOS.destroy()
+    queued: EnqueueOptions = {"workflow_name": "pausing_steps", "queue_name": QUEUE.name}
+    sender = client(request)
+    began_s = time.perf_counter()
+    for _ in range(request.runs):
+        sender.enqueue(queued, request.steps, request.pause_s)
+    return rate(request.runs, began_s)
+
+
 def perform(task: Callable[[Request], Numbers]) -> Callable[[Request], Numbers]:
     def performed(request: Request) -> Numbers:
         try:
@@ -204,5 +285,7 @@ if __name__ == "__main__":
         "w3/whole": lambda request: conversation(request, whole_conversation_passed),
         "w3/state": lambda request: conversation(request, conversation_in_state),
         "w4": killed,
+        "w6": submitted_one_by_one,
+        "w7": submitted_together,
     }
     serve({name: perform(task) for name, task in tasks.items()})

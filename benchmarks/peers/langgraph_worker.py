@@ -1,7 +1,8 @@
-"""LangGraph with its SQLite savers.
+"""LangGraph with its SQLite and its PostgreSQL savers.
 
 A step is one turn of a graph of a single node, which is what LangGraph
-saves a checkpoint for. Both savers put the file into WAL mode themselves.
+saves a checkpoint for. The SQLite savers put the file into WAL mode
+themselves; the PostgreSQL savers get a pool of connections in W2.
 
 `request.mode` is the durability: `sync` (saved before the next step begins),
 `async` (the default: saved in the background), and `delta` (sync, with the
@@ -17,16 +18,14 @@ from __future__ import annotations
 import asyncio
 import operator
 import sqlite3
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-import aiosqlite
 from langgraph.channels import DeltaChannel
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 
 from benchmarks.worker import Executions, Marks, Numbers, Stopwatch, serve
@@ -91,10 +90,62 @@ def loop(state: Any, node: Any, until: Any, saver: Any) -> Any:
     return graph.compile(checkpointer=saver)
 
 
-def open_saver(request: Request) -> SqliteSaver:
-    connection = sqlite3.connect(database(request), check_same_thread=False)
-    connection.execute("PRAGMA synchronous = FULL")
-    saver = SqliteSaver(connection)
+CONNECTIONS = 8
+
+
+@contextmanager
+def open_saver(request: Request) -> Iterator[Any]:
+    """One connection, as `from_conn_string` makes it; for many runs on PostgreSQL a pool."""
+    if not request.url:
+        from langgraph.checkpoint.sqlite import SqliteSaver
+
+        connection = sqlite3.connect(database(request), check_same_thread=False)
+        connection.execute("PRAGMA synchronous = FULL")
+        yield set_up(SqliteSaver(connection))
+        return
+    from langgraph.checkpoint.postgres import PostgresSaver
+
+    if request.runs == 1:
+        with PostgresSaver.from_conn_string(request.url) as saver:
+            yield set_up(saver)
+        return
+    from psycopg_pool import ConnectionPool
+
+    with ConnectionPool(
+        request.url, min_size=CONNECTIONS, max_size=CONNECTIONS, timeout=600, kwargs=pooled()
+    ) as pool:
+        yield set_up(PostgresSaver(pool))
+
+
+@asynccontextmanager
+async def open_async_saver(request: Request) -> AsyncIterator[Any]:
+    if not request.url:
+        import aiosqlite
+        from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+        async with aiosqlite.connect(database(request)) as connection:
+            await connection.execute("PRAGMA synchronous = FULL")
+            yield AsyncSqliteSaver(connection)
+        return
+    from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+    from psycopg_pool import AsyncConnectionPool
+
+    async with AsyncConnectionPool(
+        request.url, min_size=CONNECTIONS, max_size=CONNECTIONS, timeout=600, kwargs=pooled()
+    ) as pool:
+        saver = AsyncPostgresSaver(pool)
+        await saver.setup()
+        yield saver
+
+
+def pooled() -> dict[str, Any]:
+    """What the savers say that a connection has to be."""
+    from psycopg.rows import dict_row
+
+    return {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+
+
+def set_up(saver: Any) -> Any:
     saver.setup()
     return saver
 
@@ -118,36 +169,37 @@ def options(request: Request, thread: str, steps: int) -> dict[str, Any]:
 
 
 def one_run(request: Request) -> Numbers:
-    graph = loop(Counted, plain, counted_out, open_saver(request))
+    with open_saver(request) as saver:
+        graph = loop(Counted, plain, counted_out, saver)
 
-    def run(thread: str, steps: int) -> None:
-        graph.invoke(counted(steps), **options(request, thread, steps))
+        def run(thread: str, steps: int) -> None:
+            graph.invoke(counted(steps), **options(request, thread, steps))
 
-    run("warm-up", request.warm_up)
-    watch = Stopwatch()
-    run("measured", request.steps)
-    return watch.numbers(request.steps)
+        run("warm-up", request.warm_up)
+        watch = Stopwatch()
+        run("measured", request.steps)
+        return watch.numbers(request.steps)
 
 
 def many_runs_in_threads(request: Request) -> Numbers:
-    graph = loop(Counted, plain, counted_out, open_saver(request))
+    with open_saver(request) as saver:
+        graph = loop(Counted, plain, counted_out, saver)
 
-    def run(thread: str, steps: int) -> None:
-        graph.invoke(counted(steps), **options(request, thread, steps))
+        def run(thread: str, steps: int) -> None:
+            graph.invoke(counted(steps), **options(request, thread, steps))
 
-    run("warm-up", request.warm_up)
-    watch = Stopwatch()
-    with ThreadPoolExecutor(max_workers=request.runs) as pool:
-        threads = [f"measured-{number}" for number in range(request.runs)]
-        list(pool.map(run, threads, repeat(request.steps)))
-    return watch.numbers(request.runs * request.steps)
+        run("warm-up", request.warm_up)
+        watch = Stopwatch()
+        with ThreadPoolExecutor(max_workers=request.runs) as pool:
+            threads = [f"measured-{number}" for number in range(request.runs)]
+            list(pool.map(run, threads, repeat(request.steps)))
+        return watch.numbers(request.runs * request.steps)
 
 
 def many_runs_async(request: Request) -> Numbers:
     async def measured() -> Numbers:
-        async with aiosqlite.connect(database(request)) as connection:
-            await connection.execute("PRAGMA synchronous = FULL")
-            graph = loop(Counted, awaited, counted_out, AsyncSqliteSaver(connection))
+        async with open_async_saver(request) as saver:
+            graph = loop(Counted, awaited, counted_out, saver)
 
             def run(thread: str, steps: int) -> Awaitable[object]:
                 invoked: Awaitable[object] = graph.ainvoke(
@@ -165,31 +217,32 @@ def many_runs_async(request: Request) -> Numbers:
 
 
 def conversation(request: Request) -> Numbers:
-    saver = open_saver(request)
-    if request.phase == "empty":
-        return {}
-    state = DeltaConversation if request.mode == "delta" else Conversation
-    graph = loop(state, think, talked_out, saver)
+    with open_saver(request) as saver:
+        if request.phase == "empty":
+            return {}
+        state = DeltaConversation if request.mode == "delta" else Conversation
+        graph = loop(state, think, talked_out, saver)
 
-    def run(thread: str, steps: int) -> None:
-        first = {"steps": steps, "messages": [message(0)]}
-        graph.invoke(first, **options(request, thread, steps))
+        def run(thread: str, steps: int) -> None:
+            first = {"steps": steps, "messages": [message(0)]}
+            graph.invoke(first, **options(request, thread, steps))
 
-    if request.warm_up:
-        run("warm-up", request.warm_up)
-    marks.clear()
-    run("measured", request.steps)
-    marks.mark()
-    return marks.numbers(request.window)
+        if request.warm_up:
+            run("warm-up", request.warm_up)
+        marks.clear()
+        run("measured", request.steps)
+        marks.mark()
+        return marks.numbers(request.window)
 
 
 def killed(request: Request) -> Numbers:
     """Resumes from the last checkpoint, or from the start if none was saved."""
     log.open(request)
-    graph = loop(Counted, logged, counted_out, open_saver(request))
-    how = options(request, "measured", request.steps)
-    saved = graph.get_state(how["config"]).values
-    graph.invoke(None if saved else counted(request.steps), **how)
+    with open_saver(request) as saver:
+        graph = loop(Counted, logged, counted_out, saver)
+        how = options(request, "measured", request.steps)
+        saved = graph.get_state(how["config"]).values
+        graph.invoke(None if saved else counted(request.steps), **how)
     return {}
 
 
