@@ -35,6 +35,7 @@ from holdfast._runtime.recorded import (
     usage,
 )
 from holdfast._runtime.registry import register
+from holdfast._runtime.schedules import TICK, Schedule, schedule
 from holdfast._runtime.signatures import use
 from holdfast._runtime.transactions import connection
 
@@ -42,6 +43,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "NOT_DONE",
+    "TICK",
     "UNKNOWN",
     "AsyncEffect",
     "AsyncFlow",
@@ -55,6 +57,7 @@ __all__ = [
     "NotDone",
     "Queue",
     "Retry",
+    "Schedule",
     "Status",
     "Step",
     "Store",
@@ -81,6 +84,7 @@ __all__ = [
     "replaying",
     "rng",
     "run",
+    "schedule",
     "step",
     "stream",
     "turns",

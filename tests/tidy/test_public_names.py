@@ -10,6 +10,8 @@ from holdfast import aio
 PUBLIC = {
     # What users write.
     *("flow", "step", "effect", "plan", "use", "register", "Retry", "Queue"),
+    # Runs at certain times.
+    *("schedule", "Schedule", "TICK"),
     # Inside a flow.
     *("turns", "gather", "each", "now", "rng", "new_id", "call", "run", "replaying"),
     # Inside a step.

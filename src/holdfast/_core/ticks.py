@@ -18,7 +18,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from itertools import islice
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -27,6 +26,9 @@ from holdfast.errors import UsageError
 SECOND_US = 1_000_000
 SHORTEST_US = 10_000
 """The shortest interval."""
+
+ON_TIME_US = 60 * SECOND_US
+"""A tick that nobody has seen for so long was missed."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FIRST_LOOK_US = 60 * SECOND_US
@@ -112,6 +114,30 @@ class When(msgspec.Struct, frozen=True):
         return map(_micros, found(self.cron, after, zone))
 
 
+class Spec(msgspec.Struct):
+    """What a schedule was declared as, in the form in which a store keeps it."""
+
+    when: When
+    catch_up: str = "last"
+    input: dict[str, str] = {}
+    """For people: the arguments of its runs, as text."""
+
+    def due(self, cursor_us: int, now_us: int, limit: int) -> tuple[list[int], int]:
+        """Return the ticks that get a run now, and how far the schedule is afterwards."""
+        if self.catch_up == "all":
+            ticks = self.when.due(cursor_us, now_us, limit)
+            return ticks, ticks[-1] if ticks else cursor_us
+        newest = self.when.newest(cursor_us, now_us)
+        if newest is None:
+            return [], cursor_us
+        missed = self.catch_up == "none" and now_us - newest > ON_TIME_US
+        return [] if missed else [newest], newest
+
+
+CATCH_UP = ("all", "last", "none")
+"""What becomes of ticks that passed while nobody looked."""
+
+
 def _by_the_day(line: str, after: dt.datetime, zone: dt.tzinfo) -> Iterator[dt.datetime]:
     """Yield one moment for each time that the line names, also where the clocks are changed."""
     last = after
@@ -154,6 +180,8 @@ def zone_of(name: str) -> dt.tzinfo:
     """Return a time zone by its name, or raise a UsageError."""
     if name == "UTC":
         return dt.UTC
+    from zoneinfo import ZoneInfo  # Loads much.
+
     try:
         return ZoneInfo(name)
     except Exception:  # Names that are paths, or no text, raise what the file system raises.

@@ -101,7 +101,6 @@ class Execution:
         self._degraded = lease.row.degraded
         self._failure: BaseException | None = None
         self.upgrade: Upgrade | None = None
-        """The run is older than the code that executes it, and nothing says so yet."""
 
     def derived_key(self, step: str) -> str:
         """Return the idempotency key of a step: of this generation, or of the one in which it was
