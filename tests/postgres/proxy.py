@@ -38,6 +38,7 @@ class Pair:
         self.late: bytes | None = None
         """What the server is to get although its client is gone; None where that is nothing."""
         self.delivered = threading.Event()
+        self.over = threading.Event()
 
     def hang_up(self, end: socket.socket, how: int = socket.SHUT_RDWR) -> None:
         """End a connection; its number is freed when nobody reads from it any more."""
@@ -58,12 +59,14 @@ class Cut:
         self.fired = False
 
     def deliver(self) -> None:
-        """Let the server have what was held back, long after the client has given up."""
+        """Let the server have what was held back, long after the client has given up; returns when
+        it has done with it what it will."""
         assert self.pair is not None
         assert self.pair.late is not None
         with contextlib.suppress(OSError):
             self.pair.server.sendall(self.pair.late)
         self.pair.delivered.set()
+        assert self.pair.over.wait(JOIN_AT_MOST_S), "the server does not end the connection"
 
 
 class Proxy:
@@ -205,6 +208,7 @@ class Proxy:
         back.join()
         with self._lock:
             self._pairs.discard(pair)
+        pair.over.set()
 
     def _pump(self, pair: Pair, direction: str, look: Callable[[bytes], bytes]) -> None:
         """Pass on what comes from one end, until it ends. What the server still says after a cut

@@ -36,18 +36,18 @@ class Gate:
         """Whether anything that is not at work yet may pass."""
         return not self.limits.paused and _below(self._running.total(), self.limits.concurrency)
 
+    @property
+    def begins(self) -> bool:
+        """Whether a run that was never claimed may pass."""
+        return _below(self._begun.total(), self.limits.rate)
+
     def full_keys(self) -> list[str]:
         """Return the limit keys of which nothing more may pass."""
-        limits = self.limits
-        return sorted(
-            key
-            for key in {*self._running, *self._begun}
-            if key is not None
-            and not (
-                _below(self._running[key], limits.per_key)
-                and _below(self._begun[key], limits.per_key_rate)
-            )
-        )
+        return _at_limit(self._running, self.limits.per_key)
+
+    def spent_keys(self) -> list[str]:
+        """Return the limit keys of which nothing may pass that was never claimed."""
+        return _at_limit(self._begun, self.limits.per_key_rate)
 
     def admits(self, row: RunRow) -> bool:
         """Tell whether a run may be claimed, and count it if so."""
@@ -57,7 +57,7 @@ class Gate:
         if not self.is_open or (key is not None and not _below(self._running[key], limits.per_key)):
             return False
         if is_first(row):
-            if not _below(self._begun.total(), limits.rate):
+            if not self.begins:
                 return False
             if key is not None and not _below(self._begun[key], limits.per_key_rate):
                 return False
@@ -90,7 +90,7 @@ def in_turns(
     taken: list[T] = []
     hungry = list(names)
     while hungry and len(taken) < limit:
-        share = -(-(limit - len(taken)) // len(hungry))
+        share = max(1, (limit - len(taken)) // len(hungry))
         wanting: list[str] = []
         for name in hungry:
             wanted = min(share, limit - len(taken))
@@ -116,3 +116,7 @@ def can_execute(row: RunRow, flows: Collection[tuple[str, str]] | None) -> bool:
 
 def _below(count: int, limit: int | None) -> bool:
     return limit is None or count < limit
+
+
+def _at_limit(counts: Counter[str | None], limit: int | None) -> list[str]:
+    return sorted(key for key in counts if key is not None and not _below(counts[key], limit))

@@ -98,14 +98,15 @@ class MemoryFleet:
             by_queue: dict[str, list[RunRow]] = {}
             for row in sorted(due, key=lambda row: (-(row.priority or 0), row.run_no)):
                 by_queue.setdefault(decisions.queue_of(row), []).append(row)
-            names = sorted(by_queue) if wanted.queues is None else list(wanted.queues)
+            names = sorted(by_queue) if wanted.queues is None else [*dict.fromkeys(wanted.queues)]
             rows = {name: iter(by_queue.get(name, ())) for name in names}
             closed = {name: self._gate(name, wanted.at_us) for name in names}
 
             def take_from(name: str, limit: int) -> list[Lease]:
                 taken: list[Lease] = []
                 while len(taken) < limit and (row := next(rows[name], None)) is not None:
-                    if closed[name].admits(row) and (lease := self._take(row, wanted)) is not None:
+                    gate = closed[name]
+                    if gate.admits(row) and (lease := self._take(row, wanted, gate)) is not None:
                         taken.append(lease)
                 return taken
 
@@ -129,7 +130,7 @@ class MemoryFleet:
         )
         return gates.Gate(limits, running.items(), begun.items())
 
-    def _take(self, row: RunRow, wanted: Wanted) -> Lease | None:
+    def _take(self, row: RunRow, wanted: Wanted, gate: gates.Gate) -> Lease | None:
         why = decisions.why_claimable(
             row, wanted.owner, wanted.at_us, self._is_dead, self._pulse_until_us
         )
@@ -141,7 +142,7 @@ class MemoryFleet:
             if poison
             else decisions.claim_write(row, wanted.owner, wanted.at_us, why)
         )
-        if gates.is_first(row):
+        if gates.is_first(row) and gates.counts_starts(gate.limits):
             queue = decisions.queue_of(row)
             begun = (self.namespace, queue, row.limit_key, wanted.at_us)
             self.world.fleet.begun.append(begun)
@@ -164,9 +165,12 @@ class MemoryFleet:
             }
             now_us = self.world.now_us()
             for row in self._mine():
-                name = decisions.queue_of(row)
-                if row.status in CLAIMABLE or name in states:
-                    state = states.setdefault(name, QueueState(Limits(name)))
+                if row.status in CLAIMABLE:
+                    name = decisions.queue_of(row)
+                    states.setdefault(name, QueueState(Limits(name)))
+            for row in self._mine():
+                state = states.get(decisions.queue_of(row))
+                if state is not None:
                     count(state, row, self._is_claimable(row, now_us))
             return [states[name] for name in sorted(states)]
 

@@ -48,9 +48,9 @@ PRAGMA wal_checkpoint(TRUNCATE)
 -- A step of a running run touches no index; only `run_moved` sets what indexes are made of.
 
 -- name: run_advanced
-UPDATE runs SET held_reason = ?, generation = ?, epoch = ?, owner = ?, lease_until_us = ?,
-  last_seq = ?, head = ?, next_chunk = ?, current_step = ?, steps = ?, attempts = ?, degraded = ?,
-  claims = ?, skips = ?, usage = ?, updated_us = ?, digest = ?
+UPDATE runs SET held_reason = ?, generation = ?, lease_until_us = ?, last_seq = ?, head = ?,
+  next_chunk = ?, current_step = ?, steps = ?, attempts = ?, degraded = ?, claims = ?, skips = ?,
+  usage = ?, updated_us = ?, digest = ?
 WHERE run_no = ? AND epoch = ? AND last_seq = ? AND digest = ?
 
 -- name: run_moved
@@ -158,9 +158,15 @@ ORDER BY run_no
 -- name: runs_waiting_on_scan
 SELECT {run_columns} FROM runs NOT INDEXED WHERE waiting_on = ? AND namespace = ? ORDER BY run_no
 
--- name: owners_of_open_runs
-SELECT DISTINCT owner FROM runs INDEXED BY runs_open
-WHERE status IN ('queued', 'running', 'waiting') AND owner IS NOT NULL
+-- name: owners_at_work
+WITH RECURSIVE found (owner) AS (
+  SELECT (SELECT min(owner) FROM runs INDEXED BY runs_owned
+    WHERE owner IS NOT NULL AND status IN ('queued', 'running', 'waiting'))
+  UNION ALL
+  SELECT (SELECT min(owner) FROM runs INDEXED BY runs_owned
+    WHERE owner > found.owner AND status IN ('queued', 'running', 'waiting'))
+  FROM found WHERE found.owner IS NOT NULL)
+SELECT owner FROM found WHERE owner IS NOT NULL
 
 -- name: claimable_runs
 SELECT {run_columns} FROM runs NOT INDEXED
@@ -170,7 +176,8 @@ WHERE run_no IN (
       AND (owner IS NOT NULL OR status = 'waiting' OR wake_us IS NULL OR wake_us <= :at_us))
   AND namespace = :namespace
   AND CASE WHEN owner IS NOT NULL
-    THEN lease_until_us <= :at_us OR owner IN (SELECT value FROM json_each(:dead))
+    THEN owner IN (SELECT value FROM json_each(:dead)) OR (lease_until_us <= :at_us
+      AND NOT EXISTS (SELECT 1 FROM pulses WHERE pulses.owner = runs.owner AND until_us > :at_us))
     ELSE coalesce(wake_us <= :at_us, status <> 'waiting')
       OR (status = 'waiting' AND EXISTS (
         SELECT 1 FROM inbox WHERE inbox.run_no = runs.run_no AND taken_seq IS NULL))
@@ -181,7 +188,8 @@ ORDER BY run_no LIMIT :limit
 SELECT {run_columns} FROM runs NOT INDEXED
 WHERE status IN ('queued', 'running', 'waiting') AND namespace = :namespace
   AND CASE WHEN owner IS NOT NULL
-    THEN lease_until_us <= :at_us OR owner IN (SELECT value FROM json_each(:dead))
+    THEN owner IN (SELECT value FROM json_each(:dead)) OR (lease_until_us <= :at_us
+      AND NOT EXISTS (SELECT 1 FROM pulses WHERE pulses.owner = runs.owner AND until_us > :at_us))
     ELSE coalesce(wake_us <= :at_us, status <> 'waiting')
       OR (status = 'waiting' AND EXISTS (
         SELECT 1 FROM inbox WHERE inbox.run_no = runs.run_no AND taken_seq IS NULL))
@@ -212,6 +220,124 @@ SELECT message_id FROM inbox INDEXED BY sqlite_autoindex_inbox_1 WHERE run_no = 
 
 -- name: owner_row
 SELECT {owner_columns} FROM owners WHERE owner = ?
+
+
+-- Fleets ------------------------------------------------------------------------------------------
+-- Each of these goes by an index, a step from one owner or queue to the next: what is not asked for
+-- is not read, however much of it there is.
+
+-- name: put_pulse
+INSERT INTO pulses (owner, until_us, facts) VALUES (?, ?, ?)
+ON CONFLICT (owner) DO UPDATE SET until_us = excluded.until_us, facts = excluded.facts
+
+-- name: renew_pulse
+UPDATE pulses SET until_us = max(until_us, ?) WHERE owner = ?
+
+-- name: forget_pulses
+DELETE FROM pulses WHERE until_us < ?
+
+-- name: pulse_of
+SELECT until_us FROM pulses WHERE owner = ?
+
+-- name: pulses_after
+SELECT owner, until_us, facts FROM pulses WHERE until_us > ? ORDER BY owner
+
+-- name: epochs
+SELECT run_no, epoch FROM runs WHERE run_no IN (SELECT value FROM json_each(?))
+
+-- name: is_due
+owner IS NULL AND CASE status
+    WHEN 'waiting' THEN coalesce(wake_us <= :at_us, 0)
+      OR run_no IN (SELECT run_no FROM inbox INDEXED BY inbox_untaken WHERE taken_seq IS NULL)
+    ELSE coalesce(wake_us <= :at_us, 1) END
+
+-- name: ready_queues
+WITH RECURSIVE found (name) AS (
+  SELECT (SELECT min(coalesce(queue, 'default')) FROM runs INDEXED BY runs_ready
+    WHERE namespace = :namespace
+      AND owner IS NULL AND status IN ('queued', 'running', 'waiting'))
+  UNION ALL
+  SELECT (SELECT min(coalesce(queue, 'default')) FROM runs INDEXED BY runs_ready
+    WHERE namespace = :namespace AND coalesce(queue, 'default') > found.name
+      AND owner IS NULL AND status IN ('queued', 'running', 'waiting'))
+  FROM found WHERE found.name IS NOT NULL)
+SELECT name FROM found WHERE name IS NOT NULL
+
+-- name: ready_runs
+SELECT {run_columns} FROM runs NOT INDEXED WHERE run_no IN (
+  SELECT run_no FROM runs INDEXED BY runs_ready
+  WHERE namespace = :namespace AND coalesce(queue, 'default') = :queue
+    AND -coalesce(priority, 0) >= :rank AND (-coalesce(priority, 0) > :rank OR run_no > :after)
+    AND status IN ('queued', 'running', 'waiting') AND {is_due}
+    AND (:begins OR epoch > 0)
+    AND (:flows IS NULL OR flow || char(31) || version IN (SELECT value FROM json_each(:flows)))
+    AND (limit_key IS NULL OR limit_key NOT IN (SELECT value FROM json_each(:full)))
+    AND (limit_key IS NULL OR epoch > 0
+      OR limit_key NOT IN (SELECT value FROM json_each(:spent)))
+  ORDER BY -coalesce(priority, 0), run_no LIMIT :limit)
+
+-- name: hidden_run
+SELECT run_no FROM runs NOT INDEXED
+WHERE owner IS NULL AND status IN ('queued', 'running', 'waiting')
+EXCEPT
+SELECT run_no FROM runs INDEXED BY runs_ready
+WHERE owner IS NULL AND status IN ('queued', 'running', 'waiting')
+LIMIT 1
+
+-- name: queues_of_owner
+SELECT DISTINCT coalesce(queue, 'default') FROM runs INDEXED BY runs_owned
+WHERE owner = ? AND namespace = ? AND status IN ('queued', 'running', 'waiting')
+
+-- name: runs_of_owner
+SELECT {run_columns} FROM runs NOT INDEXED WHERE run_no IN (
+  SELECT run_no FROM runs INDEXED BY runs_owned
+  WHERE owner = :owner AND namespace = :namespace AND coalesce(queue, 'default') = :queue
+    AND -coalesce(priority, 0) >= :rank AND (-coalesce(priority, 0) > :rank OR run_no > :after)
+    AND status IN ('queued', 'running', 'waiting')
+    AND (:until_us IS NULL OR lease_until_us <= :until_us)
+    AND run_no NOT IN (SELECT value FROM json_each(:working))
+  ORDER BY -coalesce(priority, 0), run_no LIMIT :limit)
+
+-- name: at_work
+SELECT limit_key, count(*) FROM runs INDEXED BY runs_owned
+WHERE owner IS NOT NULL AND namespace = ? AND coalesce(queue, 'default') = ?
+  AND status IN ('queued', 'running', 'waiting')
+GROUP BY limit_key
+
+-- name: begun_since
+SELECT limit_key, count(*) FROM begun WHERE namespace = ? AND queue = ? AND at_us > ?
+GROUP BY limit_key
+
+-- name: add_begun
+INSERT INTO begun (namespace, queue, at_us, run_no, limit_key) VALUES (?, ?, ?, ?, ?)
+
+-- name: forget_begun
+DELETE FROM begun WHERE namespace = ? AND queue = ? AND at_us <= ?
+
+-- name: limit_columns
+namespace, queue, concurrency, per_key, rate, per_key_rate, period_us, paused, digest
+
+-- name: put_limits
+INSERT INTO queues ({limit_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (namespace, queue) DO UPDATE SET concurrency = excluded.concurrency,
+  per_key = excluded.per_key, rate = excluded.rate, per_key_rate = excluded.per_key_rate,
+  period_us = excluded.period_us, paused = excluded.paused, digest = excluded.digest
+
+-- name: limits
+SELECT {limit_columns} FROM queues WHERE namespace = ? ORDER BY queue
+
+-- name: open_counts
+SELECT coalesce(queue, 'default'), sum(owner IS NOT NULL), sum({is_due}), count(*),
+  min(CASE WHEN {is_due} THEN updated_us END)
+FROM runs INDEXED BY runs_open
+WHERE status IN ('queued', 'running', 'waiting') AND namespace = :namespace
+GROUP BY coalesce(queue, 'default')
+
+-- name: stopped_counts
+SELECT coalesce(queue, 'default'), sum(status = 'failed'), sum(status = 'held'),
+  sum(status = 'held' AND held_reason = 'quarantined')
+FROM runs INDEXED BY runs_stopped WHERE namespace = ? AND status IN ('failed', 'held')
+GROUP BY coalesce(queue, 'default')
 
 
 -- Settings of a connection ------------------------------------------------------------------------

@@ -7,7 +7,8 @@ same comparison; only what cannot even be compared (an unknown status, broken te
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +19,8 @@ from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import GENESIS, KeyState, Message, RunRow, entry_digest
 from holdfast._store.contract import Limits
 from holdfast.errors import Corrupt
+
+log = logging.getLogger("holdfast.store")
 
 Values = Sequence[Any]
 
@@ -333,6 +336,15 @@ def run_row_or_held(values: Values) -> RunRow:
             created_us=0,
             updated_us=0,
         )
+
+
+def undamaged(rows: Iterable[Values]) -> Iterator[RunRow]:
+    """Yield the rows of runs that can be read: one damaged run must not stop the others."""
+    for values in rows:
+        try:
+            yield run_row(values)
+        except Corrupt as damage:
+            log.warning("not claimed: %s", damage)
 
 
 def _kind(name: str) -> Kind:

@@ -273,7 +273,7 @@ class SqliteStore(SqliteFleet):
             "dead": msgspec.json.encode(dead).decode(),
             "limit": limit,
         }
-        return list(lookups.undamaged(self._confirmed("claimable_runs", values)))
+        return list(records.undamaged(self._confirmed("claimable_runs", values)))
 
     def inbox(self, run_no: int) -> builtins.list[Message]:
         rows = lookups.messages(self._database.read, run_no)

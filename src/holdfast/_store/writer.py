@@ -111,6 +111,23 @@ class Writer:
             finally:
                 self.unlock_side()
 
+    def beside(self, work: Callable[[Connection], T]) -> T:
+        """Do some work in a transaction that says nothing about any run: it is not counted, and
+        nobody is told of it."""
+        with self.database.lock:
+            connection = self.begin()
+            try:
+                result = work(connection)
+                connection.execute(Q["commit"])
+                return result
+            except BaseException as error:
+                ours = self.abandoned(connection, error)
+                if ours is error:
+                    raise
+                raise ours from error
+            finally:
+                self.unlock_side()
+
     def begin(self) -> Connection:
         """Open a transaction; the caller holds the lock."""
         self._check_usable()

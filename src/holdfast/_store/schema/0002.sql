@@ -7,12 +7,21 @@ ALTER TABLE runs ADD COLUMN queue TEXT;
 ALTER TABLE runs ADD COLUMN priority INTEGER;
 ALTER TABLE runs ADD COLUMN limit_key TEXT;
 
--- What workers look through: runs that nobody owns, in the order in which they are taken.
-CREATE INDEX runs_ready ON runs (namespace, coalesce(queue, 'default'), -coalesce(priority, 0), run_no)
+-- What workers look through: runs that nobody owns, in the order in which they are taken. What
+-- decides whether a run may be taken stands in the index, so that one that may not is passed over
+-- without being read.
+CREATE INDEX runs_ready ON runs (namespace, coalesce(queue, 'default'), -coalesce(priority, 0),
+  run_no, status, wake_us, epoch, limit_key, flow, version)
 WHERE owner IS NULL AND status IN ('queued', 'running', 'waiting');
 -- Runs at work, by owner: found when an owner died, counted for the limits of a queue.
-CREATE INDEX runs_owned ON runs (owner, namespace, coalesce(queue, 'default'))
+CREATE INDEX runs_owned ON runs (owner, namespace, coalesce(queue, 'default'),
+  -coalesce(priority, 0), run_no, limit_key)
 WHERE owner IS NOT NULL AND status IN ('queued', 'running', 'waiting');
+-- Runs that wait for a person, counted by queue.
+CREATE INDEX runs_stopped ON runs (namespace, coalesce(queue, 'default'), status, held_reason)
+WHERE status IN ('failed', 'held');
+-- Messages that are still to be read: they wake the run that they were sent to.
+CREATE INDEX inbox_untaken ON inbox (run_no) WHERE taken_seq IS NULL;
 
 -- Until when a process is sure to live, and what it is. Says nothing about any history.
 CREATE TABLE pulses (
@@ -30,6 +39,7 @@ CREATE TABLE queues (
   per_key_rate INTEGER,
   period_us INTEGER NOT NULL,
   paused INTEGER NOT NULL,
+  digest BLOB NOT NULL,
   PRIMARY KEY (namespace, queue)
 ) WITHOUT ROWID;
 
@@ -50,5 +60,6 @@ CREATE TABLE schedules (
   spec TEXT NOT NULL,
   cursor_us INTEGER NOT NULL,
   paused INTEGER NOT NULL,
+  digest BLOB NOT NULL,
   PRIMARY KEY (namespace, name)
 ) WITHOUT ROWID;
