@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from holdfast import effect, flow, step, testing
-from holdfast.errors import LeaseLost
+from holdfast._core.rows import Lease
+from holdfast._store.contract import Busy
+from holdfast.errors import LeaseLost, StoreFailed, StoreFull
 from tests.runtime.stops import kinds, steps
 
 
@@ -41,6 +46,12 @@ class Waiting:
         return self.handle.result(timeout=10)
 
 
+def wait_for(fact: Callable[[], object]) -> None:
+    """Wait until something is the case; the time limit of the test is the end of patience."""
+    while not fact():
+        threading.Event().wait(0.01)
+
+
 def test_a_step_that_is_still_at_work_gets_its_start_written(store):
     waiting = Waiting()
     assert kinds(store, "r") == ["run_started", "run_claimed"]
@@ -65,16 +76,47 @@ def test_an_effect_does_not_wait_for_the_heartbeat(store):
     assert kinds(store, "r")[2:] == ["step_started", "step_completed", "run_completed"]
 
 
-def test_a_beat_renews_the_lease():
-    clock = testing.FakeClock()
-    with testing.store(clock, lease_s=30) as store:
-        waiting = Waiting()
-        before_us = store.kept.get("r").lease_until_us  # type: ignore[union-attr]
-        clock.advance(20)
+def test_a_beat_keeps_the_lease_with_one_write_for_all_runs():
+    clock, faults = testing.FakeClock(), testing.StoreFaults()
+    with testing.store(clock, lease_s=30, faults=faults) as store:
+        first, second = Waiting("a"), Waiting("b")
         store.engine.heartbeat.beat()
         store.engine.committer.flush()
-        assert store.kept.get("r").lease_until_us == before_us + 20_000_000  # type: ignore[union-attr]
-        waiting.end()
+        clock.advance(20)
+        before = [faults.count(write) for write in ("append", "pulse")]
+        rows = [store.kept.get(run_id) for run_id in "ab"]
+        store.engine.heartbeat.beat()
+        store.engine.committer.flush()
+        assert [faults.count(write) for write in ("append", "pulse")] == [before[0], before[1] + 1]
+        assert [store.kept.get(run_id) for run_id in "ab"] == rows
+        clock.advance(20)
+        other = store.kept.register_owner()
+        assert isinstance(store.kept.claim("a", other, store.kept.now_us()), Busy)
+        assert store.kept.claimable(store.kept.now_us(), 10) == []
+        clock.advance(11)
+        assert len(store.kept.claimable(store.kept.now_us(), 10)) == 2
+        first.end()
+        second.end()
+
+
+def test_the_pulse_says_which_process_it_is(store):
+    waiting = Waiting()
+    store.engine.heartbeat.beat()
+    (pulse,) = store.kept.pulses()
+    assert pulse.owner == store.engine.owner()
+    assert f'"pid":{os.getpid()}' in pulse.facts
+    waiting.end()
+
+
+def test_a_process_that_has_nothing_does_not_beat():
+    faults = testing.StoreFaults()
+    with testing.store(faults=faults) as store:
+        store.engine.heartbeat.beat()
+        Waiting().end()
+        store.engine.committer.flush()
+        wait_for(lambda: not store.engine.executing())
+        store.engine.heartbeat.beat()
+        assert faults.count("pulse") == 0
 
 
 def test_a_run_that_was_taken_over_stops_and_says_so():
@@ -84,14 +126,83 @@ def test_a_run_that_was_taken_over_stops_and_says_so():
         clock.advance(31)
         taken = store.kept.claim("r", store.kept.register_owner(), store.kept.now_us())
         assert taken.row.epoch == 2
+        (execution,) = store.engine.executing()
         store.engine.heartbeat.beat()
-        store.engine.committer.flush()
+        assert execution.fenced
         before = kinds(store, "r")
         waiting.free.set()
         with pytest.raises(LeaseLost):
             waiting.handle.result(timeout=10)
         assert kinds(store, "r") == before
         assert store.engine.executing() == []
+
+
+def test_a_pulse_that_fails_is_told_and_tried_again(caplog):
+    faults = testing.StoreFaults()
+    faults.fail("pulse", at=1, error=StoreFull("no space"))
+    with testing.store(faults=faults) as store:
+        waiting = Waiting()
+        store.engine.heartbeat.beat()
+        assert "the pulse of this process failed" in caplog.text
+        store.engine.heartbeat.beat()
+        assert len(store.kept.pulses()) == 1
+        waiting.end()
+
+
+# -- runs that could not be given back -------------------------------------------------------------
+
+
+def test_a_run_whose_last_write_failed_is_given_back_by_the_heartbeat(caplog):
+    """Its process lives and pulses, so nobody else could ever take it."""
+    faults = testing.StoreFaults()
+    with testing.store(faults=faults) as store:
+        waiting = Waiting()
+        for number in (1, 2, 3):  # The outcome of the step, the release, and the first beat.
+            faults.fail("append", at=number, error=StoreFull("no space"))
+        waiting.free.set()
+        wait_for(lambda: not store.engine.executing())
+        assert [lease.row.run_id for lease in store.engine.abandoned()] == ["r"]
+        store.engine.heartbeat.beat()
+        assert "run r could not be given back yet" in caplog.text
+        assert store.kept.get("r").owner == store.engine.owner()
+        store.engine.heartbeat.beat()
+        assert store.engine.abandoned() == []
+        row = store.kept.get("r")
+        assert (row.status, row.owner) == ("queued", None)
+        assert kinds(store, "r")[-1] == "run_released"
+        assert waiting.flow.run("r") == 7
+        assert store.verify() == []
+
+
+def test_an_abandoned_run_that_went_on_elsewhere_is_forgotten(store):
+    waiting = Waiting()
+    (execution,) = store.engine.executing()
+    stale = Lease(msgspec.structs.replace(execution.lease.row))
+    waiting.end()
+    store.engine.abandon(stale)
+    store.engine.heartbeat.beat()
+    assert store.engine.abandoned() == []
+    assert kinds(store, "r")[-1] == "run_completed"
+
+
+def test_a_claimed_run_that_cannot_be_loaded_is_given_back():
+    """And its claims go on being counted: a run that nobody can load is quarantined at last."""
+    faults = testing.StoreFaults()
+    with testing.store(faults=faults) as store:
+
+        @flow
+        def work() -> int:
+            return 1
+
+        work.submit("r")
+        faults.fail("load", at=1, error=StoreFailed("gone"))
+        with pytest.raises(StoreFailed):
+            work.run("r")
+        assert len(store.engine.abandoned()) == 1
+        store.engine.heartbeat.beat()
+        row = store.kept.get("r")
+        assert (row.status, row.owner, row.claims) == ("queued", None, 1)
+        assert work.run("r") == 1
 
 
 def test_beats_while_hundreds_of_branches_begin_and_end(store):

@@ -70,10 +70,10 @@ def _running(case: Case) -> None:
     elif not may_be_taken(case.store, row):
         _at_work(case, owner)
         return
-    elif row.lease_until_us <= case.now_us and not case.store.owner_is_dead(row.owner):
+    elif not case.store.owner_is_dead(row.owner):
         said.case = f"{case.name} is stalled: {owner} has not renewed its lease."
-        late = length((case.now_us - row.lease_until_us) / 1e6)
-        said.known.append(f"The lease ran out {late} ago; any process may take the run over.")
+        said.known.append("Its lease has run out; any process may take the run over.")
+        said.known.append(f"It last wrote to its journal {case.since(row.updated_us)}.")
         said.unknown.append("Whether that process has died, or is only paused or cut off.")
     else:
         died = True

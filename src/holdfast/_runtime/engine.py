@@ -52,10 +52,6 @@ class Engine:
         self.clock: Clock = clock or SystemClock()
         self.now_us = kept.now_us
         self.closed = False
-        self.facts: Callable[[], str] = _facts
-        """What the pulse of this process says of it; a worker says more."""
-        self.is_worker = False
-        """Whether the process is to be seen also while it has no run."""
         self._lock = threading.RLock()
         self._resources: dict[Callable[[], Any], Any] = {}
         self._fresh()
@@ -64,7 +60,7 @@ class Engine:
     def _fresh(self) -> None:
         self.committer = Committer(self.kept)
         self.heartbeat = Heartbeat(self, self.kept.lease_s / BEATS_PER_LEASE)
-        self.facts: Callable[[], str] = lambda: "{}"
+        self.facts: Callable[[], str] = _facts
         """What this process says of itself with each pulse (JSON)."""
         self.doorway = Doorway()
         self.worker: Worker | None = None
@@ -147,7 +143,7 @@ class Engine:
         with self._lock:
             if self._owner is None or self.closed:
                 return False
-            return bool(self.is_worker or self._active or self._admitting or self._abandoned)
+            return bool(self.worker or self._active or self._admitting or self._abandoned)
 
     # -- what executions need ------------------------------------------------------------------
 

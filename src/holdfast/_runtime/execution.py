@@ -21,6 +21,7 @@ from holdfast._core.requests import Append, Note, StepCall
 from holdfast._core.rows import Lease, Write
 from holdfast._core.stops import Unwind
 from holdfast._runtime.committer import Ticket
+from holdfast._runtime.skipping import Loop, Skipping
 from holdfast._runtime.upgrades import Upgrade
 from holdfast._store.contract import Fenced, Outcome
 from holdfast.errors import HoldfastError, LeaseLost, RunError
@@ -32,21 +33,6 @@ EFFECT_PATIENCE_S = 20.0
 """How long an effect waits for a full disk, with its intent as with its outcome: most of a lease."""
 
 _encode = msgspec.json.Encoder().encode
-
-
-class Loop:
-    """A loop of turns that is under way: which part of the journal a resume may skip."""
-
-    __slots__ = ("clean", "low", "path")
-
-    def __init__(self, path: str, low: int) -> None:
-        self.path = path
-        self.low = low
-        self.clean = True
-
-    def holds(self, step: str) -> bool:
-        """Say whether an entry of this step belongs to the loop."""
-        return step == self.path or step.startswith(self.path + "[")
 
 
 class Execution:
@@ -88,24 +74,23 @@ class Execution:
         """One effect in the store's own database at a time: a run's writes have one order."""
         self._parked: list[Ticket] | None = None
         self._last: Ticket | None = None
-        self.loops: list[Loop] = []
         self.root = Scope()
         self.unreplayed = history.recorded()
         self.consumed: set[str] = set()
         """Keys of the records that the flow has asked for."""
-        self._loaded_seq = self._next_seq = lease.row.last_seq
-        self._skips: list[tuple[int, int]] = [
-            (low, high) for low, high in msgspec.json.decode(lease.row.skips)
-        ]
+        self.skipping = Skipping(history, lease.row)
         self._usage: dict[str, Any] = msgspec.json.decode(lease.row.usage)
         self._degraded = lease.row.degraded
         self._failure: BaseException | None = None
         self.upgrade: Upgrade | None = None
 
     def derived_key(self, step: str) -> str:
-        """Return the idempotency key of a step: of this generation, or of the one in which it was
-        begun, if it was and is not superseded."""
+        """Return the idempotency key of a step: the one that was shown before, if it was begun and
+        is not superseded (a run that came from another store keeps its keys), or a new one."""
         record = self.history.records.get(step)
+        shown = None if record is None else record.shown_key()
+        if shown is not None:
+            return shown
         generation = self.generation if record is None else record.generation
         return derived_key(self.engine.namespace_id, self.run_id, generation, step)
 
@@ -170,7 +155,7 @@ class Execution:
             draft, copy = self._draft(request.call, note)
             drafts.append(draft)
         changes = self._totals(request.call, request)
-        self._count(drafts, changes)
+        self.skipping.count(drafts, changes)
         write = Write(self.lease, drafts, changes=changes, claim=request.claim, keys=request.keys)
         return write, copy
 
@@ -201,20 +186,11 @@ class Execution:
         took: list[str] | None = None,
         lazily: bool = False,
     ) -> Ticket:
-        self._count(drafts, changes)
+        self.skipping.count(drafts, changes)
         ticket = Ticket(Write(self.lease, drafts, changes=changes, took=took or []), callback)
         ticket.lazy = lazily
         self._submit(ticket)
         return ticket
-
-    def _count(self, drafts: list[Draft], changes: dict[str, Any]) -> None:
-        if self.upgrade is not None and self.upgrade.joins(drafts, changes):
-            self.upgrade = None
-        for draft in drafts:
-            self._next_seq += draft.span
-            for loop in self.loops:
-                if draft.step is not None and not loop.holds(draft.step):
-                    loop.clean = False
 
     def _submit(self, ticket: Ticket) -> None:
         self._last = ticket
@@ -272,7 +248,7 @@ class Execution:
             self.values.put_back(write.chunks)
             self._waits = self._waits or "waiting_on" in write.changes
             self._owes_usage = self._owes_usage or "usage" in write.changes
-            self._next_seq -= sum(draft.span for draft in write.drafts)
+            self.skipping.take_back(write.drafts)
             if "version" in write.changes:
                 self.upgrade = Upgrade(self.lease.row.flow, write.changes["version"])
 
@@ -349,53 +325,14 @@ class Execution:
     # -- loops ---------------------------------------------------------------------------------
 
     def enter_loop(self, path: str) -> Loop:
-        """Begin (or go on with) a loop; a snapshot that was found keeps its skipped range."""
+        """Begin (or go on with) a loop."""
         with self.lock:
-            loop = Loop(path, self._next_seq + 1)
-            low = self._first_seq_of(loop)
-            if low > self.history.decided_seq:
-                loop.low = low
-            self.loops.append(loop)
-            return loop
-
-    def _first_seq_of(self, loop: Loop) -> int:
-        """Return where the part of the journal begins that the loop's next snapshot replaces:
-        what was recorded of the loop before, unless something else stands in between."""
-        after = self._next_seq + 1
-        records = self.history.records.values()
-        saved = self.history.saved.get(loop.path)
-        if saved is not None:
-            low = next((low for low, high in self._skips if high == saved.seq - 1), saved.seq)
-        else:
-            inside = loop.path + "["
-            firsts = (r.first_seq for r in records if r.key.startswith(inside))
-            low = min(firsts, default=after)
-        written = self._next_seq != self._loaded_seq
-        strangers = any(record.last_seq >= low for record in records if not loop.holds(record.key))
-        return after if written or strangers else low
+            return self.skipping.enter(path)
 
     def leave_loop(self, loop: Loop) -> None:
-        """End a loop; what it recorded last stays."""
+        """End a loop."""
         with self.lock:
-            if loop in self.loops:
-                self.loops.remove(loop)
-
-    def skips_with(self, loop: Loop) -> dict[str, Any]:
-        """Return the row change that lets a resume skip what the next snapshot replaces."""
-        high = self._next_seq
-        if not loop.clean:
-            loop.low = high + 1
-            loop.clean = True
-            return {}
-        if high < loop.low or self._in_branch(loop.path):
-            return {}
-        kept = [(low, last) for low, last in self._skips if not loop.low <= low <= high]
-        self._skips = sorted([*kept, (loop.low, high)])
-        return {"skips": _encode(self._skips).decode()}
-
-    @staticmethod
-    def _in_branch(path: str) -> bool:
-        return any(not part.startswith("turns") for part in path.split("/"))
+            self.skipping.leave(loop)
 
 
 def _as_holdfast(error: BaseException, run_id: str) -> HoldfastError:

@@ -22,6 +22,7 @@ def finish(execution: Execution, end: ending.Ending) -> Any:
                 execution.engine.committer.wait(ticket)
                 execution.settled(ticket)
         except BaseException as error:
+            _left(execution)
             if end.error is None:
                 raise getattr(error, "error", error) from None
         finally:
@@ -31,6 +32,12 @@ def finish(execution: Execution, end: ending.Ending) -> Any:
     if end.error is not None:
         raise end.error
     return end.value
+
+
+def _left(execution: Execution) -> None:
+    """The last write failed: unless another owner has the run, it is still to be given back."""
+    if not execution.fenced:
+        execution.engine.abandon(execution.lease)
 
 
 async def admit_async(engine: Engine, request: RunRequest) -> Execution | Ended:
@@ -64,6 +71,7 @@ async def finish_async(execution: Execution, end: ending.Ending) -> Any:
         if end.drafts:
             cancelled = await _written(execution, end)
     except BaseException as error:
+        _left(execution)
         if end.error is None:
             raise getattr(error, "error", error) from None
     finally:

@@ -1,7 +1,12 @@
-"""The heartbeat: one thread per store renews the leases of the runs at work here.
+"""The heartbeat: one thread per store says that this process lives, and hears what it has lost.
 
-It never runs on the user's event loop, so a blocked loop does not lose its leases. Each beat also
-writes the start of plain steps that are still at work, so that people see what is going on.
+One beat is one small write, however many runs are at work here: the pulse of the process, which
+keeps the leases of all its runs. It never runs on the user's event loop, so a blocked loop does
+not lose its leases. Each beat also
+
+* stops the runs that another process has taken over, so that they are not worked on for nothing;
+* writes the start of plain steps that are still at work, so that people see what is going on;
+* gives back runs whose last write failed: the pulse would keep them from everybody else.
 """
 
 from __future__ import annotations
@@ -9,15 +14,21 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from holdfast._core.entries import Draft, Kind
+from holdfast._core.rows import Lease, Write
 from holdfast._core.stops import Unwind
 from holdfast._runtime import logs
+from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
+    from holdfast._runtime.execution import Execution
 
 
 class Heartbeat:
-    """Beats three times per lease while runs are at work."""
+    """Beats three times per lease while this process may own something."""
 
     def __init__(self, engine: Engine, every_s: float) -> None:
         self._engine = engine
@@ -44,11 +55,43 @@ class Heartbeat:
             self.beat()
 
     def beat(self) -> None:
-        """Renew every lease once."""
-        for execution in self._engine.executing():
+        """Beat once; what goes wrong is told, and tried again at the next beat."""
+        engine = self._engine
+        if not engine.may_own():
+            return
+        executions = engine.executing()
+        try:
+            self._pulse(executions)
+        except Exception as error:
+            logs.failure("the pulse of this process failed", error=error)
+        for execution in executions:
             try:
                 execution.beat()
             except Unwind:
                 continue
             except Exception as error:
                 logs.failure("heartbeat of run %s failed", execution.run_id, error=error)
+        for lease in engine.abandoned():
+            try:
+                self._give_back(lease)
+            except Exception as error:
+                run_id = lease.row.run_id
+                logs.failure("run %s could not be given back yet", run_id, error=error)
+
+    def _pulse(self, executions: list[Execution]) -> None:
+        """Say that this process lives, and stop what it has lost."""
+        engine = self._engine
+        working = [(run.run_no, run.lease.row.epoch) for run in executions]
+        lost = set(engine.kept.pulse(engine.owner(), engine.facts(), working))
+        for execution in executions:
+            if execution.run_no in lost:
+                execution.stop(Unwind(LeaseLost(execution.run_id)))
+
+    def _give_back(self, lease: Lease) -> None:
+        """Release a run that nobody works on here; a lost one is somebody else's already."""
+        engine = self._engine
+        body = msgspec.json.encode({"why": "its last write failed"})
+        draft = Draft(Kind.RUN_RELEASED, engine.now_us(), body=body)
+        # It is no progress: the claims that brought nothing go on being counted.
+        engine.kept.append([Write(lease, [draft], changes={"claims": lease.row.claims})])
+        engine.given_back(lease)

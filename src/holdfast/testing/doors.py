@@ -22,6 +22,7 @@ from holdfast._runtime.execution import Execution
 from holdfast._runtime.flows import AsyncFlow, Flow
 from holdfast._runtime.frames import Frame, current, here
 from holdfast._runtime.functions import Settings, Step
+from holdfast._runtime.heartbeat import Heartbeat
 from holdfast._runtime.loops import Turns
 from holdfast._store.contract import Store as Kept
 from holdfast._store.locate import open_store
@@ -113,6 +114,7 @@ __all__ = [
     "Execution",
     "Flow",
     "Frame",
+    "Heartbeat",
     "Kept",
     "MemoryStore",
     "MemoryWorld",

@@ -45,6 +45,8 @@ class Laws:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.dead: set[int] = set()
+        self._pulses: dict[int, int] = {}
+        """Until when each owner said that it is sure to live."""
         self._acked: dict[int, dict[int, bytes]] = {}
         self._final: dict[int, RunRow] = {}
         self._keys: dict[tuple[str, int, str], tuple[str, bytes | None]] = {}
@@ -95,7 +97,7 @@ class Laws:
         free = (
             before.owner in (None, owner)
             or before.owner in self.dead
-            or before.lease_until_us <= at_us
+            or max(before.lease_until_us, self._pulses.get(before.owner or 0, 0)) <= at_us
         )
         _hold("I8", free, f"{row.run_id} was taken from owner {before.owner}, who is alive")
         _hold("I12", before.status in CLAIMABLE, f"{row.run_id} was claimed while {before.status}")
@@ -107,6 +109,17 @@ class Laws:
                 streak += 1
         _hold("I11", streak <= CLAIMS_MAX, f"{row.run_id} was claimed {streak} times for nothing")
         self._remember(row.run_no, journal[-1:])
+
+    def pulsed(
+        self, owner: int, began_us: int, working: Sequence[tuple[int, int]], lost: Sequence[int]
+    ) -> None:
+        """I8: a pulse keeps the leases of its owner, who is told what others have taken."""
+        self._pulses[owner] = began_us + int(self._store.lease_s * 1_000_000)
+        for run_no, epoch in working:
+            row = self._store.by_number(run_no)
+            assert row is not None
+            told = (run_no in lost) == (row.epoch != epoch)
+            _hold("I8", told, f"owner {owner} was not told the truth about {row.run_id}")
 
     def started(self, before: RunRow | None, result: Started) -> None:
         """I14: the same id is the same run, and starting it again changes nothing."""
@@ -276,6 +289,12 @@ class Lawful(Through):
         result = self.inner.claim(run_id, owner, at_us)
         self._laws.claimed(before, owner, at_us, result)
         return result
+
+    def pulse(self, owner: int, facts: str, working: Sequence[tuple[int, int]] = ()) -> list[int]:
+        began_us = self.inner.now_us()
+        lost = self.inner.pulse(owner, facts, working)
+        self._laws.pulsed(owner, began_us, working, lost)
+        return lost
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
         before = [self.inner.by_number(write.lease.row.run_no) for write in writes]

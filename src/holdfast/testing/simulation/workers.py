@@ -24,6 +24,7 @@ from holdfast.testing.doors import (
     Engine,
     Execution,
     Frame,
+    Heartbeat,
     Ticket,
     Turns,
     admission,
@@ -44,14 +45,11 @@ class _QuietCommitter(Committer):
         self.submit_lazily(ticket)
 
 
-class _NoHeartbeat:
-    """The scheduler beats."""
+class _QuietHeartbeat(Heartbeat):
+    """Beats when the scheduler says so; has no thread."""
 
     def ensure(self) -> None:
         """There is no thread to start."""
-
-    def close(self) -> None:
-        """There is none to end."""
 
 
 class Worker:
@@ -64,7 +62,7 @@ class Worker:
         self.outside = outside
         self.engine = Engine(self.kept.as_store())
         self.engine.committer = _QuietCommitter(self.kept.as_store())
-        self.engine.heartbeat = _NoHeartbeat()  # type: ignore[assignment]
+        self.engine.heartbeat = _QuietHeartbeat(self.engine, every_s=0)
         self.owner = self.engine.owner()
         self.kept.owner = self.owner
         self.life: Life | None = None
@@ -102,8 +100,7 @@ class Worker:
 
     def beat(self) -> None:
         """Do what the heartbeat does."""
-        for execution in self.engine.executing():
-            execution.beat()
+        self.engine.heartbeat.beat()
         self.engine.committer.flush()
 
     def die(self) -> None:
@@ -171,6 +168,8 @@ class Life:
                 engine.committer.wait(ticket)
                 execution.settled(ticket)
         except (Unwind, HoldfastError) as error:
+            if not execution.fenced:
+                engine.abandon(execution.lease)
             return f"could not write its end: {error}"
         finally:
             engine.leave(execution)
