@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -11,7 +12,7 @@ from holdfast._store.contract import Store
 from holdfast._store.memory import MemoryStore
 from holdfast.errors import StoreUnusable
 
-FORMS = "sqlite:///relative.db, sqlite:////absolute.db or memory:"
+FORMS = "sqlite:///relative.db, sqlite:////absolute.db, postgresql://… or memory:"
 _OPTIONS = ("mode", "force_fs")
 
 
@@ -33,6 +34,8 @@ def open_store(
     """Open the store that a URL names."""
     if url in {"memory:", "memory://"}:
         return MemoryStore(namespace=namespace, clock=clock, lease_s=lease_s)
+    if urlsplit(url).scheme in {"postgresql", "postgres"}:
+        return _open_postgres(url, namespace=namespace, clock=clock, lease_s=lease_s)
     place = parse(url)
     from holdfast._store.sqlite import SqliteStore
 
@@ -46,11 +49,20 @@ def open_store(
     )
 
 
+def _open_postgres(url: str, **options: Any) -> Store:
+    try:
+        from holdfast._store.postgres.store import PostgresStore
+    except ImportError as missing:
+        raise StoreUnusable(
+            f"PostgreSQL needs the driver, and {missing.name} is not installed: "
+            "pip install 'holdfast[postgres]'"
+        ) from missing
+    return PostgresStore(url, **options)
+
+
 def parse(url: str) -> SqlitePlace:
     """Take a SQLite URL apart; anything else is refused with what to write instead."""
     parts = urlsplit(url)
-    if parts.scheme in {"postgresql", "postgres"}:
-        raise StoreUnusable("PostgreSQL is not in this version; use " + FORMS)
     if parts.scheme != "sqlite":
         raise StoreUnusable(f"{url!r} is not the URL of a store; write {FORMS}")
     if parts.netloc or not parts.path.startswith("/") or len(parts.path) < 2:

@@ -99,5 +99,17 @@ def chunks(fetch: Fetch, run_no: int, number: int) -> Mapping[int, bytes]:
     return found
 
 
+def all_chunks(fetch: Fetch, run_no: int) -> dict[int, bytes]:
+    """Return every chunk of a run, verified."""
+    base = run_no << SEQ_BITS
+    found: dict[int, bytes] = {}
+    for row_id, digest, body in fetch("chunk_range", (base, base | SEQ_MASK)):
+        number = row_id & SEQ_MASK
+        if not isinstance(body, bytes) or digest != records.chunk_digest(run_no, number, body):
+            raise _chunk(run_no, number, "the digest does not match")
+        found[number] = body
+    return found
+
+
 def _chunk(run_no: int, number: int, why: str) -> Corrupt:
     return Corrupt(f"chunk {number} of run number {run_no}", why=why)

@@ -13,6 +13,7 @@ from holdfast._core.rows import RunRow
 from holdfast._store import decisions, lookups, migrations, reading, records
 from holdfast._store.contract import Finding
 from holdfast._store.database import Database
+from holdfast._store.lookups import Fetch
 from holdfast._store.records import SEQ_BITS, SEQ_MASK
 from holdfast.errors import Corrupt, HoldfastError
 
@@ -21,18 +22,18 @@ def verify(database: Database, namespace: str, run_ids: Iterable[str] | None) ->
     """Return what is wrong; an empty list says that all of it reads as it was written."""
     if run_ids is not None:
         return [
-            finding for run_id in run_ids for finding in _named_run(database, namespace, run_id)
+            finding for run_id in run_ids for finding in named_run(database.read, namespace, run_id)
         ]
     return [
         *_pages(database),
-        *_rows(database, "all_runs", records.run_row),
-        *_rows(database, "all_keys", records.key_state),
-        *_rows(database, "all_messages", records.message_row),
-        *_rows(database, "all_owners", records.owner_row),
-        *_rows(database, "store_row", records.store_row),
-        *_rows(database, "all_chunks", _chunk),
+        *rows(database.read, "all_runs", records.run_row),
+        *rows(database.read, "all_keys", records.key_state),
+        *rows(database.read, "all_messages", records.message_row),
+        *rows(database.read, "all_owners", records.owner_row),
+        *rows(database.read, "store_row", records.store_row),
+        *rows(database.read, "all_chunks", chunk),
         *_numbers(database),
-        *_all_runs(database),
+        *all_runs(database.read),
     ]
 
 
@@ -48,21 +49,22 @@ def _pages(database: Database) -> Iterator[Finding]:
         yield _finding(error)
 
 
-def _rows(database: Database, name: str, read: Callable[[Any], object]) -> Iterator[Finding]:
+def rows(fetch: Fetch, name: str, read: Callable[[Any], object]) -> Iterator[Finding]:
     """Read every row of a table, each by itself, so that one damaged row hides no other."""
     try:
-        rows = database.read(name)
+        found = fetch(name, ())
     except HoldfastError as error:
         yield _finding(error)
         return
-    for values in rows:
+    for values in found:
         try:
             read(values)
         except Corrupt as error:
             yield _finding(error)
 
 
-def _chunk(values: Any) -> None:
+def chunk(values: Any) -> None:
+    """Check one row of chunks."""
     row_id, digest, body = values
     run_no, number = row_id >> SEQ_BITS, row_id & SEQ_MASK
     if not isinstance(body, bytes) or digest != records.chunk_digest(run_no, number, body):
@@ -83,57 +85,59 @@ def _numbers(database: Database) -> Iterator[Finding]:
         yield Finding(f"row {row_id} of {table}", "it belongs to no run")
 
 
-def _named_run(database: Database, namespace: str, run_id: str) -> Iterator[Finding]:
+def named_run(fetch: Fetch, namespace: str, run_id: str) -> Iterator[Finding]:
+    """Check one run by its id."""
     try:
-        row = lookups.find_run(database.read, namespace, run_id)
+        row = lookups.find_run(fetch, namespace, run_id)
     except HoldfastError as error:
         yield _finding(error)
         return
     if row is None:
         yield Finding("the run", "there is no such run", run_id)
     else:
-        yield from _run(database, row)
+        yield from _run(fetch, row)
 
 
-def _all_runs(database: Database) -> Iterator[Finding]:
+def all_runs(fetch: Fetch) -> Iterator[Finding]:
+    """Check every run whose row can be read."""
     try:
-        rows = database.read("all_runs")
+        found = fetch("all_runs", ())
     except HoldfastError:
         return
-    for values in rows:
+    for values in found:
         try:
             row = records.run_row(values)
         except Corrupt:
             continue
-        yield from _run(database, row)
+        yield from _run(fetch, row)
 
 
-def _run(database: Database, row: RunRow) -> Iterator[Finding]:
+def _run(fetch: Fetch, row: RunRow) -> Iterator[Finding]:
     """Check one run: its journal, what the journal says of it, its chunks and its inbox."""
     try:
-        found = lookups.find_run(database.read, row.namespace, row.run_id)
+        found = lookups.find_run(fetch, row.namespace, row.run_id)
         if found is None or found.run_no != row.run_no:
             yield Finding("the index of run ids", "it shows another run", row.run_id)
-        journal = reading.load(database.read, row, ())
+        journal = reading.load(fetch, row, ())
         status = status_of(decisions.kinds(journal))
         if status is not row.status:
             why = f"the journal says {status.value}, the row {row.status.value}"
             yield Finding("its row in runs", why, row.run_id)
         base = row.run_no << SEQ_BITS
-        if database.read("entries", (base | row.last_seq + 1, base | SEQ_MASK)):
+        if fetch("entries", (base | row.last_seq + 1, base | SEQ_MASK)):
             yield Finding("its journal", "there are entries after the last one", row.run_id)
-        lookups.messages(database.read, row.run_no)
-        yield from _references(database, row, journal)
+        lookups.messages(fetch, row.run_no)
+        yield from _references(fetch, row, journal)
     except (Corrupt, AssertionError, msgspec.DecodeError) as error:
         yield _finding(error, row.run_id)
     except HoldfastError as error:
         yield _finding(error, row.run_id)
 
 
-def _references(database: Database, row: RunRow, journal: Iterable[Entry]) -> Iterator[Finding]:
+def _references(fetch: Fetch, row: RunRow, journal: Iterable[Entry]) -> Iterator[Finding]:
     """Check that every chunk that an entry or another chunk refers to is there."""
     base = row.run_no << SEQ_BITS
-    rows = database.read("chunk_range", (base, base | SEQ_MASK))
+    rows = fetch("chunk_range", (base, base | SEQ_MASK))
     there = {row_id & SEQ_MASK for row_id, _, _ in rows}
     bodies = [entry.body for entry in journal] + [body for _, _, body in rows]
     wanted = {number for body in bodies for number in _chunks_in(msgspec.json.decode(body))}

@@ -1,0 +1,205 @@
+"""Claiming: one run by its id, or as many as a worker has room for.
+
+Rows are locked while they are looked at; a worker leaves out those that another one has locked
+(SKIP LOCKED), so that any number of workers take different runs at the same time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast._core.lifecycle import CLAIMABLE
+from holdfast._core.rows import Applied, Lease, RunRow, apply
+from holdfast._store import decisions, gates, lookups, records
+from holdfast._store.contract import Busy, Limits, Wanted
+from holdfast._store.postgres.database import Database
+from holdfast._store.postgres.link import Link
+from holdfast._store.postgres.owners import Owners
+from holdfast._store.postgres.packing import fetch_with
+from holdfast._store.postgres.sending import send
+from holdfast.errors import Corrupt, RunNotFound
+
+
+class Claimer:
+    """Claims runs for the owners of one handle."""
+
+    def __init__(
+        self,
+        database: Database,
+        owners: Owners,
+        lease_until_us: Callable[[], int],
+        namespace: str,
+    ) -> None:
+        self._database = database
+        self._owners = owners
+        self._lease_until_us = lease_until_us
+        self._namespace = namespace
+
+    # -- one run -------------------------------------------------------------------------------
+
+    def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
+        """Take one run, or say who has it."""
+        made: list[RunRow] = []
+
+        def work(link: Link, _tries: int) -> Lease | Busy:
+            with link.writing():
+                row = self._locked(link, run_id)
+                if any(row.digest == before.digest for before in made):
+                    return self._claimed(row)  # An earlier try went through.
+                why = self._why(link, row, owner, at_us)
+                if why is None:
+                    name = self._owners.name(row.owner, link.fetch)
+                    return Busy(row, decisions.refusal(row, name))
+                applied = self._apply(row, owner, at_us, why)
+                made.append(applied.row)
+                changed = send(link, [(row, applied)], [], told=[self._namespace])
+                assert changed, "the row was locked"
+            return self._claimed(applied.row)
+
+        return self._database.work(work)
+
+    def _locked(self, link: Link, run_id: str) -> RunRow:
+        found = link.fetch("run_by_id_locked", (self._namespace, run_id))
+        if found:
+            return records.run_row(found[0])
+        row = lookups.find_run(fetch_with(link), self._namespace, run_id)
+        if row is not None:
+            raise Corrupt("the index of run ids", run_id=run_id, why="it does not show this run")
+        raise RunNotFound(run_id, f"namespace {self._namespace!r}")
+
+    def _why(self, link: Link, row: RunRow, owner: int, at_us: int) -> str | None:
+        owners, fetch = self._owners, link.fetch
+        return decisions.why_claimable(
+            row,
+            owner,
+            at_us,
+            lambda other: owners.is_dead(other, fetch),
+            lambda other: owners.pulse_until_us(other, fetch),
+        )
+
+    def _apply(self, row: RunRow, owner: int, at_us: int, why: str) -> Applied:
+        if decisions.is_poison(row):
+            write = decisions.quarantine_write(row, at_us)
+        else:
+            write = decisions.claim_write(row, owner, at_us, why)
+        return apply(row, write, self._lease_until_us())
+
+    @staticmethod
+    def _claimed(row: RunRow) -> Lease | Busy:
+        if row.status in CLAIMABLE:
+            return Lease(row)
+        return Busy(row, decisions.refusal(row, "nobody"))
+
+    # -- as many as there is room for ----------------------------------------------------------
+
+    def take(self, wanted: Wanted) -> list[Lease]:
+        """Take runs that are due: first those that somebody left, then queue by queue."""
+        taken = self._take_stranded(wanted)
+        if len(taken) >= wanted.limit:
+            return taken
+        limits = {known.queue: known for known in self.limits()}
+        names = self._ready_queues(wanted)
+
+        def take_from(queue: str, limit: int) -> Sequence[Lease]:
+            return self._take_from(wanted, limits.get(queue) or Limits(queue), limit)
+
+        return taken + gates.in_turns(names, wanted.limit - len(taken), take_from)
+
+    def limits(self) -> list[Limits]:
+        """Return the limits of all queues that have some."""
+        found = self._database.read("limits", (self._namespace,))
+        return [Limits(*values) for values in found]
+
+    def _ready_queues(self, wanted: Wanted) -> list[str]:
+        found = self._database.read("queues_ready", {"namespace": self._namespace})
+        names = [queue for (queue,) in found]
+        if wanted.queues is None:
+            random.shuffle(names)
+            return names
+        return [queue for queue in wanted.queues if queue in names]
+
+    def _take_stranded(self, wanted: Wanted) -> list[Lease]:
+        dead, late = self._owners.not_alive(wanted.at_us)
+        owners = [wanted.owner, *dead, *late]
+        values = {
+            **self._filters(wanted),
+            "owners": owners,
+            "late": late,
+            "working": list(wanted.working),
+            "queues": None if wanted.queues is None else list(wanted.queues),
+            "limit": wanted.limit,
+        }
+
+        def work(link: Link, _tries: int) -> list[Lease]:
+            with link.writing():
+                rows = link.fetch("stranded_runs", values)
+                return self._taken(link, wanted, list(records.undamaged(rows)), None)
+
+        return self._database.work(work)
+
+    def _take_from(self, wanted: Wanted, limits: Limits, limit: int) -> list[Lease]:
+        queue = limits.queue
+
+        def work(link: Link, _tries: int) -> list[Lease]:
+            with link.writing():
+                gate = gates.Gate(limits)
+                if gates.has_limits(limits):
+                    gate = self._gate(link, queue, wanted.at_us)
+                    if not gate.is_open:
+                        return []
+                values = {
+                    **self._filters(wanted),
+                    "queue": queue,
+                    "full": gate.full_keys(),
+                    "limit": limit,
+                }
+                rows = list(records.undamaged(link.fetch("ready_runs", values)))
+                return self._taken(link, wanted, rows, gate)
+
+        return self._database.work(work)
+
+    def _gate(self, link: Link, queue: str, at_us: int) -> gates.Gate:
+        """Count what is at work and what was begun, with the queue locked until the commit."""
+        found = link.fetch("limits_locked", (self._namespace, queue))
+        limits = Limits(*found[0]) if found else Limits(queue)
+        running = link.fetch("running_by_key", (self._namespace, queue))
+        begun: list[Any] = []
+        if gates.counts_starts(limits):
+            since_us = at_us - limits.period_us
+            link.change("forget_begun", (self._namespace, queue, since_us))
+            begun = link.fetch("begun_by_key", (self._namespace, queue, since_us))
+        return gates.Gate(limits, running, begun)
+
+    def _taken(
+        self, link: Link, wanted: Wanted, rows: Sequence[RunRow], gate: gates.Gate | None
+    ) -> list[Lease]:
+        changes: list[tuple[RunRow, Applied]] = []
+        for row in rows:
+            if gate is not None and not gate.admits(row):
+                continue
+            why = self._why(link, row, wanted.owner, wanted.at_us)
+            if why is not None:
+                changes.append((row, self._apply(row, wanted.owner, wanted.at_us, why)))
+        changed = send(link, changes, [])
+        if gate is not None and gates.counts_starts(gate.limits):
+            first = [row for row, _ in changes if gates.is_first(row)]
+            numbers, keys = [row.run_no for row in first], [row.limit_key for row in first]
+            begun = (self._namespace, gate.limits.queue, wanted.at_us, numbers, keys)
+            link.change("add_begun", begun)
+        return [
+            Lease(made.row)
+            for _, made in changes
+            if made.row.run_no in changed and made.row.status in CLAIMABLE
+        ]
+
+    def _filters(self, wanted: Wanted) -> dict[str, Any]:
+        pairs = gates.pairs(wanted.flows)
+        known = None if pairs is None else sorted(pairs)
+        return {
+            "namespace": self._namespace,
+            "at_us": wanted.at_us,
+            "flows": None if known is None else [flow for flow, _ in known],
+            "versions": None if known is None else [version for _, version in known],
+        }

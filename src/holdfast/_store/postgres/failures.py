@@ -1,0 +1,57 @@
+"""Errors of the server and of the way to it: what may be tried again, and what the others mean."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import errors as pg
+from psycopg_pool import PoolTimeout, TooManyRequests
+
+from holdfast.errors import HoldfastError, StoreFailed, StoreFull, StoreUnusable
+
+_NEVER = (
+    pg.InvalidAuthorizationSpecification,
+    pg.InvalidPassword,
+    pg.InvalidCatalogName,
+    pg.InsufficientPrivilege,
+    pg.DiskFull,
+    pg.OutOfMemory,
+)
+_AGAIN = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    pg.DeadlockDetected,
+    pg.SerializationFailure,
+    pg.ReadOnlySqlTransaction,
+    pg.IdleInTransactionSessionTimeout,
+    pg.LockNotAvailable,
+    pg.QueryCanceled,
+    PoolTimeout,
+    TooManyRequests,
+)
+
+
+def may_be_tried_again(error: BaseException) -> bool:
+    """Tell whether the same transaction may go through at the next try."""
+    return isinstance(error, _AGAIN) and not isinstance(error, _NEVER)
+
+
+def translated(error: BaseException, shown: str) -> HoldfastError:
+    """Return the error of ours that an error of the driver means."""
+    told = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, pg.DiskFull):
+        return StoreFull(
+            f"no space left for {shown}; nothing recorded was lost: free some and go on"
+        )
+    if isinstance(error, pg.InvalidAuthorizationSpecification | pg.InvalidPassword):
+        return StoreUnusable(f"{shown} does not let us in: {told}")
+    if isinstance(error, pg.InvalidCatalogName):
+        return StoreUnusable(f"{shown}: {told}; create it: createdb NAME")
+    if isinstance(error, pg.InsufficientPrivilege):
+        return StoreUnusable(
+            f"{shown}: {told}; the role needs CREATE on the database once (for the schema "
+            "`holdfast`), then the rights of its owner on that schema"
+        )
+    return StoreFailed(
+        f"{shown} cannot be reached, or a commit was not confirmed: {told}; what was acknowledged "
+        "stands, and what was not is looked up when it is taken up again"
+    )

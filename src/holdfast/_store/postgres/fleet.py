@@ -1,0 +1,242 @@
+"""What a fleet shares on a server: pulses, queues, schedules, whole runs, and users' transactions."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import psycopg
+
+from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write
+from holdfast._store import decisions, lookups, reading, records
+from holdfast._store.contract import (
+    Fenced,
+    Limits,
+    Outcome,
+    Pulse,
+    QueueState,
+    ScheduleRow,
+    Wanted,
+    WholeRun,
+)
+from holdfast._store.lookups import Fetch
+from holdfast._store.postgres import opening, sending
+from holdfast._store.postgres.link import Link
+from holdfast._store.postgres.packing import fetch_with
+from holdfast._store.records import SEQ_BITS, SEQ_MASK
+from holdfast.errors import RunConflict, UsageError
+
+if TYPE_CHECKING:
+    from holdfast._store.postgres.appending import Appender
+    from holdfast._store.postgres.claiming import Claimer
+    from holdfast._store.postgres.clock import DatabaseClock
+    from holdfast._store.postgres.database import Database
+    from holdfast._store.postgres.notices import Notices
+    from holdfast._store.postgres.owners import Owners
+    from holdfast._store.postgres.remembering import Remembered
+
+TRIES = 3
+"""How often a user's transaction is done again after a deadlock."""
+
+
+class PostgresFleet:
+    """The part of the store that concerns more than one run or one process."""
+
+    if TYPE_CHECKING:
+        namespace: str
+        lease_s: float
+        _adopted_through: int
+        _appender: Appender
+        _claimer: Claimer
+        _clock: DatabaseClock
+        _database: Database
+        _fetch: Fetch
+        _notices: Notices
+        _owners: Owners
+        _remembered: Remembered
+
+        def now_us(self) -> int: ...
+        def _lease_until_us(self) -> int: ...
+
+    # -- pulses --------------------------------------------------------------------------------
+
+    def pulse(
+        self, owner: int, facts: str, working: Sequence[tuple[int, int]] = ()
+    ) -> builtins.list[int]:
+        def work(link: Link, _tries: int) -> builtins.list[int]:
+            self._clock.heard(link.fetch("now")[0][0])
+            link.change("put_pulse", (owner, self._lease_until_us(), facts))
+            row = opening.store_row(link)  # What another process noticed or adopted.
+            self._adopted_through = row.adopted_through
+            self._remembered.lost = row.lost
+            if not working:
+                return []
+            values = ([run_no for run_no, _ in working], [epoch for _, epoch in working])
+            return [run_no for (run_no,) in link.fetch("lost_runs", values)]
+
+        return self._database.pulsing.again(work)
+
+    def pulses(self) -> builtins.list[Pulse]:
+        return self._owners.pulses()
+
+    # -- queues --------------------------------------------------------------------------------
+
+    def take(self, wanted: Wanted) -> builtins.list[Lease]:
+        taken = self._claimer.take(wanted)
+        for lease in taken:
+            self._remembered.acknowledged(lease.row)
+        return taken
+
+    def set_limits(self, limits: Limits) -> None:
+        values = (self.namespace, *msgspec.structs.astuple(limits))
+
+        def work(link: Link, _tries: int) -> None:
+            with link.writing():
+                link.change("put_limits", values)
+                link.fetch("notify", (self.namespace,))
+
+        self._database.work(work)
+        self._notices.tell()
+
+    def queues(self) -> builtins.list[QueueState]:
+        states = {limits.queue: QueueState(limits) for limits in self._claimer.limits()}
+        values = {"namespace": self.namespace, "at_us": self.now_us()}
+        for name, *counts in self._database.read("queue_counts", values):
+            known = states.get(name)
+            is_open = any(counts[:3])
+            if known is not None or is_open:
+                states[name] = QueueState(known.limits if known else Limits(name), *counts)
+        return [states[name] for name in sorted(states)]
+
+    # -- schedules -----------------------------------------------------------------------------
+
+    def put_schedule(self, row: ScheduleRow, expected_cursor_us: int | None) -> bool:
+        values = {
+            **msgspec.structs.asdict(row),
+            "namespace": self.namespace,
+            "expected": expected_cursor_us,
+        }
+
+        def work(link: Link, tries: int) -> bool:
+            with link.writing():
+                name = "add_schedule" if expected_cursor_us is None else "move_schedule"
+                changed = link.change(name, values) == 1
+            return changed or bool(tries and row in self.schedules())
+
+        return self._database.work(work)
+
+    def schedules(self) -> builtins.list[ScheduleRow]:
+        found = self._database.read("schedules", (self.namespace,))
+        return [ScheduleRow(*values) for values in found]
+
+    # -- a user's transaction ------------------------------------------------------------------
+
+    def append_within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
+        for left in reversed(range(TRIES)):
+            try:
+                return self._within(lease, work)
+            except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure):
+                if not left:
+                    raise
+        raise AssertionError
+
+    def _within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
+        """Everything in one transaction. It is never tried again by itself after its connection
+        broke: if the commit is not found, nothing of it has happened, and the caller is told."""
+        database = self._database
+        with database.pool().connection(timeout=database.patience_s) as link:
+            link.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+            batch = self._appender.batch(link)
+            try:
+                with link.transaction():
+                    link.fetch("commit_for_good")
+                    began = link.fetch("transaction_id")
+                    row = lease.row
+                    if not link.fetch("run_stands", _guard(row)):
+                        return Fenced()
+                    write = work(link)
+                    if link.fetch("transaction_id") != began:
+                        raise UsageError(
+                            f"run {row.run_id!r}: a transactional effect ended its transaction by "
+                            "itself (COMMIT or ROLLBACK); leave that to Holdfast"
+                        )
+                    batch.lock_keys([write])
+                    batch.work_out([write])
+                    batch.send(link)
+                    if not batch.leases():
+                        raise _Refused
+                    batch.send_rest(link)
+            except _Refused:
+                pass
+            except psycopg.OperationalError as error:
+                if not self._was_committed(batch):
+                    raise database.translated(error) from error
+        self._notices.tell()
+        return self._appender.concluded(batch)[0]
+
+    def _was_committed(self, batch: Any) -> bool:
+        def work(link: Link, _tries: int) -> bool:
+            with link.writing():
+                found: bool = batch.was_committed(link)
+                return found
+
+        return self._database.appending.again(work)
+
+    # -- whole runs ----------------------------------------------------------------------------
+
+    def whole(self, row: RunRow) -> WholeRun:
+        fetch = self._fetch
+        entries = reading.load(fetch, row, ())
+        chunks = reading.all_chunks(fetch, row.run_no)
+        keys = [records.key_state(values) for values in fetch("keys_of_run", (row.run_no,))]
+        messages = [
+            (message.message(), message.taken_seq)
+            for message in lookups.messages(fetch, row.run_no)
+        ]
+        return WholeRun(row, entries, chunks, keys, messages)
+
+    def put_whole(self, run: WholeRun) -> bool:
+        numbers: list[int] = []
+
+        def work(link: Link, tries: int) -> bool:
+            with link.writing():
+                here = lookups.find_run(fetch_with(link), self.namespace, run.row.run_id)
+                if here is not None:
+                    decisions.check_same_run(here, run.row)
+                    return bool(tries and here.run_no in numbers)
+                if not numbers:
+                    numbers.append(link.fetch("run_numbers", (1,))[0][0])
+                row = decisions.arrived(run.row, self.namespace, numbers[0])
+                chunks = [(row.run_no, number, body) for number, body in run.chunks.items()]
+                made = Applied(list(run.entries), row)
+                if not sending.start(link, [made], chunks, told=[self.namespace]):
+                    raise RunConflict(row.run_id, "by another process, just now")
+                self._put_keys(link, run.keys, row)
+                for number, (message, taken_seq) in enumerate(run.messages, 1):
+                    posted = records.posted(row.run_no << SEQ_BITS | number, row.run_no, message)
+                    posted.taken_seq = taken_seq
+                    values = list(msgspec.structs.astuple(posted.sealed()))
+                    values[6] = message.body.decode()
+                    link.change("add_message", (row.run_no, values[0] & SEQ_MASK, *values[2:]))
+            return True
+
+        return self._database.work(work)
+
+    def _put_keys(self, link: Link, keys: Sequence[KeyState], row: RunRow) -> None:
+        for state in keys:
+            hashed = records.name_hash(self.namespace, state.effect, state.key)
+            link.fetch("lock_key", (hashed,))
+            here = lookups.find_key(fetch_with(link), self.namespace, state.effect, state.key)
+            if here is not None:
+                raise RunConflict(row.run_id, decisions.key_is_here(state, here))
+            link.change("put_key", records.key_values(decisions.arrived_key(state, row)))
+
+
+class _Refused(Exception):
+    """Rolls a user's transaction back: the write that belongs to it was refused."""
+
+
+def _guard(row: RunRow) -> tuple[Any, ...]:
+    return (row.run_no, row.epoch, row.last_seq, row.digest)

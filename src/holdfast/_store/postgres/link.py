@@ -1,0 +1,217 @@
+"""One connection to the server: every call has an end, and no call leaves anything in the session.
+
+A pooler in transaction mode may hand each transaction to another session, so nothing is prepared
+by number, nothing is set but for the transaction, and every table is named with its schema. The
+one statement that every step takes is prepared under a name that is made of its text: another
+session either has the same statement under it, or none.
+
+PostgreSQL has no text with NUL; where a name has one, it is written with an escape.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import struct
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, TypeVar, cast
+
+import psycopg
+from psycopg import generators, pq
+
+from holdfast._store import sql
+
+RV = TypeVar("RV")
+Q = sql.load("postgres/queries.sql")
+
+_ESCAPE = "\ue000"
+_BIGINT, _TEXT, _BYTEA = 20, 25, 17
+_ARRAY_OF = {_BIGINT: 1016, _TEXT: 1009, _BYTEA: 1001}
+_OIDS = {"bigint[]": _ARRAY_OF[_BIGINT], "text[]": _ARRAY_OF[_TEXT], "bytea[]": _ARRAY_OF[_BYTEA]}
+_HEAD = struct.Struct("!iiiii").pack
+_LENGTH = struct.Struct("!i").pack
+_NUMBER = struct.Struct("!iq").pack
+_NULL = _LENGTH(-1)
+_NO_SUCH_STATEMENT, _STATEMENT_EXISTS = b"26000", b"42P05"
+
+
+class Link(psycopg.Connection[Any]):
+    """A connection whose every wait has an end."""
+
+    patience_s = 15.0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._sent: set[bytes] = set()
+        """Names of statements that a session of ours has."""
+        self._is_pooled = False
+        """A pooler gives us another session each time: nothing is prepared any more."""
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        """Wait for an answer of the server; a silent one is given up, and the connection with it."""
+        try:
+            return super().wait(gen, interval, timeout or self.patience_s)
+        except psycopg.Error as error:
+            if type(error).__name__ != "_WaitTimeout":  # The driver keeps the name to itself.
+                raise
+            self.abandon()
+            raise psycopg.OperationalError(
+                f"the server did not answer for {self.patience_s:.0f} s"
+            ) from None
+
+    def abandon(self) -> None:
+        """Let go of the socket without a word to the server."""
+        with contextlib.suppress(OSError, psycopg.Error):
+            handle = self.pgconn.socket
+            with open(os.devnull, "rb") as nothing:
+                os.dup2(nothing.fileno(), handle)
+        with contextlib.suppress(psycopg.Error):
+            self.pgconn.finish()
+
+    # -- statements ----------------------------------------------------------------------------
+
+    def fetch(self, name: str, values: Any = ()) -> list[Any]:
+        """Run a named statement; returns its rows."""
+        cursor = self.execute(Q[name].encode(), _outward(values), prepare=False)
+        if cursor.description is None:
+            return []
+        return [_inward(row) for row in cursor.fetchall()]
+
+    def change(self, name: str, values: Any = ()) -> int:
+        """Run a named statement; returns how many rows it changed."""
+        return self.execute(Q[name].encode(), _outward(values), prepare=False).rowcount
+
+    @contextlib.contextmanager
+    def writing(self) -> Generator[Link, None, None]:
+        """One transaction whose commit is on disk when it returns, whatever the role's defaults."""
+        self.fetch("begin")
+        try:
+            self.fetch("commit_for_good")
+            yield self
+            self.fetch("commit")
+        except BaseException:
+            with contextlib.suppress(psycopg.Error):
+                if not self.closed and self.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+                    self.fetch("rollback")
+            raise
+
+    def call(self, statement: Statement, params: list[bytes | None]) -> list[int]:
+        """Run a statement whose parameters are arrays in binary form; returns its first column,
+        numbers."""
+        pgconn = self.pgconn
+        in_transaction = pgconn.transaction_status == pq.TransactionStatus.INTRANS
+        if not in_transaction and statement.name in self._sent and not self._is_pooled:
+            pgconn.send_query_prepared(statement.name, params, statement.formats, 1)
+            result = self._result()
+            if result.error_field(pq.DiagnosticField.SQLSTATE) != _NO_SUCH_STATEMENT:
+                return _numbers(self, result)
+            self._is_pooled = True  # Another session than the one that prepared it.
+        if not in_transaction and not self._is_pooled:
+            pgconn.send_prepare(statement.name, statement.text, statement.oids)
+            result = self._result()
+            state = result.error_field(pq.DiagnosticField.SQLSTATE)
+            if state not in (None, _STATEMENT_EXISTS):
+                raise psycopg.errors.error_from_result(result, self.info.encoding)
+            self._sent.add(statement.name)
+            pgconn.send_query_prepared(statement.name, params, statement.formats, 1)
+        else:
+            pgconn.send_query_params(statement.text, params, statement.oids, statement.formats, 1)
+        return _numbers(self, self._result())
+
+    def _result(self) -> pq.abc.PGresult:
+        results: list[pq.abc.PGresult] = self.wait(generators.execute(self.pgconn))
+        return results[-1]
+
+
+class Statement:
+    """A statement with arrays as parameters, known to the server by what it says."""
+
+    def __init__(self, name: str) -> None:
+        text = Q[name]
+        types = dict(re.findall(r"\$(\d+)::(\w+\[\])", text))
+        self.text = text.encode()
+        self.name = b"holdfast_" + hashlib.sha256(self.text).hexdigest()[:32].encode()
+        self.kinds = [types[str(number)] for number in range(1, len(types) + 1)]
+        self.oids = [_OIDS[kind] for kind in self.kinds]
+        self.formats = [pq.Format.BINARY] * len(self.kinds)
+
+    def params(self, columns: Iterable[Sequence[Any]]) -> list[bytes | None]:
+        """Return columns of values in the form of the protocol."""
+        return [_FORM[kind](values) for kind, values in zip(self.kinds, columns, strict=True)]
+
+
+def _numbers(link: Link, result: pq.abc.PGresult) -> list[int]:
+    if result.status != pq.ExecStatus.TUPLES_OK:
+        raise psycopg.errors.error_from_result(result, link.info.encoding)
+    found = (result.get_value(at, 0) for at in range(result.ntuples))
+    return [int.from_bytes(value or b"", "big", signed=True) for value in found]
+
+
+# -- values -------------------------------------------------------------------------------------
+
+
+def _bigints(values: Sequence[Any]) -> bytes:
+    parts = [_NULL if value is None else _NUMBER(8, value) for value in values]
+    return _array(_BIGINT, parts)
+
+
+def _texts(values: Sequence[Any]) -> bytes:
+    parts = [_NULL if value is None else _sized(_text(value)) for value in values]
+    return _array(_TEXT, parts)
+
+
+def _byteas(values: Sequence[Any]) -> bytes:
+    return _array(_BYTEA, [_NULL if value is None else _sized(value) for value in values])
+
+
+_FORM = {"bigint[]": _bigints, "text[]": _texts, "bytea[]": _byteas}
+
+
+def _array(oid: int, parts: list[bytes]) -> bytes:
+    if not parts:
+        return struct.pack("!iii", 0, 0, oid)
+    return _HEAD(1, 1, oid, len(parts), 1) + b"".join(parts)
+
+
+def _sized(raw: bytes) -> bytes:
+    return _LENGTH(len(raw)) + raw
+
+
+def _text(value: str | bytes) -> bytes:
+    """Return a text as it is sent; a body is bytes already, JSON without NUL."""
+    return value if isinstance(value, bytes) else escaped(value).encode()
+
+
+def escaped(text: str) -> str:
+    """Return a text without NUL, from which the same text can be had again."""
+    if "\x00" in text or _ESCAPE in text:
+        return text.replace(_ESCAPE, _ESCAPE + "e").replace("\x00", _ESCAPE + "0")
+    return text
+
+
+def unescaped(text: str) -> str:
+    """Return what was escaped."""
+    if _ESCAPE in text:
+        return text.replace(_ESCAPE + "0", "\x00").replace(_ESCAPE + "e", _ESCAPE)
+    return text
+
+
+def _outward(values: Any) -> Any:
+    if isinstance(values, dict):
+        named = cast("dict[str, Any]", values)
+        return {name: _escape_any(value) for name, value in named.items()}
+    return [_escape_any(value) for value in values]
+
+
+def _escape_any(value: Any) -> Any:
+    if type(value) is str:
+        return escaped(value)
+    if isinstance(value, list | tuple):
+        return [_escape_any(part) for part in cast("Sequence[Any]", value)]
+    return str(value) if isinstance(value, str) else value
+
+
+def _inward(row: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(unescaped(value) if isinstance(value, str) else value for value in row)

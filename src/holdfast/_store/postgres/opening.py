@@ -1,0 +1,97 @@
+"""Opening a store on a server: the schema, made or brought up to date, and what is refused."""
+
+from __future__ import annotations
+
+import uuid
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from holdfast._store.postgres.link import Link
+from holdfast.errors import StoreTooNew, StoreUnusable
+
+FIRST = 2
+"""The version that PostgreSQL began with."""
+WORKS_FROM = 2
+"""The oldest version whose processes may work beside those of this one."""
+OLDEST_SERVER = 13_00_00
+
+
+class StoreRow(msgspec.Struct):
+    """The one row about the store as a whole."""
+
+    store_id: str
+    incarnation: int
+    adopted_through: int
+    lost: str | None
+
+
+@cache
+def steps() -> tuple[str, ...]:
+    """Return the migrations in order, from version FIRST on."""
+    folder = files("holdfast._store.postgres").joinpath("schema")
+    names = sorted(found.name for found in folder.iterdir() if found.name.endswith(".sql"))
+    assert names == [f"{FIRST + at:04}.sql" for at in range(len(names))], names
+    return tuple(folder.joinpath(name).read_text("utf-8") for name in names)
+
+
+def known() -> int:
+    """Return the version that this Holdfast knows."""
+    return FIRST + len(steps()) - 1
+
+
+def open_store(link: Link, shown: str) -> StoreRow:
+    """Check the server, bring the schema up to date, and return the store's row."""
+    has_schema = check_server(link, shown)
+    if not has_schema or _version(link, shown) < known():
+        with link.writing():
+            link.fetch("lock_schema")
+            ((has_schema, *_),) = link.fetch("has_schema")
+            version = _version(link, shown) if has_schema else FIRST - 1
+            for step in steps()[version - FIRST + 1 :]:
+                link.execute(step.encode())
+            if version < known():
+                link.change("set_schema_version", (known(), WORKS_FROM))
+            if not link.fetch("store_row"):
+                link.change("add_store", (uuid.uuid4().hex,))
+    return store_row(link)
+
+
+def check_server(link: Link, shown: str) -> bool:
+    """Refuse a server that cannot keep a promise; tell whether our schema is there."""
+    ((has_schema, is_standby, fsync, version, encoding),) = link.fetch("has_schema")
+    if is_standby:
+        raise StoreUnusable(
+            f"{shown} is a standby: it cannot be written to, and what it shows may be old; give the "
+            "address of the primary, or several: postgresql://a,b/name?target_session_attrs=read-write"
+        )
+    if fsync != "on":
+        raise StoreUnusable(
+            f"{shown} runs with fsync={fsync}: a crash of its machine loses what was acknowledged; "
+            "set fsync=on and restart it"
+        )
+    if version < OLDEST_SERVER:
+        raise StoreUnusable(f"{shown} is PostgreSQL {version // 10_000}; 13 or later is needed")
+    if encoding != "UTF8":
+        raise StoreUnusable(f"{shown} has the encoding {encoding}; create it with UTF8")
+    return bool(has_schema)
+
+
+def _version(link: Link, shown: str) -> int:
+    found = link.fetch("schema_version")
+    if not found:
+        return FIRST - 1
+    version, works_from = found[0]
+    if version > known() and works_from > known():
+        raise StoreTooNew(
+            f"{shown} has schema version {version}, this Holdfast knows up to {known()}; "
+            "upgrade Holdfast (pip install -U holdfast), or open it with the version that wrote it"
+        )
+    return int(version)
+
+
+def store_row(link: Link) -> StoreRow:
+    """Return the row of the store."""
+    ((store_id, incarnation, adopted_through, lost),) = link.fetch("store_row")
+    return StoreRow(store_id, incarnation, adopted_through, lost)

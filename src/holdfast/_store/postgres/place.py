@@ -1,0 +1,59 @@
+"""From a URL to what the driver is given, with defaults that let no call hang for ever."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgspec
+
+from holdfast.errors import StoreUnusable
+
+POOL_SIZE = 4
+_OWN = ("pool",)
+_DEFAULTS = {
+    "connect_timeout": "5",
+    "keepalives_idle": "10",
+    "keepalives_interval": "3",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+    "application_name": "holdfast",
+}
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the server is, and how many connections may be open to it beside the fixed ones."""
+
+    conninfo: str
+    shown: str
+    """The URL without its password."""
+    pool_size: int = POOL_SIZE
+
+
+def parse(url: str) -> Place:
+    """Take a URL apart; what is not ours is libpq's."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    try:
+        size = int(options.get("pool", POOL_SIZE))
+    except ValueError:
+        size = 0
+    if size < 1:
+        raise StoreUnusable(
+            f"{_shown(url)}: pool={options['pool']!r} is not a number of connections"
+        )
+    given = {name: value for name, value in options.items() if name not in _OWN}
+    if "," in parts.netloc:  # Several hosts: the one that may be written to.
+        given.setdefault("target_session_attrs", "read-write")
+    for name, value in _DEFAULTS.items():
+        given.setdefault(name, value)
+    conninfo = urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(given), ""))
+    return Place(conninfo, _shown(url), size)
+
+
+def _shown(url: str) -> str:
+    """Return a URL as people may see it: without its password."""
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    user = user.partition(":")[0]
+    options = [(name, value) for name, value in parse_qsl(parts.query) if name != "password"]
+    return urlunsplit((parts.scheme, user + at + hosts, parts.path, urlencode(options), ""))

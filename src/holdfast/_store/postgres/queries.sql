@@ -1,0 +1,475 @@
+-- Every statement of the PostgreSQL store, by name. A block without a verb is a list of columns or a
+-- condition that others take in with {name}.
+
+-- name: run_columns
+run_no, namespace, run_id, flow, version, status, held_reason, generation, epoch, owner,
+lease_until_us, last_seq, head, next_chunk, input_digest, current_step, steps, attempts, degraded,
+claims, skips, waiting_on, wake_us, usage, tags, created_us, updated_us, queue, priority, limit_key,
+digest
+
+-- name: entry_columns
+run_no, seq, kind, at_us, step, attempt, position, args_digest, started_us,
+convert_to(body, 'UTF8'), digest
+
+-- name: key_columns
+namespace, effect, key, state, run_no, run_id, step, generation, args_digest, result_seq,
+updated_us, digest
+
+-- name: message_columns
+run_no, number, message_id, kind, actor, at_us, convert_to(body, 'UTF8'), taken_seq, digest
+
+-- name: owner_columns
+owner, pid, started, boot_id, pid_namespace, host, lock_inode, registered_us, digest
+
+-- name: open_runs
+status IN ('queued', 'running', 'waiting')
+
+-- Says which runs that nobody owns have something to do; see decisions.is_due.
+-- name: due
+(coalesce(wake_us <= %(at_us)s, status <> 'waiting')
+  OR (status = 'waiting' AND EXISTS (
+    SELECT 1 FROM holdfast.inbox AS i WHERE i.run_no = runs.run_no AND i.taken_seq IS NULL)))
+
+
+-- Transactions ------------------------------------------------------------------------------------
+
+-- name: begin
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
+
+-- name: begin_reading
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
+
+-- name: commit
+COMMIT
+
+-- name: rollback
+ROLLBACK
+
+-- A role or a database may have lowered it; `remote_apply` is stronger and stays.
+-- name: commit_for_good
+SELECT CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+  THEN set_config('synchronous_commit', 'on', true) END
+
+-- name: transaction_id
+SELECT pg_current_xact_id()::text
+
+-- name: notify
+SELECT pg_notify('holdfast', %s)
+
+-- name: listen
+LISTEN holdfast
+
+-- name: now
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+
+
+-- The append --------------------------------------------------------------------------------------
+-- Any number of writes of any number of runs, in one round trip. The guard is the fence: the row
+-- of a run changes only if it is as the writer saw it, and what belongs to the run is inserted only
+-- if its row changed. Returns the runs that changed.
+
+-- name: append
+WITH wanted AS (
+  SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[], $5::text[],
+    $6::text[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
+    $13::bigint[], $14::bytea[], $15::bigint[], $16::bytea[], $17::text[], $18::bigint[],
+    $19::bigint[], $20::bigint[], $21::bigint[], $22::text[], $23::text[], $24::bigint[],
+    $25::text[], $26::text[], $27::bigint[], $28::bytea[])
+  AS w (run_no, was_epoch, was_seq, was_digest, flow, version, status, held_reason, generation,
+    epoch, owner, lease_until_us, last_seq, head, next_chunk, input_digest, current_step, steps,
+    attempts, degraded, claims, skips, waiting_on, wake_us, usage, tags, updated_us, digest)
+), changed AS (
+  UPDATE holdfast.runs AS r SET flow = w.flow, version = w.version, status = w.status,
+    held_reason = w.held_reason, generation = w.generation, epoch = w.epoch, owner = w.owner,
+    lease_until_us = w.lease_until_us, last_seq = w.last_seq, head = w.head,
+    next_chunk = w.next_chunk, input_digest = w.input_digest, current_step = w.current_step,
+    steps = w.steps, attempts = w.attempts, degraded = w.degraded, claims = w.claims,
+    skips = w.skips, waiting_on = w.waiting_on, wake_us = w.wake_us, usage = w.usage,
+    tags = w.tags, updated_us = w.updated_us, digest = w.digest
+  FROM wanted AS w
+  WHERE r.run_no = w.run_no AND r.epoch = w.was_epoch AND r.last_seq = w.was_seq
+    AND r.digest = w.was_digest
+  RETURNING r.run_no
+), entered AS (
+  INSERT INTO holdfast.journal (run_no, seq, kind, step, attempt, position, at_us, started_us,
+    args_digest, digest, body)
+  SELECT e.* FROM unnest($29::bigint[], $30::bigint[], $31::text[], $32::text[], $33::bigint[],
+    $34::bigint[], $35::bigint[], $36::bigint[], $37::bytea[], $38::bytea[], $39::text[])
+  AS e (run_no, seq, kind, step, attempt, position, at_us, started_us, args_digest, digest, body)
+  WHERE e.run_no IN (SELECT run_no FROM changed)
+), kept AS (
+  INSERT INTO holdfast.chunks (run_no, number, digest, body)
+  SELECT c.* FROM unnest($40::bigint[], $41::bigint[], $42::bytea[], $43::text[])
+  AS c (run_no, number, digest, body)
+  WHERE c.run_no IN (SELECT run_no FROM changed)
+)
+SELECT run_no,
+  CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+    THEN set_config('synchronous_commit', 'on', true) END,
+  (SELECT count(pg_notify('holdfast', told)) FROM unnest($44::text[]) AS told)
+FROM changed
+
+-- name: add_entries
+INSERT INTO holdfast.journal (run_no, seq, kind, step, attempt, position, at_us, started_us,
+  args_digest, digest, body)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[],
+  $6::bigint[], $7::bigint[], $8::bigint[], $9::bytea[], $10::bytea[], $11::text[])
+RETURNING seq
+
+-- name: add_chunks
+INSERT INTO holdfast.chunks (run_no, number, digest, body)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::text[])
+RETURNING number
+
+-- New runs, with their first entries and chunks. One that is there already is left alone, and so is
+-- what would belong to it. Returns the runs that are new.
+
+-- name: start
+WITH wanted AS (
+  SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
+    $7::text[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
+    $13::bytea[], $14::bigint[], $15::bytea[], $16::text[], $17::bigint[], $18::bigint[],
+    $19::bigint[], $20::bigint[], $21::text[], $22::text[], $23::bigint[], $24::text[], $25::text[],
+    $26::bigint[], $27::bigint[], $28::text[], $29::bigint[], $30::text[], $31::bytea[],
+    $32::bigint[])
+), made AS (
+  INSERT INTO holdfast.runs ({run_columns}, id_hash)
+  SELECT * FROM wanted
+  ON CONFLICT (namespace, run_id) DO NOTHING
+  RETURNING run_no
+), entered AS (
+  INSERT INTO holdfast.journal (run_no, seq, kind, step, attempt, position, at_us, started_us,
+    args_digest, digest, body)
+  SELECT e.* FROM unnest($33::bigint[], $34::bigint[], $35::text[], $36::text[], $37::bigint[],
+    $38::bigint[], $39::bigint[], $40::bigint[], $41::bytea[], $42::bytea[], $43::text[])
+  AS e (run_no, seq, kind, step, attempt, position, at_us, started_us, args_digest, digest, body)
+  WHERE e.run_no IN (SELECT run_no FROM made)
+), kept AS (
+  INSERT INTO holdfast.chunks (run_no, number, digest, body)
+  SELECT c.* FROM unnest($44::bigint[], $45::bigint[], $46::bytea[], $47::text[])
+  AS c (run_no, number, digest, body)
+  WHERE c.run_no IN (SELECT run_no FROM made)
+)
+SELECT run_no,
+  CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+    THEN set_config('synchronous_commit', 'on', true) END,
+  (SELECT count(pg_notify('holdfast', told)) FROM unnest($48::text[]) AS told)
+FROM made
+
+-- name: run_numbers
+SELECT nextval('holdfast.run_numbers') FROM generate_series(1, %s)
+
+-- name: put_key
+INSERT INTO holdfast.keys (namespace, effect, key, state, run_no, run_id, step, generation,
+  args_digest, result_seq, updated_us, digest, key_hash)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (namespace, effect, key) DO UPDATE SET state = excluded.state,
+  run_no = excluded.run_no, run_id = excluded.run_id, step = excluded.step,
+  generation = excluded.generation, args_digest = excluded.args_digest,
+  result_seq = excluded.result_seq, updated_us = excluded.updated_us, digest = excluded.digest
+
+-- Two runs may want one key at the same moment, and then there is no row to lock yet.
+-- name: lock_key
+SELECT pg_advisory_xact_lock(%s)
+
+-- name: take_message
+UPDATE holdfast.inbox SET taken_seq = %s, digest = %s
+WHERE run_no = %s AND number = %s AND taken_seq IS NULL
+
+
+-- Other writes ------------------------------------------------------------------------------------
+
+-- name: next_owner
+SELECT nextval('holdfast.owner_numbers')
+
+-- name: add_owner
+INSERT INTO holdfast.owners ({owner_columns}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (owner) DO NOTHING
+
+-- name: put_pulse
+INSERT INTO holdfast.pulses (owner, until_us, facts) VALUES (%s, %s, %s)
+ON CONFLICT (owner) DO UPDATE SET until_us = excluded.until_us, facts = excluded.facts
+WHERE holdfast.pulses.until_us >= 0
+
+-- name: end_pulse
+INSERT INTO holdfast.pulses (owner, until_us, facts) SELECT unnest(%s::bigint[]), -1, ''
+ON CONFLICT (owner) DO UPDATE SET until_us = -1
+
+-- name: forget_pulses
+DELETE FROM holdfast.pulses AS p
+WHERE p.until_us < %s AND NOT EXISTS (
+  SELECT 1 FROM holdfast.runs AS r WHERE r.owner = p.owner AND r.{open_runs})
+
+-- name: lost_runs
+SELECT w.run_no FROM unnest(%s::bigint[], %s::bigint[]) AS w (run_no, epoch)
+LEFT JOIN holdfast.runs AS r ON r.run_no = w.run_no
+WHERE r.epoch IS DISTINCT FROM w.epoch
+
+-- name: add_message
+INSERT INTO holdfast.inbox (run_no, number, message_id, kind, actor, at_us, body, taken_seq, digest)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+
+-- name: lock_run
+SELECT run_no FROM holdfast.runs WHERE run_no = %s FOR UPDATE
+
+-- name: put_limits
+INSERT INTO holdfast.queues (namespace, queue, concurrency, per_key, rate, per_key_rate, period_us,
+  paused)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (namespace, queue) DO UPDATE SET concurrency = excluded.concurrency,
+  per_key = excluded.per_key, rate = excluded.rate, per_key_rate = excluded.per_key_rate,
+  period_us = excluded.period_us, paused = excluded.paused
+
+-- name: add_begun
+INSERT INTO holdfast.begun (namespace, queue, at_us, run_no, limit_key)
+SELECT %s, %s, %s, * FROM unnest(%s::bigint[], %s::text[])
+ON CONFLICT DO NOTHING
+
+-- name: forget_begun
+DELETE FROM holdfast.begun WHERE namespace = %s AND queue = %s AND at_us <= %s
+
+-- name: add_schedule
+INSERT INTO holdfast.schedules (namespace, name, flow, spec, cursor_us, paused)
+VALUES (%(namespace)s, %(name)s, %(flow)s, %(spec)s, %(cursor_us)s, %(paused)s)
+ON CONFLICT (namespace, name) DO NOTHING
+
+-- name: move_schedule
+UPDATE holdfast.schedules SET flow = %(flow)s, spec = %(spec)s, cursor_us = %(cursor_us)s,
+  paused = %(paused)s
+WHERE namespace = %(namespace)s AND name = %(name)s AND cursor_us = %(expected)s
+
+
+-- Reads -------------------------------------------------------------------------------------------
+
+-- name: run_by_id
+SELECT {run_columns} FROM holdfast.runs WHERE namespace = %s AND run_id = %s
+
+-- name: runs_by_ids
+SELECT {run_columns} FROM holdfast.runs WHERE namespace = %s AND run_id = ANY(%s::text[])
+
+-- name: run_by_hash
+SELECT {run_columns} FROM holdfast.runs WHERE id_hash = %s
+
+-- name: run_by_number
+SELECT {run_columns} FROM holdfast.runs WHERE run_no = %s
+
+-- name: runs_by_numbers
+SELECT {run_columns} FROM holdfast.runs WHERE run_no = ANY(%s::bigint[]) ORDER BY run_no
+
+-- name: run_by_id_locked
+SELECT {run_columns} FROM holdfast.runs WHERE namespace = %s AND run_id = %s FOR UPDATE
+
+-- name: run_stands
+SELECT 1 FROM holdfast.runs WHERE run_no = %s AND epoch = %s AND last_seq = %s AND digest = %s
+
+-- name: list_runs
+SELECT {run_columns} FROM holdfast.runs
+WHERE namespace = %(namespace)s
+  AND (%(before)s::bigint IS NULL OR run_no < %(before)s::bigint)
+  AND (%(status)s::text[] IS NULL OR status = ANY(%(status)s::text[]))
+  AND (%(flow)s::text IS NULL OR flow = %(flow)s::text)
+  AND (%(prefix)s::text IS NULL
+    OR (run_id >= %(prefix)s::text AND run_id < %(prefix_end)s::text))
+  AND (%(updated_before_us)s::bigint IS NULL OR updated_us < %(updated_before_us)s::bigint)
+  AND (%(queue)s::text IS NULL OR coalesce(queue, 'default') = %(queue)s::text)
+  AND (%(held_reason)s::text IS NULL OR held_reason = %(held_reason)s::text)
+  AND (%(tag)s::text IS NULL
+    OR tags::jsonb -> %(tag)s::text = to_jsonb(%(tag_value)s::text))
+ORDER BY run_no DESC LIMIT %(limit)s
+
+-- name: runs_waiting_on
+SELECT {run_columns} FROM holdfast.runs WHERE waiting_on = %s AND namespace = %s ORDER BY run_no
+
+-- name: owners_of_open_runs
+SELECT p.owner, p.until_us FROM holdfast.pulses AS p
+WHERE EXISTS (SELECT 1 FROM holdfast.runs AS r WHERE r.owner = p.owner AND r.{open_runs})
+
+-- name: claimable_runs
+SELECT {run_columns} FROM holdfast.runs
+WHERE {open_runs} AND namespace = %(namespace)s
+  AND CASE WHEN owner IS NOT NULL
+    THEN owner = ANY(%(dead)s::bigint[])
+      OR (owner = ANY(%(late)s::bigint[]) AND lease_until_us <= %(at_us)s)
+    ELSE {due} END
+ORDER BY run_no LIMIT %(limit)s
+
+-- name: queues_ready
+WITH RECURSIVE named AS (
+  (SELECT coalesce(queue, 'default') AS queue FROM holdfast.runs
+   WHERE namespace = %(namespace)s AND owner IS NULL AND {open_runs}
+   ORDER BY coalesce(queue, 'default') LIMIT 1)
+  UNION ALL
+  SELECT (
+    SELECT coalesce(r.queue, 'default') FROM holdfast.runs AS r
+    WHERE r.namespace = %(namespace)s AND r.owner IS NULL AND r.{open_runs}
+      AND coalesce(r.queue, 'default') > named.queue
+    ORDER BY coalesce(r.queue, 'default') LIMIT 1)
+  FROM named WHERE named.queue IS NOT NULL
+)
+SELECT queue FROM named WHERE queue IS NOT NULL
+
+-- name: ready_runs
+SELECT {run_columns} FROM holdfast.runs
+WHERE namespace = %(namespace)s AND coalesce(queue, 'default') = %(queue)s
+  AND owner IS NULL AND {open_runs} AND {due}
+  AND (%(flows)s::text[] IS NULL
+    OR (flow, version) IN (SELECT * FROM unnest(%(flows)s::text[], %(versions)s::text[])))
+  AND (limit_key IS NULL OR limit_key <> ALL(%(full)s::text[]))
+ORDER BY -coalesce(priority, 0), run_no LIMIT %(limit)s
+FOR UPDATE SKIP LOCKED
+
+-- name: stranded_runs
+SELECT {run_columns} FROM holdfast.runs
+WHERE owner = ANY(%(owners)s::bigint[]) AND namespace = %(namespace)s AND {open_runs}
+  AND (owner <> ALL(%(late)s::bigint[]) OR lease_until_us <= %(at_us)s)
+  AND run_no <> ALL(%(working)s::bigint[])
+  AND (%(queues)s::text[] IS NULL OR coalesce(queue, 'default') = ANY(%(queues)s::text[]))
+  AND (%(flows)s::text[] IS NULL
+    OR (flow, version) IN (SELECT * FROM unnest(%(flows)s::text[], %(versions)s::text[])))
+ORDER BY -coalesce(priority, 0), run_no LIMIT %(limit)s
+FOR UPDATE SKIP LOCKED
+
+-- name: limits
+SELECT queue, concurrency, per_key, rate, per_key_rate, period_us, paused FROM holdfast.queues
+WHERE namespace = %s ORDER BY queue
+
+-- name: limits_locked
+SELECT queue, concurrency, per_key, rate, per_key_rate, period_us, paused FROM holdfast.queues
+WHERE namespace = %s AND queue = %s FOR UPDATE
+
+-- name: running_by_key
+SELECT limit_key, count(*) FROM holdfast.runs
+WHERE owner IS NOT NULL AND {open_runs} AND namespace = %s AND coalesce(queue, 'default') = %s
+GROUP BY limit_key
+
+-- name: begun_by_key
+SELECT limit_key, count(*) FROM holdfast.begun
+WHERE namespace = %s AND queue = %s AND at_us > %s GROUP BY limit_key
+
+-- name: queue_counts
+SELECT coalesce(queue, 'default'),
+  count(*) FILTER (WHERE owner IS NULL AND {open_runs} AND {due}),
+  count(*) FILTER (WHERE owner IS NULL AND {open_runs} AND NOT {due}),
+  count(*) FILTER (WHERE owner IS NOT NULL AND {open_runs}),
+  count(*) FILTER (WHERE status = 'failed'),
+  count(*) FILTER (WHERE status = 'held'),
+  count(*) FILTER (WHERE status = 'held' AND held_reason = 'quarantined'),
+  min(updated_us) FILTER (WHERE owner IS NULL AND {open_runs} AND {due})
+FROM holdfast.runs
+WHERE namespace = %(namespace)s AND status IN ('queued', 'running', 'waiting', 'failed', 'held')
+GROUP BY 1 ORDER BY 1
+
+-- name: entries
+SELECT {entry_columns} FROM holdfast.journal
+WHERE run_no = %s AND seq BETWEEN %s AND %s ORDER BY seq
+
+-- name: entry_before
+SELECT run_no, seq, digest FROM holdfast.journal
+WHERE run_no = %s AND seq < %s ORDER BY seq DESC LIMIT 1
+
+-- name: chunk_range
+SELECT run_no, number, digest, convert_to(body, 'UTF8') FROM holdfast.chunks
+WHERE run_no = %s AND number BETWEEN %s AND %s ORDER BY number
+
+-- name: key_by_name
+SELECT {key_columns} FROM holdfast.keys WHERE namespace = %s AND effect = %s AND key = %s
+
+-- name: key_by_hash
+SELECT {key_columns} FROM holdfast.keys WHERE key_hash = %s
+
+-- name: keys_of_run
+SELECT {key_columns} FROM holdfast.keys WHERE run_no = %s ORDER BY namespace, effect, key
+
+-- name: messages
+SELECT {message_columns} FROM holdfast.inbox
+WHERE run_no = %s AND number BETWEEN %s AND %s ORDER BY number
+
+-- name: message_ids
+SELECT message_id FROM holdfast.inbox WHERE run_no = %s
+
+-- name: owner_row
+SELECT {owner_columns} FROM holdfast.owners WHERE owner = %s
+
+-- name: pulse_of
+SELECT until_us FROM holdfast.pulses WHERE owner = %s
+
+-- name: pulses
+SELECT owner, until_us, facts FROM holdfast.pulses WHERE until_us > %s ORDER BY owner
+
+-- name: schedules
+SELECT name, flow, spec, cursor_us, paused FROM holdfast.schedules WHERE namespace = %s
+ORDER BY name
+
+-- Every acknowledged head is an entry of the journal; what is listed here was lost.
+-- name: missing_heads
+SELECT a.run_no FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[]) AS a (run_no, seq, head)
+LEFT JOIN holdfast.journal AS j ON j.run_no = a.run_no AND j.seq = a.seq
+WHERE j.digest IS DISTINCT FROM a.head
+
+
+-- Opening -----------------------------------------------------------------------------------------
+
+-- name: lock_schema
+SELECT pg_advisory_xact_lock(5208208757389214804)
+
+-- name: has_schema
+SELECT to_regclass('holdfast.schema') IS NOT NULL, pg_is_in_recovery(),
+  current_setting('fsync'), current_setting('server_version_num')::bigint,
+  current_setting('server_encoding')
+
+-- name: schema_version
+SELECT version, works_from FROM holdfast.schema
+
+-- name: set_schema_version
+INSERT INTO holdfast.schema (version, works_from) VALUES (%s, %s)
+ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, works_from = excluded.works_from
+
+-- name: store_row
+SELECT store_id, incarnation, adopted_through, lost FROM holdfast.store
+
+-- name: add_store
+INSERT INTO holdfast.store (store_id, incarnation, adopted_through, lost) VALUES (%s, 1, 0, NULL)
+
+-- name: put_lost
+UPDATE holdfast.store SET lost = %s WHERE lost IS NULL
+
+-- name: adopt
+UPDATE holdfast.store SET lost = NULL, incarnation = incarnation + 1,
+  adopted_through = (SELECT coalesce(max(run_no), 0) FROM holdfast.runs)
+RETURNING incarnation, adopted_through
+
+-- name: add_incarnation
+INSERT INTO holdfast.incarnations (incarnation, at_us, actor, accepted, digest)
+VALUES (%s, %s, %s, %s, %s)
+
+-- name: latest_time
+SELECT coalesce(max(registered_us), 0) FROM holdfast.owners
+
+
+-- Verification ------------------------------------------------------------------------------------
+
+-- name: all_runs
+SELECT {run_columns} FROM holdfast.runs ORDER BY run_no
+
+-- name: all_keys
+SELECT {key_columns} FROM holdfast.keys ORDER BY namespace, effect, key
+
+-- name: all_messages
+SELECT {message_columns} FROM holdfast.inbox ORDER BY run_no, number
+
+-- name: all_owners
+SELECT {owner_columns} FROM holdfast.owners ORDER BY owner
+
+-- name: all_chunks
+SELECT run_no, number, digest, convert_to(body, 'UTF8') FROM holdfast.chunks ORDER BY run_no, number
+
+-- name: rows_without_run
+SELECT DISTINCT 'journal', run_no FROM holdfast.journal
+WHERE run_no NOT IN (SELECT run_no FROM holdfast.runs)
+UNION ALL
+SELECT DISTINCT 'chunks', run_no FROM holdfast.chunks
+WHERE run_no NOT IN (SELECT run_no FROM holdfast.runs)
+UNION ALL
+SELECT DISTINCT 'inbox', run_no FROM holdfast.inbox
+WHERE run_no NOT IN (SELECT run_no FROM holdfast.runs)
+LIMIT 100

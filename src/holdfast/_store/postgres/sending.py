@@ -1,0 +1,71 @@
+"""The one statement by which rows of runs change, with what belongs to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast._core.entries import Entry
+from holdfast._core.rows import Applied, RunRow
+from holdfast._store import records
+from holdfast._store.postgres.link import Link, Statement
+
+APPEND = Statement("append")
+START = Statement("start")
+_GUARDS, _MOVED, _ROW, _ENTRY, _CHUNK = 4, 24, 32, 11, 4
+
+
+def send(
+    link: Link,
+    changes: Sequence[tuple[RunRow, Applied]],
+    chunks: Sequence[tuple[int, int, bytes]],
+    *,
+    told: Sequence[str] = (),
+) -> set[int]:
+    """Change each row that is still as it was seen, and insert what belongs to it; `told` are the
+    namespaces whose listeners are woken. Returns the numbers of the runs that changed."""
+    if not changes:
+        return set()
+    guards = [(was.run_no, was.epoch, was.last_seq, was.digest) for was, _ in changes]
+    rows = [records.moved_values(made.row) for _, made in changes]
+    entries = [_entry(made.row.run_no, entry) for _, made in changes for entry in made.entries]
+    columns = [
+        *_turned(guards, _GUARDS),
+        *_turned(rows, _MOVED),
+        *_turned(entries, _ENTRY),
+        *_turned([_chunk(*chunk) for chunk in chunks], _CHUNK),
+        told,
+    ]
+    return set(link.call(APPEND, APPEND.params(columns)))
+
+
+def start(
+    link: Link,
+    made: Sequence[Applied],
+    chunks: Sequence[tuple[int, int, bytes]],
+    *,
+    told: Sequence[str] = (),
+) -> set[int]:
+    """Insert runs that are new, with what belongs to them; returns their numbers."""
+    rows = [records.run_values(run.row) for run in made]
+    entries = [_entry(run.row.run_no, entry) for run in made for entry in run.entries]
+    columns = [
+        *_turned(rows, _ROW),
+        *_turned(entries, _ENTRY),
+        *_turned([_chunk(*chunk) for chunk in chunks], _CHUNK),
+        told,
+    ]
+    return set(link.call(START, START.params(columns)))
+
+
+def _entry(run_no: int, entry: Entry) -> tuple[Any, ...]:
+    return (run_no, entry.seq, *records.entry_values(run_no, entry)[1:])
+
+
+def _chunk(run_no: int, number: int, body: bytes) -> tuple[Any, ...]:
+    return (run_no, number, records.chunk_digest(run_no, number, body), body)
+
+
+def _turned(rows: Sequence[Sequence[Any]], width: int) -> list[Sequence[Any]]:
+    """Return rows as columns, also if there is none."""
+    return list(zip(*rows, strict=True)) if rows else [()] * width

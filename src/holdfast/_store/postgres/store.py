@@ -1,0 +1,328 @@
+"""The store on a PostgreSQL server, for any number of processes on any number of machines.
+
+PostgresStore ─┬─ Database     connections: one appends, one pulses, a pool for the rest
+               ├─ Appender     the append: fence, entries, chunks, keys, messages in one round trip
+               ├─ Claimer      claims, one by one or as many as a worker has room for
+               ├─ Owners       who is alive
+               ├─ Remembered   what was acknowledged here, against a server that lost its tail
+               └─ Notices      who is told of a commit
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast._core.digest import seal
+from holdfast._core.entries import Entry
+from holdfast._core.rows import GENESIS, Applied, KeyState, Lease, Message, RunRow, Write
+from holdfast._store import decisions, lookups, reading, records
+from holdfast._store.contract import (
+    Busy,
+    Finding,
+    NewRun,
+    Outcome,
+    Posted,
+    Query,
+    Started,
+)
+from holdfast._store.postgres import opening, regressing, sending
+from holdfast._store.postgres.appending import Appender
+from holdfast._store.postgres.claiming import Claimer
+from holdfast._store.postgres.clock import DatabaseClock
+from holdfast._store.postgres.database import Database, first_link
+from holdfast._store.postgres.fleet import PostgresFleet
+from holdfast._store.postgres.link import Link
+from holdfast._store.postgres.notices import Notices
+from holdfast._store.postgres.owners import Owners
+from holdfast._store.postgres.packing import fetch_with, packed
+from holdfast._store.postgres.place import parse
+from holdfast._store.postgres.remembering import Remembered
+from holdfast._store.records import SEQ_BITS
+from holdfast.errors import RunNotFound, StoreUnusable
+
+_END_OF_PREFIX = chr(0x10FFFF)
+
+
+class PostgresStore(PostgresFleet):
+    """One process's handle on a store on a server."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str = "default",
+        clock: Callable[[], int] | None = None,
+        lease_s: float = 30.0,
+    ) -> None:
+        place = parse(url)
+        self.url = place.shown
+        self.namespace = namespace
+        self.lease_s = lease_s
+        self._clock = DatabaseClock(clock)
+        with first_link(place) as link:
+            row = opening.open_store(link, place.shown)
+            self._set_clock(link)
+        self.store_id = row.store_id
+        self._adopted_through = row.adopted_through
+        self._remembered = Remembered()
+        self._remembered.lost = row.lost
+        self._database = Database(place, lease_s)
+        self._database.came_back = self._came_back
+        self._owners = Owners(self._database, self.now_us, int(lease_s * 1_000_000))
+        self._appender = Appender(
+            self._database, self._remembered, self._owners, self._lease_until_us, namespace
+        )
+        self._claimer = Claimer(self._database, self._owners, self._lease_until_us, namespace)
+        self._notices = Notices(place.conninfo, namespace)
+        self._fetch = packed(self._database.read)
+
+    def _set_clock(self, link: Link) -> None:
+        self._clock.heard(link.fetch("now")[0][0])
+        self._clock.not_before(link.fetch("latest_time")[0][0])
+
+    def _came_back(self, link: Link) -> None:
+        """After a connection broke: is it the same server, with all that it acknowledged?"""
+        opening.check_server(link, self.url)
+        row = opening.store_row(link)
+        if row.store_id != self.store_id:
+            raise StoreUnusable(f"{self.url} has another store now; open it again")
+        self._remembered.lost = row.lost
+        self._adopted_through = row.adopted_through
+        self._clock.heard(link.fetch("now")[0][0])
+        regressing.check(link, self._remembered, self.now_us())
+
+    # -- the store as a whole ------------------------------------------------------------------
+
+    def now_us(self) -> int:
+        return self._clock.now_us()
+
+    def regression(self) -> str | None:
+        return self._remembered.lost
+
+    def adopted_through(self) -> int:
+        return self._adopted_through
+
+    def adopt(self, actor: str) -> str:
+        accepted = self.regression() or "nothing was missing"
+
+        def work(link: Link, _tries: int) -> int:
+            with link.writing():
+                ((incarnation, through),) = link.fetch("adopt")
+                values = (incarnation, self.now_us(), actor, accepted)
+                link.change("add_incarnation", (*values, seal(GENESIS, values)))
+            return int(through)
+
+        self._adopted_through = self._database.work(work)
+        self._remembered.forget()
+        self._remembered.lost = None
+        return accepted
+
+    def register_owner(self) -> int:
+        return self._owners.register()
+
+    def owner_name(self, owner: int | None) -> str:
+        return self._owners.name(owner)
+
+    def owner_is_dead(self, owner: int) -> bool:
+        return self._owners.is_dead(owner)
+
+    def wait_for_change(self, timeout_s: float) -> bool:
+        return self._notices.wait(timeout_s)
+
+    def close(self) -> None:
+        self._notices.close()
+        with contextlib.suppress(Exception):  # The server may be gone: then the pulse runs out.
+            self._owners.end()
+        self._database.close()
+
+    # -- writes --------------------------------------------------------------------------------
+
+    def append(self, writes: Sequence[Write]) -> list[Outcome]:
+        outcomes = self._appender.append(writes)
+        self._notices.tell()
+        return outcomes
+
+    def start(self, new: NewRun, owner: int | None) -> Started:
+        return self.start_all([(new, owner)])[0]
+
+    def start_all(self, news: Sequence[tuple[NewRun, int | None]]) -> builtins.list[Started]:
+        until_us = self._lease_until_us()
+        made: list[Applied] = []
+
+        def work(link: Link, _tries: int) -> builtins.list[Started]:
+            if not made:
+                numbers = [number for (number,) in link.fetch("run_numbers", (len(news),))]
+                made.extend(
+                    decisions.new_run(new, self.namespace, run_no, owner, until_us)
+                    for run_no, (new, owner) in zip(numbers, news, strict=True)
+                )
+            chunks = [
+                (run.row.run_no, number, body)
+                for run, (new, _) in zip(made, news, strict=True)
+                for number, body in new.chunks
+            ]
+            fresh = sending.start(link, made, chunks, told=[self.namespace])
+            return self._started(link, news, made, fresh)
+
+        started = self._database.work(work)
+        for found in started:
+            self._remembered.acknowledged(found.row)
+        self._notices.tell()
+        return started
+
+    def _started(
+        self,
+        link: Link,
+        news: Sequence[tuple[NewRun, int | None]],
+        made: Sequence[Applied],
+        fresh: set[int],
+    ) -> builtins.list[Started]:
+        ids = [run.row.run_id for run in made if run.row.run_no not in fresh]
+        found = link.fetch("runs_by_ids", (self.namespace, ids)) if ids else []
+        known = {row.run_id: row for row in (records.run_row(values) for values in found)}
+        started: builtins.list[Started] = []
+        for run, (_, owner) in zip(made, news, strict=True):
+            row = run.row
+            existing = None if row.run_no in fresh else known.get(row.run_id)
+            if existing is not None and existing.digest != row.digest:
+                started.append(Started(existing, created=False))
+                continue
+            # New; or an earlier try of ours went through.
+            lease = None if owner is None else Lease(msgspec.structs.replace(row))
+            started.append(Started(row, created=True, lease=lease))
+        return started
+
+    def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
+        claimed = self._claimer.claim(run_id, owner, at_us)
+        self._remembered.acknowledged(claimed.row)
+        self._notices.tell()
+        return claimed
+
+    def post(self, run_id: str, message: Message) -> Posted:
+        def work(link: Link, tries: int) -> Posted:
+            with link.writing():
+                row = self._existing(link, run_id)
+                link.fetch("lock_run", (row.run_no,))
+                known = lookups.messages(fetch_with(link), row.run_no)
+                number = len(known) + 1
+                posted = records.posted(row.run_no << SEQ_BITS | number, row.run_no, message)
+                for other in known:
+                    if other.message_id == message.message_id:
+                        ours = tries and _same_message(other, posted)
+                        return Posted.ACCEPTED if ours else Posted.DUPLICATE
+                values = msgspec.structs.astuple(posted)
+                link.change("add_message", (row.run_no, number, *_as_text(values[2:])))
+                link.fetch("notify", (self.namespace,))
+            return Posted.ACCEPTED
+
+        posted = self._database.work(work)
+        self._notices.tell()
+        return posted
+
+    def _existing(self, link: Link, run_id: str) -> RunRow:
+        row = lookups.find_run(fetch_with(link), self.namespace, run_id)
+        if row is None:
+            raise RunNotFound(run_id, f"namespace {self.namespace!r}")
+        return row
+
+    # -- reads ---------------------------------------------------------------------------------
+
+    def get(self, run_id: str) -> RunRow | None:
+        return lookups.find_run(self._fetch, self.namespace, run_id)
+
+    def by_number(self, run_no: int) -> RunRow | None:
+        found = self._database.read("run_by_number", (run_no,))
+        return records.run_row(found[0]) if found else None
+
+    def list(self, query: Query) -> builtins.list[RunRow]:
+        found = self._database.read("list_runs", _filters(query, self.namespace))
+        return [records.run_row_or_held(values) for values in found]
+
+    def load(self, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> builtins.list[Entry]:
+        return reading.load(self._fetch, row, skips)
+
+    def entry(self, run_no: int, seq: int) -> Entry | None:
+        row = self.by_number(run_no)
+        return None if row is None else reading.entry(self._fetch, row, seq)
+
+    def chunks(self, run_no: int, number: int) -> Mapping[int, bytes]:
+        return reading.chunks(self._fetch, run_no, number)
+
+    def key(self, effect: str, key: str) -> KeyState | None:
+        return lookups.find_key(self._fetch, self.namespace, effect, key)
+
+    def waiting_on(self, token: str) -> builtins.list[RunRow]:
+        found = self._database.read("runs_waiting_on", (token, self.namespace))
+        return [records.run_row(values) for values in found]
+
+    def claimable(self, at_us: int, limit: int) -> builtins.list[RunRow]:
+        dead, late = self._owners.not_alive(at_us)
+        values = {
+            "namespace": self.namespace,
+            "at_us": at_us,
+            "dead": dead,
+            "late": late,
+            "limit": limit,
+        }
+        return list(records.undamaged(self._database.read("claimable_runs", values)))
+
+    def inbox(self, run_no: int) -> builtins.list[Message]:
+        rows = lookups.messages(self._fetch, run_no)
+        return [row.message() for row in rows if row.taken_seq is None]
+
+    def verify(self, run_ids: Iterable[str] | None = None) -> builtins.list[Finding]:
+        from holdfast._store.postgres.verifying import verify
+
+        return verify(self._fetch, self.namespace, run_ids)
+
+    def backup(self, path: str) -> None:
+        raise StoreUnusable(
+            f"a store on a server is not copied to {path!r}: use pg_dump or the server's own "
+            "backups; `holdfast copy` moves runs to a SQLite file"
+        )
+
+    # -- pieces --------------------------------------------------------------------------------
+
+    def _lease_until_us(self) -> int:
+        return self.now_us() + int(self.lease_s * 1_000_000)
+
+
+def _same_message(one: Any, other: Any) -> bool:
+    return (one.kind, one.actor, one.at_us, one.body) == (
+        other.kind,
+        other.actor,
+        other.at_us,
+        other.body,
+    )
+
+
+def _as_text(values: Sequence[Any]) -> builtins.list[Any]:
+    """Return the values of a message row; its body is text in the table."""
+    return [
+        value.decode() if at == 4 and isinstance(value, bytes) else value
+        for at, value in enumerate(values)
+    ]
+
+
+def _filters(query: Query, namespace: str) -> dict[str, object]:
+    tag, tag_value = query.tag or (None, None)
+    prefix = query.run_id_prefix
+    return {
+        "namespace": namespace,
+        "before": query.before_run_no,
+        "status": None if query.status is None else [status.value for status in query.status],
+        "flow": query.flow,
+        "prefix": prefix,
+        "prefix_end": None if prefix is None else prefix + _END_OF_PREFIX,
+        "updated_before_us": query.updated_before_us,
+        "queue": query.queue,
+        "held_reason": query.held_reason,
+        "tag": tag,
+        "tag_value": tag_value,
+        "limit": query.limit,
+    }

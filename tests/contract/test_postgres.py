@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from holdfast._store.contract import Store
+from holdfast._store.postgres.store import PostgresStore
+from holdfast.testing.store_contract import StoreContract, new_run
+from tests.postgres.server import Server
+
+
+class TestPostgres(StoreContract):
+    server: Server
+    url: str
+
+    @pytest.fixture(autouse=True)
+    def _database(self, postgres_server: Server, postgres_url: str) -> None:
+        self.server = postgres_server
+        self.url = postgres_url
+
+    def open_store(self, namespace: str = "default") -> Store:
+        return PostgresStore(self.url, namespace=namespace, clock=self.clock)
+
+    def kill_owner(self, store: Store, owner: int) -> None:
+        store.close()  # It says so; a process that is gone on this host is found out likewise.
+
+    def lose_commits(self, run_id: str) -> Store:
+        """What a failover to a replica that was behind does: an acknowledged run is not there."""
+        self.store.start(new_run("lost"), None)
+        database = self.url.rpartition("/")[2]
+        for table in ("journal", "chunks", "runs"):
+            number = "(SELECT run_no FROM holdfast.runs WHERE run_id = 'lost')"
+            self.server.execute(f"DELETE FROM holdfast.{table} WHERE run_no = {number}", database)
+        self.server.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            f"WHERE datname = '{database}' AND pid <> pg_backend_pid()",
+            "postgres",
+        )
+        assert self.store.get("lost") is None
+        return self.open_store()
