@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from holdfast._core.lifecycle import CLAIMABLE
 from holdfast._core.stops import Unwind
 from holdfast._runtime import logs
 from holdfast._runtime.admission import execution_of
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 LOADING_THREADS = 4
 """How many histories of async runs are read at one time."""
+REST_S, REST_MAX_S = 1.0, 30.0
+"""How long a run that could not be given back is left alone, at first and at most."""
 IDLE_S = 30.0
 """After which a thread that has nothing to do ends."""
 
@@ -69,6 +72,8 @@ class Slots:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._own_loop: Loop | None = None
         self._places: dict[int, Place] = {}
+        self._dropped: dict[int, tuple[int, float]] = {}
+        """Runs that ended here without being given back: how often, and until when they rest."""
         self._changed = threading.Condition()
         self._stopping: Unwind | None = None
         self._threads = Threads("holdfast-run", size)
@@ -84,9 +89,13 @@ class Slots:
         return self.size - len(self._places)
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the runs at work."""
+        """Return the numbers of the runs that are not to be taken again: those at work, and for a
+        while those that could not be given back, or a store in trouble would see them five times
+        in a moment and quarantine them."""
+        now_s = time.monotonic()
         with self._changed:
-            return list(self._places)
+            resting = [number for number, (_, until) in self._dropped.items() if until > now_s]
+            return [*self._places, *resting]
 
     def places(self) -> list[Place]:
         """Return the runs at work, longest first."""
@@ -113,6 +122,7 @@ class Slots:
                 handed_on = True
             else:
                 cast("Flow[..., Any]", place.flow).execute(execution)
+                logs.info("run %s of %s completed", place.run_id, place.flow.name)
         except BaseException as error:
             self._tell(place, error)
         finally:
@@ -139,6 +149,7 @@ class Slots:
     async def _awaited(self, place: Place, execution: Execution) -> None:
         try:
             await cast("AsyncFlow[..., Any]", place.flow).execute(execution)
+            logs.info("run %s of %s completed", place.run_id, place.flow.name)
         except BaseException as error:
             self._tell(place, error)
             if not isinstance(error, Exception) and self._stopping is None:
@@ -147,8 +158,13 @@ class Slots:
             self._leave(place)
 
     def _leave(self, place: Place) -> None:
+        row = place.lease.row
         with self._changed:
-            self._places.pop(place.lease.row.run_no, None)
+            self._places.pop(row.run_no, None)
+            times, _ = self._dropped.pop(row.run_no, (0, 0.0))
+            if row.owner is not None and row.status in CLAIMABLE:
+                rests_s = min(REST_MAX_S, REST_S * 2.0 ** min(times, 16))
+                self._dropped[row.run_no] = (times + 1, time.monotonic() + rests_s)
             self._changed.notify_all()
         self._on_free()
 

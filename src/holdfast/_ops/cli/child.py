@@ -101,7 +101,7 @@ def find_flow(target: str) -> Any:
         raise UsageError(
             f"{target!r} is not MODULE:FLOW, as in agent:research or agent.py:research"
         )
-    found: Any = _module(where)
+    found: Any = module_named(where)
     for name in path.split("."):
         found = getattr(found, name, None)
         if found is None:
@@ -111,7 +111,8 @@ def find_flow(target: str) -> Any:
     return found
 
 
-def _module(where: str) -> ModuleType:
+def module_named(where: str) -> ModuleType:
+    """Import a module by its name, as from this folder, or by its file."""
     if where.endswith(".py"):
         return _module_of_file(Path(where))
     here = str(Path.cwd())

@@ -52,6 +52,7 @@ SHAPES: dict[str, dict[str, str]] = {
     "runs": {"runs": "list of RunSummary"},
     "settle": {"answer": "Answer", "next": "commands that execute what was freed"},
     "show": {"run": "RunView"},
+    "worker": {"exit_code": "number"},
     "verify": {"sound": "true or false", "findings": "list of Finding"},
 }
 """What each command adds to the object of `--json`."""

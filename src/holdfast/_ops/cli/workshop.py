@@ -1,0 +1,193 @@
+"""One process of `holdfast worker`: `python -m holdfast._ops.cli.workshop ORDER`.
+
+It imports the flows, works until it is told to end, and reports through a pipe how it stands, one
+JSON object per line. It ends by itself, in good order, when the process that started it is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast._ops.cli.child import module_named
+from holdfast._ops.cli.session import ERROR, OK, code_of
+from holdfast.errors import HoldfastError, StoreFailed
+
+if TYPE_CHECKING:
+    from holdfast._runtime.worker import Worker
+
+REPORT_S = 0.5
+SHOWN_RUNS = 20
+
+
+class Order(msgspec.Struct):
+    """What a process is to work on."""
+
+    modules: list[str]
+    url: str
+    namespace: str
+    queues: list[str] | None
+    concurrency: int
+    drain_s: float
+    name: str | None
+    declares: bool
+    """Whether it writes the limits of queues that its flows declare: one that takes the place of
+    a dead one does not, or it would take back what an operator has changed since."""
+    report_fd: int
+    life_fd: int
+    """A pipe whose other end is held by whoever started it, and by nobody else."""
+
+
+class AtWork(msgspec.Struct, frozen=True):
+    """One run at work."""
+
+    run_id: str
+    flow: str
+    step: str | None
+    since_us: int
+
+
+class Standing(msgspec.Struct):
+    """How a process stands."""
+
+    name: str = ""
+    ready: bool = False
+    draining: bool = False
+    working: int = 0
+    taken: int = 0
+    trouble: str | None = None
+    runs: list[AtWork] = []
+    code: int | None = None
+    """Set in the last report: why it ends."""
+    message: str = ""
+
+
+def main(argv: list[str]) -> int:
+    """Work until told to end."""
+    order = msgspec.json.decode(argv[1], type=Order)
+    sys.argv = [order.modules[0]]  # What the user's module looks at is not for us.
+    ending = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _ends(ending))
+    threading.Thread(target=_outlives, args=(order.life_fd, ending), daemon=True).start()
+    reports = Reports(order.report_fd)
+    try:
+        left = work(order, ending, reports)
+    except HoldfastError as error:
+        reports.last(code_of(error), str(error))
+        return code_of(error)
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        reports.last(ERROR, f"{type(error).__name__}: {error}")
+        return ERROR
+    reports.last(OK, "")
+    if left:
+        # Calls that do not end would keep the interpreter from ending.
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(OK)
+    return OK
+
+
+def _ends(ending: threading.Event) -> Callable[[int, FrameType | None], None]:
+    def told(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        ending.set()
+
+    return told
+
+
+def _outlives(life_fd: int, ending: threading.Event) -> None:
+    """End when the other end of the pipe is gone."""
+    with contextlib.suppress(OSError):
+        while os.read(life_fd, 64):
+            pass
+    ending.set()
+
+
+def work(order: Order, ending: threading.Event, reports: Reports) -> int:
+    """Work until told to end; returns how many runs had to be left to their lease."""
+    import holdfast
+    from holdfast._runtime.worker import Worker
+
+    for module in order.modules:
+        module_named(module)
+    _log()
+    # Not the default: a module may have opened a store of its own.
+    with holdfast.open(order.url, namespace=order.namespace, default=False) as store:
+        worker = Worker(
+            store.engine,
+            queues=order.queues,
+            concurrency=order.concurrency,
+            drain_s=order.drain_s,
+            name=order.name,
+            declares=order.declares,
+        )
+        with worker:
+            reports.send(standing(worker))
+            while not ending.wait(REPORT_S):
+                reports.send(standing(worker))
+                if isinstance(worker.trouble, StoreFailed):
+                    raise worker.trouble  # This handle is dead; a new process opens another.
+            reports.send(msgspec.structs.replace(standing(worker), draining=True))
+        return len(worker.places())
+
+
+def standing(worker: Worker) -> Standing:
+    """Return how a worker stands."""
+    places = worker.places()
+    return Standing(
+        name=worker.name,
+        ready=worker.trouble is None and not worker.draining,
+        draining=worker.draining,
+        working=len(places),
+        taken=worker.taken,
+        trouble=None if worker.trouble is None else str(worker.trouble),
+        runs=[
+            AtWork(place.run_id, place.flow.name, place.lease.row.current_step, place.since_us)
+            for place in places[:SHOWN_RUNS]
+        ],
+    )
+
+
+class Reports:
+    """The pipe to whoever watches; what is not new is not said again."""
+
+    def __init__(self, report_fd: int) -> None:
+        self._fd = report_fd
+        self._last = Standing()
+
+    def send(self, standing: Standing) -> None:
+        """Say how it stands, if that has changed."""
+        if standing != self._last:
+            self._last = standing
+            with contextlib.suppress(OSError):  # Nobody listens any more: the end is near.
+                os.write(self._fd, msgspec.json.encode(standing) + b"\n")
+
+    def last(self, code: int, message: str) -> None:
+        """Say how it ends."""
+        ended: Any = msgspec.structs.replace(
+            self._last, ready=False, draining=True, code=code, message=message
+        )
+        self.send(ended)
+
+
+def _log() -> None:
+    """Let log lines of ours be seen, unless the user's module has set up logging itself."""
+    import logging
+
+    if not logging.getLogger().handlers and not logging.getLogger("holdfast").handlers:
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+        logging.getLogger("holdfast").setLevel(logging.INFO)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,96 @@
+"""Liveness and readiness over HTTP, for whatever starts and watches processes.
+
+GET /live and GET /ready answer 200 or 503 with `{"live": true}` or `{"ready": false}`, and nothing
+else: nobody is asked who they are, so nothing is told about runs. Paths are matched exactly.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar, Self
+
+from holdfast.errors import UsageError
+
+CLIENT_TIMEOUT_S = 5.0
+
+Check = Callable[[], bool]
+
+
+class Health:
+    """A small server in a thread of its own: `with Health(address, {"live": …}):`"""
+
+    def __init__(self, address: str, checks: Mapping[str, Check]) -> None:
+        host, port = parsed(address)
+        handler = type("_Handler", (_Handler,), {"checks": dict(checks)})
+        try:
+            self._server = _Server((host, port), handler)
+        except OSError as error:
+            raise UsageError(f"--health {address}: {error.strerror or error}") from None
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="holdfast-health", daemon=True
+        )
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the port that it was given."""
+        host, port = self._server.server_address[:2]
+        return f"{host!s}:{port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def parsed(address: str) -> tuple[str, int]:
+    """Return host and port of HOST:PORT."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise UsageError(f"--health {address}: HOST:PORT, as in 127.0.0.1:8090")
+    return host.strip("[]"), int(port)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away in the middle is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    checks: ClassVar[dict[str, Check]] = {}
+    timeout = CLIENT_TIMEOUT_S
+    server_version = "holdfast"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        check = self.checks.get(self.path.removeprefix("/"))
+        if check is None or not self.path.startswith("/"):
+            self._answer(404, {"error": "not found"})
+            return
+        fine = check()
+        self._answer(200 if fine else 503, {self.path.removeprefix("/"): fine})
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _answer(self, code: int, told: dict[str, Any]) -> None:
+        body = json.dumps(told).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Probes come every second; they are no news."""
