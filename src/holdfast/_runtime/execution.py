@@ -155,7 +155,7 @@ class Execution:
             draft, copy = self._draft(request.call, note)
             drafts.append(draft)
         changes = self._totals(request.call, request)
-        self.skipping.count(drafts, changes)
+        self._count(drafts, changes)
         write = Write(self.lease, drafts, changes=changes, claim=request.claim, keys=request.keys)
         return write, copy
 
@@ -186,11 +186,16 @@ class Execution:
         took: list[str] | None = None,
         lazily: bool = False,
     ) -> Ticket:
-        self.skipping.count(drafts, changes)
+        self._count(drafts, changes)
         ticket = Ticket(Write(self.lease, drafts, changes=changes, took=took or []), callback)
         ticket.lazy = lazily
         self._submit(ticket)
         return ticket
+
+    def _count(self, drafts: list[Draft], changes: dict[str, Any]) -> None:
+        if self.upgrade is not None and self.upgrade.joins(drafts, changes):
+            self.upgrade = None
+        self.skipping.count(drafts)
 
     def _submit(self, ticket: Ticket) -> None:
         self._last = ticket

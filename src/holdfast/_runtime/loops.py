@@ -15,9 +15,9 @@ import msgspec
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.keys import Scope
 from holdfast._core.known import KNOWN
-from holdfast._runtime.execution import Loop
 from holdfast._runtime.frames import Frame, check_owner, in_flow
 from holdfast._runtime.recorded import open_scope
+from holdfast._runtime.skipping import Loop
 from holdfast.errors import TurnLimit, UsageError
 
 S = TypeVar("S")
@@ -120,7 +120,9 @@ class _Turning(Iterator[S]):
             self._digest = digest
             body = b'{"turn":%d,"state":%b}' % (self._turn, node)
             draft = Draft(Kind.STATE_SAVED, execution.engine.now_us(), self._key, body=body)
-            execution.write([draft], changes=execution.skips_with(self._loop), lazily=True)
+            execution.write(
+                [draft], changes=execution.skipping.with_snapshot(self._loop), lazily=True
+            )
         return cast("S", state)
 
     def _leave(self) -> None:
