@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast._ops.explanation import Explanation
     from holdfast._ops.inspect import EntryView, RunSummary, RunView
     from holdfast._ops.queues import QueueView, Resumed, WorkerView
+    from holdfast._ops.schedules import ScheduleView
     from holdfast._runtime.worker import Worker
 
     # Named, because inside `Store` the word `list` is one of its operations.
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     QueueViews = list[QueueView]
     WorkerViews = list[WorkerView]
     AllResumed = list[Resumed]
+    ScheduleViews = list[ScheduleView]
 
 list_ = list
 
@@ -113,6 +115,12 @@ class Store:
 
         return queues.queues(self.kept)
 
+    def schedules(self) -> ScheduleViews:
+        """Return the schedules, by name: when they are due next, what became of the last run."""
+        from holdfast._ops import schedules
+
+        return schedules.schedules(self.kept)
+
     def workers(self) -> WorkerViews:
         """Return the workers that are alive, of all processes."""
         from holdfast._ops import queues
@@ -173,6 +181,12 @@ class Store:
         from holdfast._ops import queues
 
         return list_(queues.resume_all(self.kept, queue, status, actor or _actor()))
+
+    def set_schedule(self, name: str, *, paused: bool) -> ScheduleView:
+        """Pause a schedule, or let it go on."""
+        from holdfast._ops import schedules
+
+        return schedules.set_schedule(self.kept, name, paused=paused)
 
     def set_queue(self, queue: Queue) -> None:
         """Set the limits of a queue; they hold at once, for every worker of this store."""

@@ -17,6 +17,7 @@ from holdfast._ops.cli.session import EXIT_CODES
 from holdfast._ops.explanation import Action, Explanation
 from holdfast._ops.inspect import ErrorView, RunSummary, RunView, StepView, Totals
 from holdfast._ops.queues import QueueView, Resumed, WorkerView
+from holdfast._ops.schedules import ScheduleView
 from holdfast._store.contract import Finding
 
 SHAPES: dict[str, dict[str, str]] = {
@@ -50,6 +51,8 @@ SHAPES: dict[str, dict[str, str]] = {
         "error": "message; only if it did not complete",
     },
     "runs": {"runs": "list of RunSummary"},
+    "schedule": {"schedule": "ScheduleView"},
+    "schedules": {"schedules": "list of ScheduleView"},
     "settle": {"answer": "Answer", "next": "commands that execute what was freed"},
     "show": {"run": "RunView"},
     "worker": {"exit_code": "number"},
@@ -70,6 +73,7 @@ OBJECTS = (
     QueueView,
     WorkerView,
     Resumed,
+    ScheduleView,
 )
 
 
