@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast import effect, flow, step, testing
-from holdfast._core.rows import Lease
+from holdfast._core.rows import Lease, RunRow
 from holdfast._store.contract import Busy
 from holdfast.errors import LeaseLost, StoreFailed, StoreFull
 from tests.runtime.stops import kinds, steps
@@ -50,6 +50,12 @@ def wait_for(fact: Callable[[], object]) -> None:
     """Wait until something is the case; the time limit of the test is the end of patience."""
     while not fact():
         threading.Event().wait(0.01)
+
+
+def row_of(store: testing.PrivateStore) -> RunRow:
+    row = store.kept.get("r")
+    assert row is not None
+    return row
 
 
 def test_a_step_that_is_still_at_work_gets_its_start_written(store):
@@ -164,10 +170,10 @@ def test_a_run_whose_last_write_failed_is_given_back_by_the_heartbeat(caplog):
         assert [lease.row.run_id for lease in store.engine.abandoned()] == ["r"]
         store.engine.heartbeat.beat()
         assert "run r could not be given back yet" in caplog.text
-        assert store.kept.get("r").owner == store.engine.owner()
+        assert row_of(store).owner == store.engine.owner()
         store.engine.heartbeat.beat()
         assert store.engine.abandoned() == []
-        row = store.kept.get("r")
+        row = row_of(store)
         assert (row.status, row.owner) == ("queued", None)
         assert kinds(store, "r")[-1] == "run_released"
         assert waiting.flow.run("r") == 7
@@ -200,7 +206,7 @@ def test_a_claimed_run_that_cannot_be_loaded_is_given_back():
             work.run("r")
         assert len(store.engine.abandoned()) == 1
         store.engine.heartbeat.beat()
-        row = store.kept.get("r")
+        row = row_of(store)
         assert (row.status, row.owner, row.claims) == ("queued", None, 1)
         assert work.run("r") == 1
 
