@@ -1,4 +1,4 @@
-"""A private store per test: in memory, or in both kinds where that may make a difference."""
+"""A private store per test: in memory, in a file and on a server."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import pytest
 from holdfast import testing
 
 
-@pytest.fixture(params=["memory:", "sqlite:"])
+@pytest.fixture(params=["memory:", "sqlite:", "postgresql:"])
 def store(request: pytest.FixtureRequest) -> Iterator[testing.PrivateStore]:
-    with testing.store(url=request.param) as opened:
+    url = request.param
+    if url == "postgresql:":
+        url = request.getfixturevalue("postgres_url")
+    with testing.store(url=url) as opened:
         yield opened
 
 
