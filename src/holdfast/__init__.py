@@ -38,6 +38,7 @@ from holdfast._runtime.registry import register
 from holdfast._runtime.schedules import TICK, Schedule, schedule
 from holdfast._runtime.signatures import use
 from holdfast._runtime.transactions import connection
+from holdfast._runtime.versions import patched
 
 __version__ = "0.1.0"
 
@@ -78,6 +79,7 @@ __all__ = [
     "new_id",
     "now",
     "open",
+    "patched",
     "plan",
     "progress",
     "register",

@@ -13,7 +13,7 @@ PUBLIC = {
     # Runs at certain times.
     *("schedule", "Schedule", "TICK"),
     # Inside a flow.
-    *("turns", "gather", "each", "now", "rng", "new_id", "call", "run", "replaying"),
+    *("turns", "gather", "each", "now", "rng", "new_id", "call", "run", "replaying", "patched"),
     # Inside a step.
     *("idempotency_key", "attempt", "usage", "progress", "last_progress", "emit"),
     # What settles a doubt.

@@ -16,6 +16,7 @@ import msgspec
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.keys import name_of, scope_of
 from holdfast._core.lifecycle import ClaimedBecause, Status, next_status
+from holdfast._core.reach import Reach
 from holdfast.errors import Corrupt
 
 
@@ -68,6 +69,14 @@ class Record(msgspec.Struct):
         """Whether an intent was recorded."""
         return self.intent is not None and b'"effect":true' in self.intent.body
 
+    def shown_key(self) -> str | None:
+        """Return the idempotency key that the journal says was shown to the other side."""
+        for entry in (self.intent, self.doubt):
+            if entry is not None and b'"key":' in entry.body:
+                key = _facts(entry).get("key")
+                return key if isinstance(key, str) else None
+        return None
+
     @property
     def keeps_place(self) -> bool:
         """Whether it is no step, but the place of a loop or of branches."""
@@ -111,6 +120,7 @@ class History:
         """Where somebody last decided how the run goes on; a snapshot must not hide it."""
         self.confirmed = False
         """Whether somebody accepted that recorded effects are no longer called."""
+        self._reach: Reach | None = None
 
     @classmethod
     def fold(cls, run_id: str, entries: Iterable[Entry], *, gaps: bool = False) -> History:
@@ -129,6 +139,7 @@ class History:
         except AssertionError as error:
             raise Corrupt(f"entry {entry.seq}", run_id=self.run_id, why=str(error)) from None
         self.last_seq = entry.seq
+        self._reach = None
         _FOLD[entry.kind](self, entry)
 
     # -- replay ------------------------------------------------------------------------------
@@ -196,6 +207,14 @@ class History:
 
         missed = [record for record in self.placed.values() if is_left_out(record)]
         return missed, [record for record in self.old.values() if is_left_out(record)]
+
+    def goes_beyond(self, path: str, position: int, consumed: set[str]) -> bool:
+        """Tell whether something is recorded behind a place: in its scope from this position on, or
+        behind the scopes that it lies in. Records that have no position, or whose position an
+        accepted change has made void, count until they are `consumed`."""
+        if self._reach is None:
+            self._reach = Reach(self)
+        return self._reach.beyond(path, position, consumed)
 
     def open_doubts(self) -> list[Record]:
         """Return the effects that were started and whose outcome is not known."""

@@ -20,6 +20,7 @@ CHILD_SEPARATOR = "::"
 """Stands in derived ids (child runs, ticks of schedules), and is refused in ids of users."""
 
 _RESERVED_IN_NAMES = set("/#[]:")
+_MARKER = "patched::"
 
 
 def check_run_id(run_id: object) -> str:
@@ -80,6 +81,16 @@ def quoted(step_key: object) -> str:
         char if char.isprintable() and char not in "/#[]:%" else f"%{ord(char):02X}"
         for char in step_key
     )
+
+
+def marker(change: str) -> str:
+    """Return the name under which a run records that it has a change; no step can have it."""
+    return f"{_MARKER}{quoted(change)}"
+
+
+def is_marker(step: str) -> bool:
+    """Tell a marker of a change from a step."""
+    return step.rpartition("/")[2].startswith(_MARKER)
 
 
 class Scope:
