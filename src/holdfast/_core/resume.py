@@ -88,6 +88,8 @@ def _freed(
         raise RunHeld(
             run_id, reason, str(held.get("detail", "")), held.get("actions", ()), step=step
         )
+    if moved_to(history) is not None and not confirm:
+        raise RunHeld(run_id, reason, str(held.get("detail", "")), held.get("actions", ()))
     if reason != HeldReason.DIVERGED:
         facts: dict[str, Any] = {
             "generation": history.generation,
@@ -224,6 +226,12 @@ def frees(history: History, settled: Record) -> bool:
 
 def find_doubt(history: History, step: str, *, alive: bool = False) -> Record:
     """Return the step if it is in doubt; else raise, saying what it is and what is in doubt."""
+    gone = moved_to(history)
+    if gone is not None:
+        raise UsageError(
+            f"run {history.run_id!r} was moved to {gone['url']} (namespace {gone['namespace']}); "
+            f"settle {step} there"
+        )
     record = history.records.get(step)
     if record is not None and (
         record.state is State.IN_DOUBT
@@ -268,6 +276,14 @@ def key_changes(record: Record, state: str, *, result: bool = False) -> list[Key
 def held_facts(history: History) -> dict[str, Any]:
     """Return what the last `run_held` says."""
     return {} if history.held is None else facts_of(history.held)
+
+
+def moved_to(history: History) -> dict[str, Any] | None:
+    """Return where a run was moved that must not go on here, or None."""
+    if history.status is not Status.HELD:
+        return None
+    gone: dict[str, Any] | None = held_facts(history).get("moved_to")
+    return gone
 
 
 def held_reason(history: History) -> str:

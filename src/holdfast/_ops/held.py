@@ -7,7 +7,7 @@ from collections.abc import Callable
 from holdfast._core.commands import command
 from holdfast._core.history import Record
 from holdfast._core.lifecycle import HeldReason
-from holdfast._core.resume import held_facts
+from holdfast._core.resume import held_facts, moved_to
 from holdfast._core.rows import KeyState
 from holdfast._ops import doubts
 from holdfast._ops.explanation import Case, run_command
@@ -125,6 +125,18 @@ def _corrupt(case: Case) -> None:
 
 
 def _paused(case: Case) -> None:
+    gone = moved_to(case.past)
+    if gone is not None:
+        case.said.case = (
+            f"{case.name} was moved to {gone['url']} (namespace {gone['namespace']}) by "
+            f"{gone['actor']}, and must not go on here as well."
+        )
+        case.progress()
+        case.do(
+            "Only if it is not there, or will never go on there, let it go on here:",
+            case.cmd("resume", "--confirm"),
+        )
+        return
     case.said.case = f"{case.name} is paused."
     case.progress()
     case.open_effects()

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import click
 
-from holdfast._ops.cli import acting, demo, keeping, looking, queues, running, scheduling, working
+from holdfast._ops.cli import (
+    acting,
+    copying,
+    demo,
+    keeping,
+    looking,
+    queues,
+    running,
+    scheduling,
+    working,
+)
 from holdfast._ops.cli.session import EXIT_CODES, store_options
 
 
@@ -22,5 +32,5 @@ def main(url: str | None, namespace: str | None, as_json: bool) -> None:
     """
 
 
-for module in (demo, running, working, looking, queues, scheduling, acting, keeping):
+for module in (demo, running, working, looking, queues, scheduling, acting, keeping, copying):
     module.add_to(main)
