@@ -41,7 +41,9 @@ class Appender:
         owners: Owners,
         lease_until_us: Callable[[], int],
         namespace: str,
+        tell: Callable[[], None],
     ) -> None:
+        self._tell = tell
         self._database = database
         self._remembered = remembered
         self._owners = owners
@@ -106,6 +108,8 @@ class Appender:
         for lease, row in batch.leases():
             lease.row = row
             self._remembered.acknowledged(row)
+        if batch.tells:
+            self._tell()
         stale = batch.stale()
         if stale:
             self._judge(batch, stale)
@@ -153,7 +157,7 @@ class Batch:
         self._took: list[MessageRow] = []
         self._leases: list[tuple[int, Lease, RunRow]] = []
         self._changed: set[int] = set()
-        self._tell = False
+        self.tells = False
 
     # -- what each write makes of its run ------------------------------------------------------
 
@@ -212,8 +216,8 @@ class Batch:
         self._made[row.run_no] = Applied(entries, row)
         self._chunks += [(row.run_no, number, body) for number, body in write.chunks]
         self._leases.append((len(self.outcomes), write.lease, row))
-        self._tell = (
-            self._tell
+        self.tells = (
+            self.tells
             or row.status is not before.status
             or row.owner != before.owner
             or any(draft.kind is Kind.EMITTED for draft in write.drafts)
@@ -273,7 +277,7 @@ class Batch:
     def send(self, link: Link) -> None:
         """Change the rows that are still as they were seen, and insert what belongs to them."""
         changes = [(self._was[run_no], made) for run_no, made in self._made.items()]
-        told = [self._namespace] if self._tell else []
+        told = [self._namespace] if self.tells else []
         self._changed = send(link, changes, self._chunks, told=told)
         self.broken({run_no: None for run_no in self._made if run_no not in self._changed})
 

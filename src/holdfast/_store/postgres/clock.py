@@ -7,6 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 
+RELIED_ON_US = 500_000
+"""An answer of the database that took longer says little about its time."""
+
 
 def since_boot_us() -> int:
     """Return the microseconds since the machine started, suspension included."""
@@ -31,10 +34,14 @@ class DatabaseClock:
             self._floor_us = max(self._floor_us, now_us)
             return self._floor_us
 
-    def heard(self, database_us: int) -> None:
-        """Set the clock by what the database just said."""
+    def ask(self, database_us: Callable[[], int]) -> None:
+        """Set the clock by what the database says; an answer that took long is not relied on."""
+        before_us = since_boot_us()
+        heard_us = database_us()
+        took_us = since_boot_us() - before_us
         with self._lock:
-            self._offset_us = database_us - since_boot_us()
+            if self._offset_us == 0 or took_us <= RELIED_ON_US:
+                self._offset_us = heard_us - before_us - took_us // 2
 
     def not_before(self, floor_us: int) -> None:
         """Never show an earlier time than this."""

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from holdfast._store.postgres.owners import Owners
     from holdfast._store.postgres.remembering import Remembered
 
+USERS_PATIENCE_S = 300.0
+"""How long one statement of a user's transaction may take."""
 TRIES = 3
 """How often a user's transaction is done again after a deadlock."""
 
@@ -66,7 +68,7 @@ class PostgresFleet:
         self, owner: int, facts: str, working: Sequence[tuple[int, int]] = ()
     ) -> builtins.list[int]:
         def work(link: Link, _tries: int) -> builtins.list[int]:
-            self._clock.heard(link.fetch("now")[0][0])
+            self._clock.ask(lambda: int(link.fetch("now")[0][0]))
             link.change("put_pulse", (owner, self._lease_until_us(), facts))
             row = opening.store_row(link)  # What another process noticed or adopted.
             self._adopted_through = row.adopted_through
@@ -123,7 +125,10 @@ class PostgresFleet:
             with link.writing():
                 name = "add_schedule" if expected_cursor_us is None else "move_schedule"
                 changed = link.change(name, values) == 1
-            return changed or bool(tries and row in self.schedules())
+                if changed or not tries:
+                    return changed
+                found = link.fetch("schedules", (self.namespace,))
+                return row in [ScheduleRow(*known) for known in found]  # Of an earlier try.
 
         return self._database.work(work)
 
@@ -148,6 +153,7 @@ class PostgresFleet:
         database = self._database
         with database.pool().connection(timeout=database.patience_s) as link:
             link.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+            link.patience_s, patience_s = USERS_PATIENCE_S, link.patience_s
             batch = self._appender.batch(link)
             try:
                 with link.transaction():
@@ -173,7 +179,8 @@ class PostgresFleet:
             except psycopg.OperationalError as error:
                 if not self._was_committed(batch):
                     raise database.translated(error) from error
-        self._notices.tell()
+            finally:
+                link.patience_s = patience_s
         return self._appender.concluded(batch)[0]
 
     def _was_committed(self, batch: Any) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import psycopg
 
 from holdfast._core.digest import seal
 from holdfast._core.entries import Entry
@@ -35,6 +36,7 @@ from holdfast._store.postgres.appending import Appender
 from holdfast._store.postgres.claiming import Claimer
 from holdfast._store.postgres.clock import DatabaseClock
 from holdfast._store.postgres.database import Database, first_link
+from holdfast._store.postgres.failures import translated
 from holdfast._store.postgres.fleet import PostgresFleet
 from holdfast._store.postgres.link import Link
 from holdfast._store.postgres.notices import Notices
@@ -65,7 +67,10 @@ class PostgresStore(PostgresFleet):
         self.lease_s = lease_s
         self._clock = DatabaseClock(clock)
         with first_link(place) as link:
-            row = opening.open_store(link, place.shown)
+            try:
+                row = opening.open_store(link, place.shown)
+            except psycopg.Error as error:
+                raise translated(error, place.shown) from error
             self._set_clock(link)
         self.store_id = row.store_id
         self._adopted_through = row.adopted_through
@@ -74,15 +79,20 @@ class PostgresStore(PostgresFleet):
         self._database = Database(place, lease_s)
         self._database.came_back = self._came_back
         self._owners = Owners(self._database, self.now_us, int(lease_s * 1_000_000))
+        self._notices = Notices(place.conninfo, namespace)
         self._appender = Appender(
-            self._database, self._remembered, self._owners, self._lease_until_us, namespace
+            self._database,
+            self._remembered,
+            self._owners,
+            self._lease_until_us,
+            namespace,
+            self._notices.tell,
         )
         self._claimer = Claimer(self._database, self._owners, self._lease_until_us, namespace)
-        self._notices = Notices(place.conninfo, namespace)
         self._fetch = packed(self._database.read)
 
     def _set_clock(self, link: Link) -> None:
-        self._clock.heard(link.fetch("now")[0][0])
+        self._clock.ask(lambda: int(link.fetch("now")[0][0]))
         self._clock.not_before(link.fetch("latest_time")[0][0])
 
     def _came_back(self, link: Link) -> None:
@@ -93,7 +103,7 @@ class PostgresStore(PostgresFleet):
             raise StoreUnusable(f"{self.url} has another store now; open it again")
         self._remembered.lost = row.lost
         self._adopted_through = row.adopted_through
-        self._clock.heard(link.fetch("now")[0][0])
+        self._clock.ask(lambda: int(link.fetch("now")[0][0]))
         regressing.check(link, self._remembered, self.now_us())
 
     # -- the store as a whole ------------------------------------------------------------------
@@ -143,9 +153,7 @@ class PostgresStore(PostgresFleet):
     # -- writes --------------------------------------------------------------------------------
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
-        outcomes = self._appender.append(writes)
-        self._notices.tell()
-        return outcomes
+        return self._appender.append(writes)
 
     def start(self, new: NewRun, owner: int | None) -> Started:
         return self.start_all([(new, owner)])[0]
