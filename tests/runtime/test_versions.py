@@ -1,0 +1,426 @@
+"""Changed code: which way a run takes where a flow is `patched`, and which runs a worker takes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import each, effect, flow, gather, patched, step, testing, turns
+from holdfast.errors import RunHeld, UsageError
+from tests.runtime.stops import interrupted
+
+done: list[str] = []
+room: list[int] = []
+"""How many more steps are executed before the run is interrupted; empty means any number."""
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> Iterator[None]:
+    done.clear()
+    room.clear()
+    yield
+    room.clear()
+
+
+@step(name="patched work")
+def step_of_work(what: str) -> str:
+    done.append(what)
+    return what
+
+
+def stops() -> None:
+    """Interrupt the run in front of a step, so that nothing of that step is recorded."""
+    if room:
+        if not room[0]:
+            raise KeyboardInterrupt
+        room[0] -= 1
+
+
+def work(what: str) -> str:
+    stops()
+    return step_of_work(what)
+
+
+async def work_async(what: str) -> str:
+    stops()
+    return await step_of_work.aio(what)
+
+
+class Code:
+    """A flow whose code is replaced, and a run of it that is stopped after so many steps."""
+
+    def __init__(self, store: holdfast.Store) -> None:
+        self.store = store
+        self.body: Callable[[], Any] = list
+
+        @flow(name="patched code")
+        def code() -> Any:
+            return self.body()
+
+        self.flow = code
+
+    def stopped_after(self, steps: int, body: Callable[[], Any]) -> None:
+        self.body = body
+        room[:] = [steps]
+        interrupted(lambda: self.flow.run("r"))
+        room.clear()
+
+    def run(self, body: Callable[[], Any]) -> Any:
+        self.body = body
+        return self.flow.run("r")
+
+
+def old() -> list[str]:
+    return [work("a"), work("b"), work("c")]
+
+
+def new() -> list[str]:
+    found = [work("a")]
+    if patched("check"):
+        found.append(work("check"))
+    return [*found, work("b"), work("c")]
+
+
+def newest() -> list[str]:
+    """No old run is left, so the question is gone."""
+    return [work("a"), work("check"), work("b"), work("c")]
+
+
+OLD_WAY, NEW_WAY = ["a", "b", "c"], ["a", "check", "b", "c"]
+
+
+@pytest.fixture
+def code(store) -> Code:
+    return Code(store)
+
+
+# -- one line of calls -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recorded", [0, 1, 2])
+@pytest.mark.parametrize("later", [0, 1, 2])
+def test_an_old_run_takes_the_way_that_it_was_on(code, recorded, later):
+    code.stopped_after(recorded, old)
+    way = OLD_WAY if recorded > 1 else NEW_WAY
+    if later < len(way) - recorded:
+        code.stopped_after(later, new)
+    assert code.run(new) == way
+    assert done == way, "each step is executed once"
+    assert code.store.verify() == []
+
+
+def test_an_old_run_that_had_only_its_end_before_it(store):
+    code = Code(store)
+
+    def ended() -> list[str]:
+        found = old()
+        room[:] = [0]
+        work("never")
+        return found
+
+    code.body = ended
+    interrupted(lambda: code.flow.run("r"))
+    room.clear()
+
+    def more() -> list[str]:
+        return [*old(), *([work("d")] if patched("more") else [])]
+
+    assert code.run(more) == ["a", "b", "c", "d"]
+
+
+def test_a_step_that_was_begun_keeps_to_the_old_way(code):
+    """Its intent is recorded: whatever came of it, the run was past the place."""
+
+    @effect(name="patched pay", on_doubt="retry")
+    def pay() -> str:
+        if room:
+            raise KeyboardInterrupt
+        return "paid"
+
+    def before() -> list[str]:
+        return [work("a"), pay()]
+
+    def after() -> list[str]:
+        found = [work("a")]
+        if patched("first"):
+            found.append(work("check"))
+        return [*found, pay()]
+
+    code.stopped_after(1, before)
+    assert code.run(after) == ["a", "paid"]
+
+
+def test_a_fresh_run_takes_the_new_way_and_says_so_in_its_journal(code):
+    assert code.run(new) == NEW_WAY
+    [entry] = [e for e in code.store.history("r") if e.kind == "value_recorded"]
+    assert (entry.step, entry.body["value"]) == ("patched::check", True)
+    assert code.flow.run("r") == NEW_WAY
+
+
+@pytest.mark.parametrize("recorded", [0, 1, 2, 3])
+def test_the_question_is_taken_out_when_no_old_run_is_left(code, recorded):
+    code.stopped_after(recorded, new)
+    assert code.run(newest) == NEW_WAY
+    assert done == NEW_WAY
+
+
+def test_the_same_change_at_several_places(code):
+    def twice() -> list[str]:
+        found = [work("a")]
+        if patched("x"):
+            found.append(work("x"))
+        found.append(work("b"))
+        if patched("x"):
+            found.append(work("x"))
+        return [*found, work("c")]
+
+    code.stopped_after(2, old)
+    assert code.run(twice) == ["a", "b", "x", "c"]
+    code.store.kept.get("r")
+    assert done == ["a", "b", "x", "c"]
+
+
+def test_the_same_answer_after_every_stop(store):
+    """Two changes, asked for between all steps; stopped after every step, over and over."""
+
+    def asked() -> list[str]:
+        found: list[str] = []
+        for name in "abc":
+            if patched("x"):
+                found.append(work(f"x{name}"))
+            found.append(work(name))
+        return found
+
+    code = Code(store)
+    code.stopped_after(2, old)
+    for _ in range(2):
+        code.stopped_after(1, asked)
+    assert code.run(asked) == ["a", "b", "xc", "c"]
+    assert done == ["a", "b", "xc", "c"]
+
+
+def test_a_change_that_is_not_asked_for_is_held_as_before(code):
+    code.stopped_after(2, old)
+    with pytest.raises(RunHeld, match="diverged"):
+        code.run(newest)
+    assert code.run(new) == OLD_WAY
+
+
+def test_calls_with_a_key_of_their_own_are_part_of_the_past(code):
+    """They have no position; as long as one is still to be asked for, the run is not past them."""
+
+    def keyed(name: str) -> str:
+        stops()
+        return step_of_work.with_options(step_key=name)(name)
+
+    def before() -> list[str]:
+        return [keyed("a"), keyed("b"), keyed("c")]
+
+    def after() -> list[str]:
+        first = keyed("a")
+        more = [keyed("check")] if patched("check") else []
+        return [first, *more, keyed("b"), keyed("c")]
+
+    code.stopped_after(2, before)
+    assert code.run(after) == OLD_WAY
+    assert done == OLD_WAY
+
+
+# -- branches and turns ------------------------------------------------------------------------
+
+
+def branch(name: str) -> list[str]:
+    return [work(f"{name}1"), work(f"{name}2")]
+
+
+def patched_branch(name: str) -> list[str]:
+    first = work(f"{name}1")
+    more = [work(f"{name}!")] if patched("more") else []
+    return [first, *more, work(f"{name}2")]
+
+
+def test_branches_are_each_on_their_own_way(code):
+    code.stopped_after(3, lambda: each(branch, "xyz", at_once=1))
+    assert code.run(lambda: each(patched_branch, "xyz", at_once=1)) == [
+        ["x1", "x2"],
+        ["y1", "y!", "y2"],
+        ["z1", "z!", "z2"],
+    ]
+    assert sorted(done) == sorted(["x1", "x2", "y1", "y!", "y2", "z1", "z!", "z2"])
+
+
+def test_a_branch_that_had_ended_gets_nothing_more(code):
+    """Nothing is recorded behind the place in the branch, but the run went on behind the branches."""
+
+    def before() -> Any:
+        return [gather(lambda: work("x"), lambda: work("y")), work("after"), work("last")]
+
+    def ends(name: str) -> list[str]:
+        return [work(name), *([work(f"{name}!")] if patched("more") else [])]
+
+    def after() -> Any:
+        return [gather(lambda: ends("x"), lambda: ends("y")), work("after"), work("last")]
+
+    code.stopped_after(3, before)
+    assert code.run(after) == [(["x"], ["y"]), "after", "last"]
+    assert sorted(done) == ["after", "last", "x", "y"]
+
+
+def looped(asks: bool) -> Callable[[], list[str]]:
+    def loop() -> list[str]:
+        for seen in turns([""], limit=9):
+            turn = len(seen)
+            seen.append(work(f"{turn}a"))
+            if asks and patched("more"):
+                seen.append(work(f"{turn}!"))
+            seen.append(work(f"{turn}b"))
+            if len(seen) > 5:
+                return seen[1:]
+        raise AssertionError
+
+    return loop
+
+
+def test_turns_are_each_on_their_own_way(code):
+    code.stopped_after(4, looped(False))  # In the middle of a turn, past the place.
+    found = code.run(looped(True))
+    assert found == ["1a", "1b", "3a", "3b", "5a", "5!", "5b"]
+    assert done == found
+
+
+def test_a_turn_that_had_not_come_so_far(code):
+    code.stopped_after(3, looped(False))
+    found = code.run(looped(True))
+    assert found == ["1a", "1b", "3a", "3!", "3b"]
+    assert done == found
+
+
+def test_a_last_turn_is_over_when_the_run_went_on_behind_the_loop(code):
+    def before() -> list[str]:
+        for _ in turns([0]):
+            work("in")
+            break
+        return [work("after"), work("last")]
+
+    def after() -> list[str]:
+        for _ in turns([0]):
+            work("in")
+            if patched("more"):
+                work("more")
+            break
+        return [work("after"), work("last")]
+
+    code.stopped_after(2, before)
+    assert code.run(after) == ["after", "last"]
+    assert done == ["in", "after", "last"]
+
+
+def test_in_async_flows(store):
+    body: list[bool] = [False]
+
+    @flow(name="patched async")
+    async def code() -> list[str]:
+        async def one(name: str) -> list[str]:
+            found = [await work_async(f"{name}1")]
+            if body[0] and patched("more"):
+                found.append(await work_async(f"{name}!"))
+            return [*found, await work_async(f"{name}2")]
+
+        first, second = await holdfast.aio.gather(one("x"), one("y"))
+        return first + second
+
+    body[0] = True
+    assert asyncio.run(code.run("fresh")) == ["x1", "x!", "x2", "y1", "y!", "y2"]
+    done.clear()
+    body[0] = False
+    room[:] = [3]
+    with pytest.raises((KeyboardInterrupt, asyncio.CancelledError)):
+        asyncio.run(code.run("r"))
+    room.clear()
+    body[0] = True
+    found = asyncio.run(code.run("r"))
+    assert sorted(done) == sorted(found), "no step twice, none for nothing"
+    assert len(found) < 6
+
+
+# -- failures, changes that were accepted, blocks ----------------------------------------------
+
+
+def test_a_failed_step_is_tried_again_on_the_new_way(store):
+    broken = [True]
+
+    @step(name="patched fails")
+    def fails() -> str:
+        if broken[0]:
+            raise ValueError
+        return "works"
+
+    code = Code(store)
+    code.body = lambda: [work("a"), fails()]
+    with pytest.raises(holdfast.errors.RunFailed):
+        code.flow.run("r")
+    broken[0] = False
+
+    def after() -> list[str]:
+        first = work("a")
+        return [first, *([work("check")] if patched("check") else []), fails()]
+
+    # The failure is left behind, and with it the place is the end of what is recorded.
+    assert code.run(after) == ["a", "check", "works"]
+    assert done == ["a", "check"]
+
+
+def test_where_a_change_was_accepted_records_count_until_they_are_asked_for(code):
+    code.stopped_after(2, old)
+    with pytest.raises(RunHeld):
+        code.run(newest)
+    code.store.resume("r", actor="ops", accept_change=True)
+    assert code.run(new) == OLD_WAY
+    assert done == OLD_WAY
+
+
+def test_a_block_that_has_ended_has_no_change(store):
+    for _ in range(2):
+        with holdfast.run("block"):
+            work("a")
+    with holdfast.run("block"):
+        assert work("a") == "a"
+        assert not patched("later")
+    assert done == ["a"]
+
+
+def test_where_it_belongs(store):
+    with pytest.raises(UsageError, match="inside a flow"):
+        patched("x")
+
+    @step(name="patched inside")
+    def inside() -> bool:
+        return patched("x")
+
+    code = Code(store)
+    code.body = inside
+    with pytest.raises(holdfast.errors.RunFailed, match="not inside the step"):
+        code.flow.run("r")
+    code.body = lambda: patched("")
+    with pytest.raises(holdfast.errors.RunFailed, match="must not be empty"):
+        code.flow.run("s")
+
+
+@flow(name="patched matrix")
+def matrix() -> list[str]:
+    found = [work("a")]
+    if patched("one"):
+        found.append(work("one"))
+    found += sum(each(patched_branch, "xy", at_once=1), [])
+    if patched("two"):
+        found.append(work("two"))
+    return found
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:"])
+def test_at_every_point_of_a_crash(url):
+    testing.crash_matrix(matrix, url=url, deaths=2 if url == "memory:" else 1)
