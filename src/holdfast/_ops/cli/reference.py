@@ -23,6 +23,16 @@ from holdfast._store.contract import Finding
 SHAPES: dict[str, dict[str, str]] = {
     "adopt": {"adopted": "text, or null if nothing was missing", "actor": "text"},
     "backup": {"backup": "path", "bytes": "number"},
+    "copy": {
+        "source": "address",
+        "target": "address",
+        "dry_run": "true or false",
+        "runs": "how many of each fate: copied, there already, busy, conflict, damaged, stays, missing",
+        "left": "list of run_id, fate, why: what is not in the target",
+        "queues": "names of queues whose limits were set",
+        "schedules": "names of schedules that were moved",
+        "exit_code": "number",
+    },
     "demo": {
         "as_promised": "true or false",
         "wrong": "list of texts",

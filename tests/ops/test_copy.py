@@ -1,0 +1,582 @@
+"""Runs that move to another store: whole, compared, held where they were, and never in both."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+import holdfast
+from holdfast import NOT_DONE, effect, flow, step, testing
+from holdfast._core.entries import Draft, Kind
+from holdfast._core.rows import Lease, Message, Write
+from holdfast._ops import copying, copying_fleet
+from holdfast._ops.cli.main import main
+from holdfast._ops.copying import Fate, Moved
+from holdfast._store.contract import Busy, Limits, NewRun, ScheduleRow, Store as Kept
+from holdfast.errors import Regressed, RunHeld, UsageError
+
+PAIRS = [
+    ("memory", "memory"),
+    ("sqlite", "sqlite"),
+    ("sqlite", "postgresql"),
+    ("postgresql", "sqlite"),
+]
+
+
+@dataclasses.dataclass
+class Pair:
+    """Two opened stores; flows run in the first unless told otherwise."""
+
+    source: testing.PrivateStore
+    target: testing.PrivateStore
+
+    def copy(self, *run_ids: str, dry_run: bool = False) -> dict[str, Moved]:
+        """Copy these runs, or all, and say what became of each."""
+        here, there = self.source.kept, self.target.kept
+        copying.check(here, there)
+        wanted = run_ids or copying.run_ids(here)
+        moved = copying.copy_runs(here, there, wanted, actor="ann", dry_run=dry_run)
+        return {one.run_id: one for one in moved}
+
+    def fates(self, *run_ids: str) -> dict[str, Fate]:
+        return {run_id: one.fate for run_id, one in self.copy(*run_ids).items()}
+
+
+@pytest.fixture(params=PAIRS, ids=lambda pair: "-to-".join(pair))
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
+    with ExitStack() as stack:
+        opened = []
+        for number, kind in enumerate(request.param):
+            url = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path}/{number}.db"}.get(kind)
+            url = url or str(request.getfixturevalue("postgres_url"))
+            opened.append(stack.enter_context(testing.store(url=url)))
+            if kind == "memory":
+                opened[-1].kept.store_id = f"memory-{number}"
+        yield Pair(*opened)
+
+
+called: list[tuple[str, str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    called.clear()
+
+
+@step(name="cp-load")
+def load(topic: str) -> dict[str, Any]:
+    called.append(("load", topic))
+    return {"topic": topic, "text": f"about {topic} " * 200}
+
+
+@effect(name="cp-send", on_doubt="retry")
+def send(topic: str) -> str:
+    called.append(("send", holdfast.idempotency_key()))
+    if topic.startswith("doubtful") and len([c for c in called if c[0] == "send"]) == 1:
+        raise KeyboardInterrupt
+    return f"sent {topic}"
+
+
+@effect(name="cp-ask")
+def ask(topic: str) -> str:
+    called.append(("ask", holdfast.idempotency_key()))
+    if topic == "asked" and len([c for c in called if c[0] == "ask"]) == 1:
+        raise ConnectionError("who knows")
+    return f"asked {topic}"
+
+
+@effect(name="cp-keyed", key="order:{topic}")
+def keyed(topic: str) -> str:
+    called.append(("keyed", topic))
+    return f"ordered {topic}"
+
+
+@flow(name="cp-report")
+def report(topic: str) -> str:
+    loaded = load(topic)
+    if topic == "broken":
+        raise ValueError("broken")
+    if topic == "asked":
+        return ask(topic)
+    if topic.startswith("ordered"):
+        return keyed(topic)
+    return f"{len(loaded['text'])} {send(topic)}"
+
+
+def run(store: holdfast.Store, run_id: str, topic: str) -> Any:
+    return report.with_options(store=store).run(run_id, topic)
+
+
+def stop(store: holdfast.Store, run_id: str, topic: str) -> None:
+    """Run it as far as it comes."""
+    try:
+        run(store, run_id, topic)
+    except (KeyboardInterrupt, holdfast.errors.HoldfastError):
+        return
+    raise AssertionError("it came to its end")
+
+
+def journal(store: holdfast.Store, run_id: str) -> list[Any]:
+    row = store.kept.get(run_id)
+    assert row is not None
+    return list(store.kept.load(row))
+
+
+# --- what moves, moves whole ------------------------------------------------------------------
+
+
+def test_a_run_that_is_over_is_copied_as_it_is(pair: Pair) -> None:
+    result = run(pair.source, "r", "tea")
+
+    assert pair.fates() == {"r": Fate.COPIED}
+
+    assert journal(pair.target, "r") == journal(pair.source, "r")
+    assert pair.target.get("r").result == result
+    assert pair.source.get("r").status == "completed"
+    before = list(called)
+    assert run(pair.target, "r", "tea") == result
+    assert called == before
+    assert not list(pair.target.verify())
+
+
+def test_a_copy_again_finds_everything_there(pair: Pair) -> None:
+    run(pair.source, "a", "tea")
+    report.with_options(store=pair.source).submit("b", "cake")
+
+    assert pair.fates() == {"a": Fate.COPIED, "b": Fate.COPIED}
+    assert pair.fates() == {"a": Fate.THERE, "b": Fate.THERE}
+    run(pair.target, "b", "cake")
+    assert pair.fates() == {"a": Fate.THERE, "b": Fate.THERE}
+
+
+def test_a_queued_run_goes_on_in_the_target_only(pair: Pair) -> None:
+    report.with_options(store=pair.source).submit("r", "tea")
+
+    pair.copy()
+
+    with pytest.raises(RunHeld, match="moved to"):
+        run(pair.source, "r", "tea")
+    assert pair.source.recover() == []
+    assert run(pair.target, "r", "tea") == "2000 sent tea"
+    assert [what for what, _ in called] == ["load", "send"]
+
+
+def test_a_run_that_stopped_mid_way_keeps_what_it_has(pair: Pair) -> None:
+    stop(pair.source, "r", "doubtful tea")
+
+    assert pair.fates() == {"r": Fate.COPIED}
+
+    assert run(pair.target, "r", "doubtful tea") == "3800 sent doubtful tea"
+    assert [what for what, _ in called] == ["load", "send", "send"]
+
+
+def test_an_effect_that_was_begun_is_repeated_under_the_same_key(pair: Pair) -> None:
+    """The key is derived from the store; the one that was shown before is shown again (I6)."""
+    stop(pair.source, "r", "doubtful tea")
+    pair.copy()
+    run(pair.target, "r", "doubtful tea")
+
+    keys = [key for what, key in called if what == "send"]
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
+    intents = [e for e in pair.target.history("r") if e.kind == "step_started" and e.attempt]
+    assert {e.body["key"] for e in intents if "key" in e.body} == {keys[0]}
+
+
+def test_a_run_in_doubt_is_held_in_the_target_and_settled_there(pair: Pair) -> None:
+    stop(pair.source, "r", "asked")
+
+    pair.copy()
+
+    assert pair.target.get("r").held_reason == "in_doubt"
+    with pytest.raises(UsageError, match="settle cp-ask there"):
+        pair.source.settle("r", "cp-ask", NOT_DONE)
+    pair.target.settle("r", "cp-ask", NOT_DONE)
+    assert run(pair.target, "r", "asked") == "asked asked"
+    keys = {key for what, key in called if what == "ask"}
+    assert len(keys) == 1
+
+
+def test_a_failed_run_is_taken_up_again_in_the_target(pair: Pair) -> None:
+    stop(pair.source, "r", "broken")
+
+    pair.copy()
+
+    assert pair.target.get("r").status == "failed"
+    assert pair.source.get("r").status == "held"
+    stop(pair.target, "r", "broken")
+    assert pair.target.get("r").status == "failed"
+    assert [what for what, _ in called] == ["load"]
+
+
+def test_queue_priority_delay_tags_and_messages_come_along(pair: Pair) -> None:
+    kept = pair.source.kept
+    at_us = kept.now_us()
+    new = NewRun(
+        "r",
+        "cp-report",
+        "1",
+        b"d" * 16,
+        [Draft(Kind.RUN_STARTED, at_us)],
+        tags='{"who":"ann"}',
+        queue="slow",
+        priority=7,
+        limit_key="tenant",
+        wake_us=at_us + 10**12,
+    )
+    kept.start(new, None)
+    messages = [Message(f"m{n}", "signal", "ann", at_us, b'{"n":%d}' % n) for n in range(2)]
+    for message in messages:
+        kept.post("r", message)
+    row = kept.get("r")
+    assert row is not None
+    kept.append([Write(Lease(row, acting=True), [Draft(Kind.EMITTED, at_us)], took=["m0"])])
+
+    pair.copy()
+
+    there = pair.target.kept.get("r")
+    assert there is not None
+    assert (there.queue, there.priority, there.limit_key) == ("slow", 7, "tenant")
+    assert (there.tags, there.wake_us) == ('{"who":"ann"}', at_us + 10**12)
+    assert pair.target.kept.inbox(there.run_no) == [messages[1]]
+
+
+def test_what_is_said_to_a_moved_run_is_handed_on_by_the_next_copy(pair: Pair) -> None:
+    report.with_options(store=pair.source).submit("r", "tea")
+    pair.copy()
+    late = Message("late", "signal", "ann", 1, b"{}")
+    pair.source.kept.post("r", late)
+
+    pair.copy()
+    pair.copy()
+
+    there = pair.target.kept.get("r")
+    assert there is not None
+    assert pair.target.kept.inbox(there.run_no) == [late]
+
+
+# --- what does not move -----------------------------------------------------------------------
+
+
+def test_a_run_at_work_stays_and_is_said(pair: Pair) -> None:
+    report.with_options(store=pair.source).submit("r", "tea")
+    kept = pair.source.kept
+    lease = kept.claim("r", kept.register_owner(), kept.now_us())
+    assert not isinstance(lease, Busy)
+    before = journal(pair.source, "r")
+
+    moved = pair.copy()["r"]
+
+    assert moved.fate is Fate.BUSY
+    assert "has it" in moved.why
+    assert journal(pair.source, "r") == before
+    assert pair.target.kept.get("r") is None
+
+
+def test_an_id_that_is_taken_by_another_run_is_a_conflict(pair: Pair) -> None:
+    report.with_options(store=pair.source).submit("r", "tea")
+    run(pair.target, "r", "cake")
+    before = journal(pair.source, "r"), journal(pair.target, "r")
+
+    assert pair.copy()["r"].fate is Fate.CONFLICT
+    assert (journal(pair.source, "r"), journal(pair.target, "r")) == before
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_a_business_key_that_another_run_has_is_a_conflict(pair: Pair, over: bool) -> None:
+    topic = "ordered tea"
+    if over:
+        run(pair.source, "r", topic)
+    else:
+        stop_inside_keyed(pair.source, topic)
+    run(pair.target, "other", topic)
+
+    moved = pair.copy()["r"]
+
+    assert moved.fate is Fate.CONFLICT
+    assert "order:ordered tea" in moved.why
+    assert pair.target.kept.get("r") is None
+    assert pair.source.get("r").status == ("completed" if over else "held")
+    assert "moved" not in str(pair.source.explain("r"))
+
+
+def stop_inside_keyed(store: holdfast.Store, topic: str) -> None:
+    def body(*_: Any) -> Any:
+        raise ConnectionError("who knows")
+
+    with keyed.fake(body):
+        stop(store, "r", topic)
+
+
+def test_business_keys_move_with_their_run(pair: Pair) -> None:
+    run(pair.source, "r", "ordered tea")
+    pair.copy()
+
+    assert run(pair.target, "again", "ordered tea") == "ordered ordered tea"
+    assert [what for what, _ in called if what == "keyed"] == ["keyed"]
+    state = pair.target.kept.key("cp-keyed", "order:ordered tea")
+    assert state is not None
+    assert state.run_id == "r"
+
+
+def test_a_run_that_waits_for_the_key_of_another_goes_after_it(pair: Pair) -> None:
+    stop_inside_keyed(pair.source, "ordered tea")
+    stop(pair.source, "second", "ordered tea")
+    assert pair.source.get("second").held_reason == "in_doubt"
+
+    alone = pair.copy("second")["second"]
+    assert (alone.fate, "run 'r' has" in alone.why) == (Fate.STAYS, True)
+
+    assert pair.fates("second", "r") == {"r": Fate.COPIED, "second": Fate.COPIED}
+    pair.target.settle("r", "cp-keyed", holdfast.Done("ordered ordered tea"))
+    assert run(pair.target, "second", "ordered tea") == "ordered ordered tea"
+
+
+def test_what_cannot_be_right_is_refused(pair: Pair) -> None:
+    with pytest.raises(UsageError, match="the same store"):
+        copying.check(pair.source.kept, pair.source.kept)
+
+
+def test_a_store_that_lost_commits_is_not_copied(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair.source.kept, "regression", lambda: "commit 7 is gone")
+    with pytest.raises(Regressed, match="commit 7 is gone"):
+        pair.copy()
+
+
+def test_a_run_whose_store_was_adopted_ends_where_it_is(pair: Pair) -> None:
+    report.with_options(store=pair.source).submit("r", "tea")
+    pair.source.kept.adopt("ann")
+
+    assert pair.copy()["r"].fate is Fate.STAYS
+
+
+def test_a_run_that_is_not_there_is_said(pair: Pair) -> None:
+    assert pair.copy("nobody")["nobody"].fate is Fate.MISSING
+
+
+# --- the way back -----------------------------------------------------------------------------
+
+
+def test_only_a_confirmed_resume_lets_it_go_on_in_the_source(pair: Pair) -> None:
+    report.with_options(store=pair.source).submit("r", "tea")
+    pair.copy()
+
+    with pytest.raises(RunHeld, match="moved to"):
+        pair.source.resume("r")
+    said = str(pair.source.explain("r"))
+    assert "was moved to" in said
+    assert "holdfast resume r --confirm" in said
+
+    pair.source.resume("r", confirm=True)
+    assert run(pair.source, "r", "tea") == "2000 sent tea"
+    assert pair.copy()["r"].fate is Fate.CONFLICT
+
+
+# --- killed on the way ------------------------------------------------------------------------
+
+
+class Died(BaseException):
+    """The process that copies is gone."""
+
+
+def dies_before(kept: Kept, operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*_: Any) -> Any:
+        raise Died
+
+    monkeypatch.setattr(kept, operation, die)
+
+
+@pytest.mark.parametrize("topic", ["queued", "doubtful tea", "asked", "broken"])
+def test_a_copy_that_died_between_its_two_commits_is_finished_by_the_next(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    if topic == "queued":
+        report.with_options(store=pair.source).submit("r", topic)
+    else:
+        stop(pair.source, "r", topic)
+    row = pair.source.kept.get("r")
+    assert row is not None
+    with monkeypatch.context() as patch:
+        dies_before(pair.target.kept, "put_whole", patch)
+        with pytest.raises(Died):
+            pair.copy()
+
+    assert pair.target.kept.get("r") is None
+    with pytest.raises(RunHeld, match="moved to"):
+        run(pair.source, "r", topic)
+    assert pair.fates() == {"r": Fate.COPIED}
+    there = pair.target.kept.get("r")
+    assert there is not None
+    assert (there.status, there.held_reason, there.head) == (row.status, row.held_reason, row.head)
+
+
+def test_a_copy_that_died_before_it_compared_is_finished_by_the_next(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop(pair.source, "r", "asked")
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "compare", lambda *_: (_ for _ in ()).throw(Died))
+        with pytest.raises(Died):
+            pair.copy()
+
+    assert pair.fates() == {"r": Fate.THERE}
+
+
+def test_what_arrived_differently_is_noticed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(pair.source, "r", "tea")
+    whole = pair.target.kept.whole
+
+    def changed(row: Any) -> Any:
+        found = whole(row)
+        numbers = sorted(found.chunks)
+        return msgspec.structs.replace(found, chunks=dict.fromkeys(numbers, b"other"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pair.target.kept, "whole", changed)
+        assert pair.copy()["r"].fate is Fate.DAMAGED
+
+    def shorter(row: Any) -> Any:
+        found = whole(row)
+        return msgspec.structs.replace(found, entries=found.entries[:-1])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pair.target.kept, "whole", shorter)
+        assert pair.copy()["r"].fate is Fate.CONFLICT
+
+
+# --- queues and schedules ---------------------------------------------------------------------
+
+
+def test_limits_of_queues_come_along_where_there_are_none(pair: Pair) -> None:
+    here, there = pair.source.kept, pair.target.kept
+    here.set_limits(Limits("slow", concurrency=2))
+    here.set_limits(Limits("own", concurrency=2))
+    there.set_limits(Limits("own", concurrency=9))
+
+    assert list(copying_fleet.copy_limits(here, there)) == ["slow"]
+
+    limits = {state.limits.queue: state.limits.concurrency for state in there.queues()}
+    assert limits == {"own": 9, "slow": 2}
+
+
+def schedules(kept: Kept) -> dict[str, tuple[int, bool]]:
+    return {row.name: (row.cursor_us, row.paused) for row in kept.schedules()}
+
+
+def test_a_schedule_ticks_in_one_store_only(pair: Pair) -> None:
+    here, there = pair.source.kept, pair.target.kept
+    here.put_schedule(ScheduleRow("ticking", "cp-report", "{}", 100), None)
+    here.put_schedule(ScheduleRow("resting", "cp-report", "{}", 200, paused=True), None)
+
+    assert sorted(copying_fleet.copy_schedules(here, there)) == ["resting", "ticking"]
+
+    assert schedules(here) == {"ticking": (100, True), "resting": (200, True)}
+    assert schedules(there) == {"ticking": (100, False), "resting": (200, True)}
+    assert list(copying_fleet.copy_schedules(here, there)) == []
+
+
+@pytest.mark.parametrize("dies", range(3))
+def test_a_schedule_is_moved_by_the_next_copy_wherever_the_first_one_died(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, dies: int
+) -> None:
+    here, there = pair.source.kept, pair.target.kept
+    here.put_schedule(ScheduleRow("ticking", "cp-report", "{}", 100), None)
+    writes = 0
+
+    def mortal(put: Callable[..., bool]) -> Callable[..., bool]:
+        def put_schedule(row: ScheduleRow, expected: int | None) -> bool:
+            nonlocal writes
+            if writes == dies:
+                raise Died
+            writes += 1
+            return put(row, expected)
+
+        return put_schedule
+
+    with monkeypatch.context() as patch:
+        for kept in (here, there):
+            patch.setattr(kept, "put_schedule", mortal(kept.put_schedule))
+        with pytest.raises(Died):
+            list(copying_fleet.copy_schedules(here, there))
+
+    ticking = [s for kept in (here, there) for s in schedules(kept).values() if not s[1]]
+    assert len(ticking) <= 1
+    list(copying_fleet.copy_schedules(here, there))
+    assert schedules(here) == {"ticking": (100, True)}
+    assert schedules(there) == {"ticking": (100, False)}
+
+
+# --- the command ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    source, target = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    with testing.store(url=source) as store:
+        run(store, "done", "tea")
+        report.with_options(store=store).submit("queued", "tea")
+        stop(store, "asked", "asked")
+    return source, target
+
+
+def command(*args: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["copy", *args])
+    return result.exit_code, result.output
+
+
+def test_the_command_copies_and_says_so(files: tuple[str, str]) -> None:
+    assert command(*files, "--dry-run") == (0, "Would be copied: 3 runs.\n")
+    assert not Path(files[1].removeprefix("sqlite:///")).exists()
+
+    code, said = command(*files, "--actor", "ann")
+
+    assert (code, said) == (0, "Copied and compared: 3 runs.\n")
+    assert command(*files)[1].startswith("Copied and compared: 0 runs.\nThere already")
+
+
+def test_the_command_copies_single_runs_into_a_namespace(files: tuple[str, str]) -> None:
+    code, said = command(*files, "--run", "queued", "--to-namespace", "other", "--json")
+
+    answer = json.loads(said)
+    assert (code, answer["runs"]["copied"]) == (0, 1)
+    with holdfast.open(files[1], default=False, namespace="other") as store:
+        assert store.get("queued").status == "queued"
+
+
+def test_the_command_tells_by_its_exit_code_that_something_stayed(files: tuple[str, str]) -> None:
+    with holdfast.open(files[0], default=False) as store:
+        kept = store.kept
+        kept.claim("queued", kept.register_owner(), kept.now_us())
+        code, said = command(*files)
+    assert code == 5
+    assert "queued: busy" in said
+    assert command(*files, "--run", "nobody")[0] == 6
+    assert command(*files)[0] == 0
+
+
+def test_the_command_refuses_what_cannot_be_copied(tmp_path: Path) -> None:
+    assert command("memory:", f"sqlite:///{tmp_path}/b.db")[0] == 2
+    assert command(f"sqlite:///{tmp_path}/none.db", f"sqlite:///{tmp_path}/b.db")[0] == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("postgresql://me:secret@db:5432/app?password=secret", "postgresql://me@db:5432/app"),
+        ("postgresql://db/app", "postgresql://db/app"),
+        ("sqlite:////a/b.db", "sqlite:////a/b.db"),
+    ],
+)
+def test_a_password_is_not_recorded(url: str, told: str) -> None:
+    assert copying.told(url) == told
