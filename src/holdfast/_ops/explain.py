@@ -19,6 +19,7 @@ from holdfast._ops import doubts
 from holdfast._ops.explanation import Action, Case, Explanation, run_command
 from holdfast._ops.held import held
 from holdfast._ops.inspect import error_of, fold, found, may_be_taken, step_views
+from holdfast._ops.left_over import nobody_executes
 from holdfast._ops.text import clipped, count, length, moment
 from holdfast._store.contract import Store
 from holdfast.errors import Corrupt
@@ -57,7 +58,8 @@ def _queued(case: Case) -> None:
         said.known.append(f"It is not due before {moment(row.wake_us)}.")
     case.progress()
     case.open_effects()
-    said.unknown.append("Whether any process that has this flow is about to take it.")
+    if not nobody_executes(case):
+        said.unknown.append("Whether any process that has this flow is about to take it.")
     case.goes_on_when_run()
 
 
@@ -82,6 +84,7 @@ def _running(case: Case) -> None:
     case.where()
     case.progress()
     case.open_effects(owner_died=died)
+    nobody_executes(case)
     case.goes_on_when_run("Run your program again (it goes on where it stopped), or:")
 
 

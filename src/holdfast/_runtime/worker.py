@@ -29,7 +29,7 @@ from holdfast._runtime.clock import CHANCE
 from holdfast._runtime.flows import FlowLike
 from holdfast._runtime.frames import current_task
 from holdfast._runtime.listening import Bell
-from holdfast._runtime.schedules import Ticker
+from holdfast._runtime.rounds import Rounds
 from holdfast._runtime.slots import Place, Slots
 from holdfast._store.contract import Wanted
 from holdfast._store.decisions import queue_of
@@ -86,8 +86,7 @@ class Worker:
         self._declares = declares
         self._ending = threading.Event()
         self._bell = Bell(engine)
-        self._ticker = Ticker(engine)
-        self._tick_us = 0
+        self._rounds = Rounds(engine, self._versions)
         self._slots = Slots(engine, concurrency, self._bell.ring)
         self._taker = threading.Thread(target=self._run, name="holdfast-worker", daemon=True)
 
@@ -263,7 +262,7 @@ class Worker:
             self._bell.muffle()
             wanted = min(self._slots.free, BATCH)
             try:
-                self._tick()
+                self._rounds.make()
                 got = self._take(wanted) if wanted else 0
                 failures = self._works_again(failures)
             except Exception as error:
@@ -273,17 +272,9 @@ class Worker:
             if got == wanted and wanted:
                 continue
             quiet_s = 0.0 if got else min(QUIET_S, max(quiet_s * 2, HERD_S))
-            if not self._bell.wait(self._until_look_s(), CHANCE.uniform(0, quiet_s)):
+            look_s = min(LOOK_S * CHANCE.uniform(0.7, 1.2), self._rounds.until_s())
+            if not self._bell.wait(look_s, CHANCE.uniform(0, quiet_s)):
                 quiet_s = 0.0
-
-    def _tick(self) -> None:
-        """Start the runs of schedules that are due, when it is time to look."""
-        if self._engine.now_us() >= self._tick_us:
-            self._tick_us = self._ticker.tick()
-
-    def _until_look_s(self) -> float:
-        until_tick_s = (self._tick_us - self._engine.now_us()) / 1e6
-        return max(0.0, min(LOOK_S * CHANCE.uniform(0.7, 1.2), until_tick_s))
 
     def _take(self, limit: int) -> int:
         got = 0
