@@ -8,12 +8,14 @@ write rolls the transaction back, and the batch is repeated write by write.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write, apply
 from holdfast._store import decisions, lookups, records
 from holdfast._store.connections import Connection
 from holdfast._store.contract import Broken, Committed, Fenced, KeyTaken, Outcome
 from holdfast._store.database import Q
+from holdfast._store.lending import OF_THE_DISK, lent
 from holdfast._store.records import SEQ_BITS
 from holdfast._store.writer import Changed, Reserve, Writer
 from holdfast.errors import Regressed, StoreFailed, StoreFull, StoreUnusable
@@ -57,14 +59,61 @@ class Appender:
             except Exception:
                 return self._one_by_one(writes)
 
+    def within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
+        """Commit what a user does with the connection together with the write that comes of it."""
+        writer = self._writer
+        with writer.database.lock:
+            if writer.regression is not None:
+                raise self._regressed(writer.regression)
+            connection = writer.begin()
+            theirs: BaseException | None = None
+            try:
+                until_us = writer.now_us() + self._lease_us
+                batch = _Batch(connection, writer, self._is_dead, until_us)
+                outcome: Outcome = Fenced()
+                if batch.stands(lease):
+                    try:
+                        write = lent(connection, lease.row.run_id, work)
+                    except BaseException as error:
+                        theirs = error
+                        raise
+                    outcome = batch.add(write)
+                if isinstance(outcome, Committed):
+                    self._renew(connection, lease)
+                    writer.finish(connection, Changed(b"".join(batch.changed)))
+                else:
+                    connection.execute(Q["rollback"])
+            except BaseException as error:
+                if error is theirs and not isinstance(error, OF_THE_DISK):
+                    writer.roll_back(connection)
+                    raise
+                ours = writer.abandoned(connection, error)
+                if ours is error:
+                    raise
+                raise ours from error
+            finally:
+                writer.unlock_side()
+            batch.conclude()
+            return outcome
+
+    def _renew(self, connection: Connection, lease: Lease) -> None:
+        """Beat along with a transaction that may have taken long: while it was open, no pulse of
+        this process could be written."""
+        until_us = self._writer.now_us() + self._lease_us
+        connection.execute(Q["renew_pulse"], (until_us, lease.row.owner))
+
     def _alone(self, write: Write) -> Outcome:
         lost = self._writer.regression
         if lost is not None and decisions.starts_effect(write):
-            raise Regressed(
-                f"{lost}. Effects wait until somebody has looked at it and accepted the store as "
-                "it is: holdfast adopt"
-            )
+            raise self._regressed(lost)
         return self._with_room([write])[0]
+
+    @staticmethod
+    def _regressed(lost: str) -> Regressed:
+        return Regressed(
+            f"{lost}. Effects wait until somebody has looked at it and accepted the store as "
+            "it is: holdfast adopt"
+        )
 
     def _one_by_one(self, writes: Sequence[Write]) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -103,8 +152,7 @@ class Appender:
             raise ours from error
         finally:
             writer.unlock_side()
-        for lease, row in batch.leases:
-            lease.row = row
+        batch.conclude()
         return outcomes
 
 
@@ -125,6 +173,17 @@ class _Batch:
         self._database = writer.database
         self._is_dead = is_dead
         self._lease_until_us = lease_until_us
+
+    def stands(self, lease: Lease) -> bool:
+        """Tell whether a lease still has its run, as it is now."""
+        row = lease.row
+        guard = (row.run_no, row.epoch, row.last_seq, row.digest)
+        return row.owner is not None and bool(self._fetch("run_stands", guard))
+
+    def conclude(self) -> None:
+        """Show the leases what was committed."""
+        for lease, row in self.leases:
+            lease.row = row
 
     def add(self, write: Write) -> Outcome:
         """Put one write into the transaction, all of it or nothing."""

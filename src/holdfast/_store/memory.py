@@ -62,7 +62,7 @@ class MemoryWorld:
         self.chunks: dict[int, dict[int, bytes]] = {}
         self.keys: dict[tuple[str, str, str], KeyState] = {}
         self.inboxes: dict[int, list[Message]] = {}
-        self.taken: set[tuple[int, str]] = set()
+        self.taken: dict[tuple[int, str], int] = {}
         self.owners = 0
         self.dead: set[int] = set()
         self.clock_us = 0
@@ -237,7 +237,7 @@ class MemoryStore(MemoryFleet):
         seen.setdefault(row.run_no, row.digest)
         self._keep(applied, write.chunks)
         self.world.keys.update({(key.namespace, key.effect, key.key): key for key in keys})
-        self.world.taken.update((row.run_no, message_id) for message_id in write.took)
+        self.world.taken.update({(row.run_no, it): applied.row.last_seq for it in write.took})
         rows.append((write.lease, _copy(applied.row)))
         return Committed(applied.entries)
 

@@ -211,10 +211,7 @@ class MemoryFleet:
                 dict(world.chunks.get(row.run_no, {})),
                 [state for state in world.keys.values() if state.run_no == row.run_no],
                 [
-                    (
-                        message,
-                        row.last_seq if (row.run_no, message.message_id) in world.taken else None,
-                    )
+                    (message, world.taken.get((row.run_no, message.message_id)))
                     for message in world.inboxes.get(row.run_no, ())
                 ],
             )
@@ -239,7 +236,7 @@ class MemoryFleet:
                 self.world.keys[moved.namespace, moved.effect, moved.key] = moved
             self.world.inboxes[run_no] = [message for message, _ in run.messages]
             self.world.taken.update(
-                (run_no, message.message_id) for message, taken in run.messages if taken is not None
+                {(run_no, message.message_id): seq for message, seq in run.messages if seq}
             )
             self.world.committed()
             return True

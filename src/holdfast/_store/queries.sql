@@ -340,6 +340,31 @@ FROM runs INDEXED BY runs_stopped WHERE namespace = ? AND status IN ('failed', '
 GROUP BY coalesce(queue, 'default')
 
 
+-- name: schedule_columns
+namespace, name, flow, spec, cursor_us, paused, digest
+
+-- name: put_schedule
+INSERT INTO schedules ({schedule_columns}) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (namespace, name) DO UPDATE SET flow = excluded.flow, spec = excluded.spec,
+  cursor_us = excluded.cursor_us, paused = excluded.paused, digest = excluded.digest
+
+-- name: schedule
+SELECT {schedule_columns} FROM schedules WHERE namespace = ? AND name = ?
+
+-- name: schedules
+SELECT {schedule_columns} FROM schedules WHERE namespace = ? ORDER BY name
+
+-- name: keys_of_run
+SELECT {key_columns} FROM keys NOT INDEXED
+WHERE id IN (SELECT id FROM keys INDEXED BY keys_of_run WHERE run_no = ?) ORDER BY id
+
+-- name: all_limits
+SELECT {limit_columns} FROM queues ORDER BY namespace, queue
+
+-- name: all_schedules
+SELECT {schedule_columns} FROM schedules ORDER BY namespace, name
+
+
 -- Settings of a connection ------------------------------------------------------------------------
 
 -- name: page_size

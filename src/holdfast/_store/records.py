@@ -17,7 +17,6 @@ from holdfast._core.digest import seal
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import GENESIS, KeyState, Message, RunRow, entry_digest
-from holdfast._store.contract import Limits
 from holdfast.errors import Corrupt
 
 log = logging.getLogger("holdfast.store")
@@ -94,37 +93,6 @@ class MessageRow(msgspec.Struct, gc=False):
         return Message(self.message_id, self.kind, self.actor, self.at_us, self.body)
 
 
-class LimitsRow(msgspec.Struct, gc=False):
-    """What a queue allows, as it is kept."""
-
-    namespace: str
-    queue: str
-    concurrency: int | None
-    per_key: int | None
-    rate: int | None
-    per_key_rate: int | None
-    period_us: int
-    paused: int
-    digest: bytes = b""
-
-    def sealed(self) -> LimitsRow:
-        """Return this row with its digest set."""
-        self.digest = seal(GENESIS, msgspec.structs.astuple(self)[:-1])
-        return self
-
-    def limits(self) -> Limits:
-        """Return what was set."""
-        return Limits(
-            queue=self.queue,
-            concurrency=self.concurrency,
-            per_key=self.per_key,
-            rate=self.rate,
-            per_key_rate=self.per_key_rate,
-            period_us=self.period_us,
-            paused=bool(self.paused),
-        )
-
-
 def run_row(values: Values) -> RunRow:
     """Return a verified row of runs."""
     run_id = values[2] if isinstance(values[2], str) else f"number {values[0]}"
@@ -172,27 +140,6 @@ def message_row(values: Values) -> MessageRow:
     return row
 
 
-def limits_of(values: Values) -> LimitsRow:
-    """Return a verified row of queues."""
-    row = LimitsRow(*values)
-    _check(row, f"the limits of queue {values[1]!r}")
-    return row
-
-
-def limits_row(namespace: str, limits: Limits) -> LimitsRow:
-    """Return the row of what a queue allows."""
-    return LimitsRow(
-        namespace=namespace,
-        queue=limits.queue,
-        concurrency=limits.concurrency,
-        per_key=limits.per_key,
-        rate=limits.rate,
-        per_key_rate=limits.per_key_rate,
-        period_us=limits.period_us,
-        paused=int(limits.paused),
-    ).sealed()
-
-
 def posted(row_id: int, run_no: int, message: Message) -> MessageRow:
     """Return the row of a new message."""
     return MessageRow(
@@ -207,7 +154,7 @@ def posted(row_id: int, run_no: int, message: Message) -> MessageRow:
     ).sealed()
 
 
-def _check(row: StoreRow | OwnerRow | MessageRow | LimitsRow, what: str) -> None:
+def _check(row: StoreRow | OwnerRow | MessageRow, what: str) -> None:
     stored = row.digest
     try:
         expected = row.sealed().digest

@@ -155,7 +155,7 @@ class SqliteStore(SqliteFleet):
     def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
         def work(connection: Connection) -> tuple[Lease | Busy, Changed | None]:
             row = self._existing(connection, run_id)
-            claimed = self._claimed(connection, row, owner, at_us)
+            claimed = self.claimed(connection, row, owner, at_us)
             if claimed is None:
                 return Busy(row, decisions.refusal(row, self.owner_name(row.owner))), None
             changed = Changed(claimed.digest)
@@ -165,13 +165,16 @@ class SqliteStore(SqliteFleet):
 
         return self._writer.transact(work)
 
-    def _claimed(
-        self, connection: Connection, row: RunRow, owner: int, at_us: int
-    ) -> RunRow | None:
-        """Claim a run, or hold it where that would be one claim too many (then nobody owns it);
-        None if `owner` may not have it."""
-        pulse_until_us = self._pulses_seen(connection)
-        why = decisions.why_claimable(row, owner, at_us, self._owners.is_dead, pulse_until_us)
+    def claimed(self, connection: Connection, row: RunRow, owner: int, at_us: int) -> RunRow | None:
+        """Claim a run that was read in this transaction, or hold it where that would be one claim
+        too many (then nobody owns it); None if `owner` may not have it."""
+        why = decisions.why_claimable(
+            row,
+            owner,
+            at_us,
+            self._owners.is_dead,
+            lambda other: self.pulse_until_us(connection, other),
+        )
         if why is None:
             return None
         poison = decisions.is_poison(row)

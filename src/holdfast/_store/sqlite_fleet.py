@@ -1,39 +1,39 @@
-"""What a fleet shares, in SQLite: pulses, and queues with limits.
-
-A take is one transaction. For each queue the candidates come in their order from up to three
-places, page by page: runs that nobody owns, runs of owners that are dead or were not heard of
-any more, and runs that this process owned and has lost track of.
-"""
+"""What a fleet shares, in SQLite: pulses, queues with limits, schedules, whole runs, and users'
+transactions."""
 
 from __future__ import annotations
 
 import builtins
-import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast._core.lifecycle import CLAIMABLE
-from holdfast._core.rows import Lease, RunRow
-from holdfast._store import decisions, gates, lookups, records
+from holdfast._core.rows import Applied, Lease, RunRow, Write
+from holdfast._store import decisions, fleet_rows, gates, lookups, reading, records
 from holdfast._store.connections import Connection
-from holdfast._store.contract import Limits, Pulse, QueueState, Wanted
+from holdfast._store.contract import (
+    Limits,
+    Outcome,
+    Pulse,
+    QueueState,
+    ScheduleRow,
+    Wanted,
+    WholeRun,
+)
 from holdfast._store.database import Q
-from holdfast._store.records import LimitsRow
+from holdfast._store.records import SEQ_BITS
+from holdfast._store.sqlite_taking import Taking
 from holdfast._store.writer import Changed
-from holdfast.errors import Corrupt
+from holdfast.errors import Corrupt, RunConflict
 
 if TYPE_CHECKING:
+    from holdfast._store.appending import Appender
     from holdfast._store.database import Database
-    from holdfast._store.ownership import Owners
     from holdfast._store.writer import Writer
 
-PAGE_MAX = 200
-"""How many candidates are read at a time."""
 FORGOTTEN_AFTER_US = 3_600_000_000
 """How long a pulse that ran out is kept."""
-_LOWEST_RANK = -(1 << 63)
 
 
 class SqliteFleet:
@@ -44,16 +44,20 @@ class SqliteFleet:
         lease_s: float
         _writer: Writer
         _database: Database
-        _owners: Owners
+        _appender: Appender
 
         def now_us(self) -> int: ...
+        def owner_is_dead(self, owner: int) -> bool: ...
         def owner_name(self, owner: int | None) -> str: ...
         def _lease_us(self) -> int: ...
         def _inside(self, connection: Connection) -> lookups.Fetch: ...
         def _is_time_to_scan(self, name: str) -> bool: ...
-        def _claimed(
+        def claimed(
             self, connection: Connection, row: RunRow, owner: int, at_us: int
         ) -> RunRow | None: ...
+        def _add(
+            self, connection: Connection, made: Applied, chunks: Sequence[tuple[int, bytes]]
+        ) -> None: ...
 
     # -- pulses --------------------------------------------------------------------------------
 
@@ -77,17 +81,13 @@ class SqliteFleet:
         return [
             Pulse(owner, self.owner_name(owner), until_us, facts)
             for owner, until_us, facts in self._database.read("pulses_after", (self.now_us(),))
-            if not self._owners.is_dead(owner)
+            if not self.owner_is_dead(owner)
         ]
 
-    def _pulses_seen(self, connection: Connection) -> Callable[[int], int]:
-        """Return how to ask, inside a transaction, until when an owner is sure to live."""
-
-        def until_us(owner: int) -> int:
-            found = self._database.fetch(connection, "pulse_of", (owner,))
-            return found[0][0] if found else 0
-
-        return until_us
+    def pulse_until_us(self, connection: Connection, owner: int) -> int:
+        """Say, inside a transaction, until when an owner is sure to live."""
+        found = self._database.fetch(connection, "pulse_of", (owner,))
+        return found[0][0] if found else 0
 
     # -- queues --------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class SqliteFleet:
         self._check_index()
 
         def work(connection: Connection) -> tuple[builtins.list[Lease], Changed | None]:
-            taking = _Taking(self, connection, wanted)
+            taking = Taking(self, connection, self._inside(connection), wanted)
             taken = gates.in_turns(taking.queues(), wanted.limit, taking.take_from)
             changed = Changed(b"".join(taking.digests)) if taking.digests else None
             return taken, changed
@@ -110,11 +110,11 @@ class SqliteFleet:
                 raise Corrupt("the index of runs that are ready", why=why)
 
     def set_limits(self, limits: Limits) -> None:
-        row = records.limits_row(self.namespace, limits)
+        values = fleet_rows.limits_values(self.namespace, limits)
 
         def work(connection: Connection) -> tuple[None, Changed]:
-            connection.execute(Q["put_limits"], msgspec.structs.astuple(row))
-            return None, Changed(row.digest)
+            connection.execute(Q["put_limits"], values)
+            return None, Changed(values[-1])
 
         self._writer.transact(work)
 
@@ -122,7 +122,7 @@ class SqliteFleet:
         read = self._database.read
         states = {
             limits.queue: QueueState(limits)
-            for limits in _all_limits(read("limits", (self.namespace,)))
+            for limits in map(fleet_rows.limits_of, read("limits", (self.namespace,)))
         }
         values = {"namespace": self.namespace, "at_us": self.now_us()}
         for name, running, ready, count, oldest_us in read("open_counts", values):
@@ -136,166 +136,74 @@ class SqliteFleet:
                 state.failed, state.held, state.quarantined = failed, held, quarantined
         return [states[name] for name in sorted(states)]
 
+    # -- schedules -----------------------------------------------------------------------------
 
-class _Taking:
-    """One take, inside its transaction."""
+    def put_schedule(self, row: ScheduleRow, expected_cursor_us: int | None) -> bool:
+        values = fleet_rows.schedule_values(self.namespace, row)
 
-    def __init__(self, store: SqliteFleet, connection: Connection, wanted: Wanted) -> None:
-        self.digests: list[bytes] = []
-        self._store = store
-        self._connection = connection
-        self._fetch = store._inside(connection)  # pyright: ignore[reportPrivateUsage]
-        self._namespace = store.namespace
-        self._wanted = wanted
-        self._known = gates.pairs(wanted.flows)
-        self._flows = None
-        if self._known is not None:
-            self._flows = _json([f"{flow}\x1f{version}" for flow, version in self._known])
-        self._working = _json(list(wanted.working))
-        self._limits = {
-            limits.queue: limits
-            for limits in _all_limits(self._fetch("limits", (self._namespace,)))
-        }
-        self._open_owners = dict(self._takeable_owners())
-        self._gates: dict[str, gates.Gate] = {}
-        self._candidates: dict[str, Iterator[RunRow]] = {}
-        self._taken: set[int] = set()
-        """Runs claimed so far: from now on they are among the runs of this owner."""
+        def work(connection: Connection) -> tuple[bool, Changed | None]:
+            fetch = self._inside(connection)
+            found = [
+                fleet_rows.schedule_of(known)
+                for known in fetch("schedule", (self.namespace, row.name))
+            ]
+            if (found[0].cursor_us if found else None) != expected_cursor_us:
+                return False, None
+            connection.execute(Q["put_schedule"], values)
+            return True, Changed(values[-1])
 
-    def _takeable_owners(self) -> Iterator[tuple[int, int | None]]:
-        """Yield the owners whose runs may be taken, each with the time before which the lease of
-        a run must have run out (None: it is dead, or ours)."""
-        at_us = self._wanted.at_us
-        is_dead = self._store._owners.is_dead  # pyright: ignore[reportPrivateUsage]
-        pulse_until_us = self._store._pulses_seen(self._connection)  # pyright: ignore[reportPrivateUsage]
-        for (owner,) in self._fetch("owners_at_work", ()):
-            if owner == self._wanted.owner or is_dead(owner):
-                yield owner, None
-            elif pulse_until_us(owner) <= at_us:
-                yield owner, at_us
+        return self._writer.transact(work)
 
-    def queues(self) -> list[str]:
-        """Return the names of the queues to look at, in order."""
-        if self._wanted.queues is not None:
-            return list(dict.fromkeys(self._wanted.queues))
-        names = {name for (name,) in self._fetch("ready_queues", {"namespace": self._namespace})}
-        for owner in self._open_owners:
-            found = self._fetch("queues_of_owner", (owner, self._namespace))
-            names.update(name for (name,) in found)
-        return sorted(names)
+    def schedules(self) -> builtins.list[ScheduleRow]:
+        found = self._database.read("schedules", (self.namespace,))
+        return [fleet_rows.schedule_of(values) for values in found]
 
-    def take_from(self, queue: str, limit: int) -> list[Lease]:
-        """Claim up to so many runs of one queue."""
-        if queue not in self._candidates:
-            self._gates[queue] = self._gate(queue)
-            self._candidates[queue] = self._in_order(queue)
-        gate, candidates = self._gates[queue], self._candidates[queue]
-        taken: list[Lease] = []
-        while len(taken) < limit and (row := next(candidates, None)) is not None:
-            if gate.admits(row) and (lease := self._take(row)) is not None:
-                taken.append(lease)
-        return taken
+    # -- transactions and whole runs -----------------------------------------------------------
 
-    def _take(self, row: RunRow) -> Lease | None:
-        store, wanted = self._store, self._wanted
-        claimed = store._claimed(self._connection, row, wanted.owner, wanted.at_us)  # pyright: ignore[reportPrivateUsage]
-        if claimed is None:
-            return None
-        self.digests.append(claimed.digest)
-        self._taken.add(row.run_no)
-        queue = decisions.queue_of(row)
-        if gates.is_first(row) and gates.counts_starts(self._gates[queue].limits):
-            self._begun(row, queue)
-        return None if claimed.owner is None else Lease(claimed)
+    def append_within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
+        return self._appender.within(lease, work)
 
-    def _begun(self, row: RunRow, queue: str) -> None:
-        at_us, period_us = self._wanted.at_us, self._gates[queue].limits.period_us
-        place = (self._namespace, queue)
-        self._connection.execute(Q["forget_begun"], (*place, at_us - period_us))
-        self._connection.execute(Q["add_begun"], (*place, at_us, row.run_no, row.limit_key))
+    def whole(self, row: RunRow) -> WholeRun:
+        read = self._database.read
+        return WholeRun(
+            row,
+            reading.load(read, row, ()),
+            reading.all_chunks(read, row.run_no),
+            [records.key_state(values) for values in read("keys_of_run", (row.run_no,))],
+            [
+                (message.message(), message.taken_seq)
+                for message in lookups.messages(read, row.run_no)
+            ],
+        )
 
-    def _gate(self, queue: str) -> gates.Gate:
-        limits = self._limits.get(queue, Limits(queue))
-        if not gates.has_limits(limits):
-            return gates.Gate(limits)
-        place = (self._namespace, queue)
-        running = self._fetch("at_work", place)
-        begun: Sequence[Any] = ()
-        if gates.counts_starts(limits):
-            begun = self._fetch("begun_since", (*place, self._wanted.at_us - limits.period_us))
-        return gates.Gate(limits, running, begun)
+    def put_whole(self, run: WholeRun) -> bool:
+        def work(connection: Connection) -> tuple[bool, Changed | None]:
+            here = lookups.find_run(self._inside(connection), self.namespace, run.row.run_id)
+            if here is not None:
+                decisions.check_same_run(here, run.row)
+                return False, None
+            run_no = self._writer.row.last_run_no + 1
+            row = decisions.arrived(run.row, self.namespace, run_no)
+            connection.execute(Q["add_run"], records.run_values(row))
+            self._add(connection, Applied(run.entries, row), list(run.chunks.items()))
+            self._add_keys(connection, run, row)
+            for number, (message, taken_seq) in enumerate(run.messages, 1):
+                posted = records.posted(run_no << SEQ_BITS | number, run_no, message)
+                posted.taken_seq = taken_seq
+                values = msgspec.structs.astuple(posted.sealed())
+                connection.execute(Q["add_message"], values)
+            return True, Changed(row.digest, {"last_run_no": run_no})
 
-    # -- candidates ----------------------------------------------------------------------------
+        return self._writer.transact(work)
 
-    def _in_order(self, queue: str) -> Iterator[RunRow]:
-        """Yield the runs of a queue that may be claimed, by priority and then by age."""
-        stranded = [self._of_owner(queue, *owner) for owner in self._open_owners.items()]
-        for row in heapq.merge(self._ready(queue), *stranded, key=_place):
-            if (
-                row.run_no not in self._taken
-                and row.status in CLAIMABLE
-                and decisions.queue_of(row) == queue
-                and gates.can_execute(row, self._known)
-            ):
-                yield row
-
-    def _ready(self, queue: str) -> Iterator[RunRow]:
-        gate = self._gates[queue]
-
-        def page(values: dict[str, object]) -> list[Any]:
-            if not gate.is_open:
-                return []
-            now = {
-                "at_us": self._wanted.at_us,
-                "begins": gate.begins,
-                "flows": self._flows,
-                "full": _json(gate.full_keys()),
-                "spent": _json(gate.spent_keys()),
-            }
-            return self._fetch("ready_runs", {**values, **now})
-
-        return self._paged(queue, page)
-
-    def _of_owner(self, queue: str, owner: int, until_us: int | None) -> Iterator[RunRow]:
-        mine = {
-            "owner": owner,
-            "until_us": until_us,
-            "working": self._working if owner == self._wanted.owner else "[]",
-        }
-        return self._paged(queue, lambda values: self._fetch("runs_of_owner", {**values, **mine}))
-
-    def _paged(
-        self, queue: str, fetch: Callable[[dict[str, object]], list[Any]]
-    ) -> Iterator[RunRow]:
-        """Yield what a query finds, in order; each page begins behind the one before."""
-        size = min(self._wanted.limit, PAGE_MAX)
-        rank, after = _LOWEST_RANK, 0
-        while True:
-            values = {
-                "namespace": self._namespace,
-                "queue": queue,
-                "rank": rank,
-                "after": after,
-                "limit": size,
-            }
-            found = fetch(values)
-            yield from sorted(records.undamaged(found), key=_place)
-            if len(found) < size:
-                return
-            rank, after = max((-(row[_PRIORITY] or 0), row[0]) for row in found)
-
-
-_PRIORITY = RunRow.__struct_fields__.index("priority")
-
-
-def _place(row: RunRow) -> tuple[int, int]:
-    return -(row.priority or 0), row.run_no
-
-
-def _all_limits(rows: Sequence[Any]) -> Iterator[Limits]:
-    for values in rows:
-        row: LimitsRow = records.limits_of(values)
-        yield row.limits()
+    def _add_keys(self, connection: Connection, run: WholeRun, row: RunRow) -> None:
+        fetch = self._inside(connection)
+        for state in run.keys:
+            here = lookups.find_key(fetch, self.namespace, state.effect, state.key)
+            if here is not None:
+                raise RunConflict(row.run_id, decisions.key_is_here(state, here))
+            moved = decisions.arrived_key(state, row)
+            connection.execute(Q["put_key"], records.key_values(moved))
 
 
 def _json(value: object) -> str:

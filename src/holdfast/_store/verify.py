@@ -10,7 +10,7 @@ import msgspec
 from holdfast._core.entries import Entry
 from holdfast._core.lifecycle import status_of
 from holdfast._core.rows import RunRow
-from holdfast._store import decisions, lookups, migrations, reading, records
+from holdfast._store import decisions, fleet_rows, lookups, migrations, reading, records
 from holdfast._store.contract import Finding
 from holdfast._store.database import Database
 from holdfast._store.lookups import Fetch
@@ -32,6 +32,8 @@ def verify(database: Database, namespace: str, run_ids: Iterable[str] | None) ->
         *rows(database.read, "all_owners", records.owner_row),
         *rows(database.read, "store_row", records.store_row),
         *rows(database.read, "all_chunks", chunk),
+        *rows(database.read, "all_limits", fleet_rows.limits_of),
+        *rows(database.read, "all_schedules", fleet_rows.schedule_of),
         *_numbers(database),
         *all_runs(database.read),
     ]

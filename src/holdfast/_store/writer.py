@@ -33,7 +33,14 @@ from holdfast._store.filesystem import open_companion
 from holdfast._store.opening import next_incarnation
 from holdfast._store.records import StoreRow
 from holdfast._store.witness import Witness
-from holdfast.errors import Corrupt, HoldfastError, StoreFailed, StoreFull, StoreUnusable
+from holdfast.errors import (
+    Corrupt,
+    HoldfastError,
+    StoreFailed,
+    StoreFull,
+    StoreUnusable,
+    UsageError,
+)
 
 log = logging.getLogger("holdfast.store")
 
@@ -132,6 +139,11 @@ class Writer:
         """Open a transaction; the caller holds the lock."""
         self._check_usable()
         connection = self.database.writer
+        if connection.in_transaction:
+            raise UsageError(
+                f"{self.database.path} is being written to by a transactional effect of this "
+                "thread; start, signal or change runs after it, not inside"
+            )
         self._lock_side()
         try:
             connection.execute(Q["begin"])
@@ -200,12 +212,16 @@ class Writer:
     def abandoned(self, connection: Connection, error: BaseException) -> BaseException:
         """Roll back, and return the error to raise."""
         system_errno = connection.system_errno
-        if connection.in_transaction:
-            with contextlib.suppress(apsw.Error):
-                connection.execute(Q["rollback"])
+        self.roll_back(connection)
         if isinstance(error, apsw.Error | UnicodeDecodeError | HoldfastError):
             return self._failed(error, system_errno)
         return error
+
+    def roll_back(self, connection: Connection) -> None:
+        """End a transaction as if it had never begun."""
+        if connection.in_transaction:
+            with contextlib.suppress(apsw.Error):
+                connection.execute(Q["rollback"])
 
     def _failed(self, error: Exception, system_errno: int) -> Exception:
         ours = error

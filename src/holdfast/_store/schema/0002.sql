@@ -22,6 +22,8 @@ CREATE INDEX runs_stopped ON runs (namespace, coalesce(queue, 'default'), status
 WHERE status IN ('failed', 'held');
 -- Messages that are still to be read: they wake the run that they were sent to.
 CREATE INDEX inbox_untaken ON inbox (run_no) WHERE taken_seq IS NULL;
+-- The business keys that a run takes with it when it is copied to another store.
+CREATE INDEX keys_of_run ON keys (run_no);
 
 -- Until when a process is sure to live, and what it is. Says nothing about any history.
 CREATE TABLE pulses (
