@@ -15,7 +15,7 @@ PUBLIC = {
     # Inside a flow.
     *("turns", "gather", "each", "now", "rng", "new_id", "call", "run", "replaying", "patched"),
     # Inside a step.
-    *("idempotency_key", "attempt", "usage", "progress", "last_progress", "emit"),
+    *("idempotency_key", "attempt", "usage", "progress", "last_progress", "emit", "connection"),
     # What settles a doubt.
     *("Done", "NOT_DONE", "UNKNOWN", "Fail", "NotDone", "Unknown"),
     # Where runs are kept, and how they are seen.
