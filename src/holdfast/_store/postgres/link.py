@@ -102,23 +102,24 @@ class Link(psycopg.Connection[Any]):
         numbers."""
         pgconn = self.pgconn
         in_transaction = pgconn.transaction_status == pq.TransactionStatus.INTRANS
-        if not in_transaction and statement.name in self._sent and not self._is_pooled:
+        if not in_transaction and not self._is_pooled:
+            if statement.name not in self._sent:
+                self._prepare(statement)
             pgconn.send_query_prepared(statement.name, params, statement.formats, 1)
             result = self._result()
             if result.error_field(pq.DiagnosticField.SQLSTATE) != _NO_SUCH_STATEMENT:
                 return _numbers(self, result)
             self._is_pooled = True  # Another session than the one that prepared it.
-        if not in_transaction and not self._is_pooled:
-            pgconn.send_prepare(statement.name, statement.text, statement.oids)
-            result = self._result()
-            state = result.error_field(pq.DiagnosticField.SQLSTATE)
-            if state not in (None, _STATEMENT_EXISTS):
-                raise psycopg.errors.error_from_result(result, self.info.encoding)
-            self._sent.add(statement.name)
-            pgconn.send_query_prepared(statement.name, params, statement.formats, 1)
-        else:
-            pgconn.send_query_params(statement.text, params, statement.oids, statement.formats, 1)
+        pgconn.send_query_params(statement.text, params, statement.oids, statement.formats, 1)
         return _numbers(self, self._result())
+
+    def _prepare(self, statement: Statement) -> None:
+        self.pgconn.send_prepare(statement.name, statement.text, statement.oids)
+        result = self._result()
+        state = result.error_field(pq.DiagnosticField.SQLSTATE)
+        if state not in (None, _STATEMENT_EXISTS):
+            raise psycopg.errors.error_from_result(result, self.info.encoding)
+        self._sent.add(statement.name)
 
     def _result(self) -> pq.abc.PGresult:
         results: list[pq.abc.PGresult] = self.wait(generators.execute(self.pgconn))
