@@ -424,3 +424,151 @@ def matrix() -> list[str]:
 @pytest.mark.parametrize("url", ["memory:", "sqlite:"])
 def test_at_every_point_of_a_crash(url):
     testing.crash_matrix(matrix, url=url, deaths=2 if url == "memory:" else 1)
+
+
+# -- workers -----------------------------------------------------------------------------------
+
+
+def versioned(version: str, body: Callable[[], Any], accepts: tuple[str, ...] = ()) -> Any:
+    @flow(name="deployed", version=version, accepts=accepts)
+    def deployed() -> Any:
+        return body()
+
+    return deployed
+
+
+def begun(store: holdfast.Store, steps: int, run_id: str = "r") -> None:
+    """A run of version 1 that was given back after so many steps."""
+    room[:] = [steps]
+    interrupted(lambda: versioned("1", old).run(run_id))
+    room.clear()
+
+
+def version_of(store: testing.PrivateStore, run_id: str = "r") -> str:
+    row = store.kept.get(run_id)
+    assert row is not None
+    return row.version
+
+
+def test_a_worker_takes_what_it_can_execute(store, caplog):
+    versioned("1", old).submit("one")
+    two = versioned("2", new)
+    two.submit("two")
+    versioned("3", new).submit("three")
+    with store.worker(flows=[two]):
+        store.until("two", status="completed")
+        explained = " ".join(str(store.explain("one")).split())
+        assert "no worker alive can run version 1 of deployed; they run 2" in explained
+        assert "accepts=('1',)" in explained
+    assert [store.get(run_id).status for run_id in ("one", "three")] == ["queued", "queued"]
+    assert "version 1 of flow deployed (such as one) cannot go on" in caplog.text
+    assert "version 3 of flow deployed" in caplog.text
+
+
+def test_nothing_is_said_of_a_version_that_another_worker_executes(store, caplog):
+    one, two = versioned("1", old), versioned("2", new)
+    facts = '{"flows": {"deployed": ["1"]}}'
+    store.kept.pulse(store.kept.register_owner(), facts)
+    one.submit("one")
+    with store.worker(flows=[two]):
+        two.submit("two")
+        store.until("two", status="completed")
+    assert "cannot go on" not in caplog.text
+
+
+@pytest.mark.parametrize("recorded", [0, 1, 2])
+def test_an_accepted_run_is_replayed_exactly(store, recorded):
+    begun(store, recorded)
+    two = versioned("2", new, accepts=("1",))
+    with store.worker(flows=[two]):
+        result = store.until("r", status="completed").result()
+    assert result == (OLD_WAY if recorded > 1 else NEW_WAY)
+    assert done == result
+    assert version_of(store) == "2"
+    assert store.verify() == []
+
+
+def test_from_its_first_entry_on_the_run_is_of_the_newer_version(store):
+    """So that a worker with the older code does not come upon what it could not replay."""
+    begun(store, 1)
+
+    def stops_later() -> list[str]:
+        room[:] = [3]
+        return new()
+
+    two = versioned("2", stops_later, accepts=("1",))
+    interrupted(store.recover)
+    room.clear()
+    assert done == ["a", "check"] + ["b"] * (len(done) - 2)
+    assert version_of(store) == "2"
+    [accepted] = [e for e in store.history("r") if e.kind == "change_accepted"]
+    assert accepted.body == {"actor": "version 2 of deployed", "exact": True}
+    with store.worker(flows=[versioned("1", old)]):
+        other = versioned("1", old).submit("other")
+        other.result(20)
+        assert store.get("r").status == "queued"
+    with store.worker(flows=[versioned("2", new, accepts=("1",))]):
+        assert store.until("r", status="completed").result() == NEW_WAY
+    assert done.count("check") == 1
+    assert two.version == "2"
+
+
+def test_a_run_that_does_not_fit_is_held_and_stays_of_its_version(store):
+    begun(store, 2)
+    with store.worker(flows=[versioned("2", newest, accepts=("1",))]):
+        store.until("r", status="held")
+    assert done == ["a", "b"], "nothing was executed"
+    assert store.get("r").held_reason == "diverged"
+    assert version_of(store) == "1"
+    # The older code fits as it did before.
+    assert versioned("1", old).run("r") == OLD_WAY
+    assert done == OLD_WAY
+
+
+def test_a_run_that_does_not_fit_goes_on_when_somebody_accepts_the_change(store):
+    begun(store, 2)
+    two = versioned("2", newest, accepts=("1",))
+    with store.worker(flows=[two]):
+        store.until("r", status="held")
+        store.resume("r", actor="ops", accept_change=True)
+        result = store.until("r", status="completed").result()
+    assert result == ["a", "b", "b", "c"], "by key: the second call of `work` was recorded as b"
+    assert version_of(store) == "2"
+
+
+def test_the_change_of_version_is_not_lost_with_a_refused_write(store):
+    """The first entry is an intent whose business key another run has."""
+
+    @effect(name="deployed pay", key="one")
+    def pay() -> str:
+        return "paid"
+
+    versioned("1", pay).run("first")
+    versioned("1", pay).submit("second")
+    with store.worker(flows=[versioned("2", pay, accepts=("1",))]):
+        assert store.until("second", status="completed").result() == "paid"
+    assert version_of(store, "second") == "2"
+    kinds = [entry.kind for entry in store.history("second")]
+    assert kinds.count("change_accepted") == 1
+    assert "skipped_duplicate" in kinds
+
+
+def test_recover_keeps_to_the_versions_too(store):
+    begun(store, 1)
+    versioned("2", new)
+    assert store.recover() == []
+    versioned("2", new, accepts=("1",))
+    assert store.recover() == ["r"]
+    assert store.get("r").result == NEW_WAY
+
+
+def test_flow_run_accepts_a_change_as_before(store):
+    begun(store, 2)
+    assert versioned("2", newest).run("r") == ["a", "b", "b", "c"]
+    assert version_of(store) == "2"
+
+
+def test_versions_are_texts():
+    for accepts in ("1", (1,), ("",)):
+        with pytest.raises(UsageError):
+            versioned("2", new, accepts=accepts)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast._core.commands import command
 from holdfast._ops import queues
 from holdfast._ops.explanation import Case
 from holdfast._ops.text import count
@@ -18,7 +19,7 @@ def nobody_executes(case: Case) -> bool:
     among = f"Of {count(len(alive), 'worker')}"
     if not versions:
         known.append(f"{among}, no worker alive has the flow {row.flow}.")
-        case.do("Start a worker that has it:", "holdfast worker MODULE")
+        case.do("Start a worker that has it:", command("worker", "MODULE"))
     elif row.version not in versions:
         known.append(
             f"{among}, no worker alive can run version {row.version} of {row.flow}; they run "
@@ -30,5 +31,23 @@ def nobody_executes(case: Case) -> bool:
         )
     else:
         known.append(f"{among}, no worker alive takes from its queue, {queue_of(row)}.")
-        case.do("Start a worker that does:", f"holdfast worker MODULE --queue {queue_of(row)}")
+        case.do("Start a worker that does:", command("worker", "MODULE", "--queue", queue_of(row)))
     return True
+
+
+def about_queue(case: Case) -> None:
+    """Say what keeps a run in its queue, and who would take it from there."""
+    name = queue_of(case.row)
+    for queue in queues.queues(case.store):
+        if queue.name != name:
+            continue
+        if queue.paused:
+            case.said.known.append(f"Its queue, {name}, is paused: nothing of it is taken.")
+            case.do("To let it go on:", command("queue", name, "--unpause"))
+        elif queue.concurrency is not None and queue.running >= queue.concurrency:
+            limit = count(queue.concurrency, "run")
+            case.said.known.append(f"Its queue, {name}, is full: it allows {limit} at one time.")
+    if not queues.workers(case.store):
+        case.said.known.append("No worker is alive.")
+        also = () if name == DEFAULT_QUEUE else ("--queue", name)
+        case.do("To start a worker, which takes it when it is due:", command("worker", "MODULE", *also))
