@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import apsw
+import msgspec
 import psycopg
 import pytest
 
 import holdfast
 from holdfast import Retry, effect, flow, step, testing
+from holdfast._core.rows import Lease
 from holdfast._runtime import transactions
 from holdfast._runtime.execution import Execution
 from holdfast.errors import (
@@ -300,6 +302,64 @@ def test_a_run_that_was_lost_meanwhile_is_fenced_before_the_body_is_called() -> 
     assert called == []
     assert bench.orders() == {}
     assert "step_completed" not in kinds(bench.store, "r")
+
+
+def test_a_write_that_is_refused_at_the_end_is_rolled_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The fence is passed before the body, and is no longer passed after it."""
+    prepared = Execution.prepared
+
+    def outdated(execution: Execution, request: Any) -> Any:
+        write, copy = prepared(execution, request)
+        row = msgspec.structs.replace(execution.lease.row, epoch=execution.lease.row.epoch - 1)
+        return msgspec.structs.replace(write, lease=Lease(row.sealed())), copy
+
+    @effect(name="tx-outdated", transaction=True)
+    def late() -> None:
+        bench.order("tea")
+        monkeypatch.setattr(Execution, "prepared", outdated)
+
+    @flow(name="tx-fenced")
+    def fenced() -> None:
+        late()
+
+    with pytest.raises(LeaseLost):
+        fenced.run("r")
+
+    assert bench.orders() == {}
+
+
+def test_a_store_may_call_it_again_after_a_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = bench.store.kept
+    within = kept.append_within
+    calls: list[int] = []
+
+    def twice(lease: Any, work: Any) -> Any:
+        def again(connection: Any) -> Any:
+            work(connection)
+            connection.execute("DELETE FROM orders")
+            return work(connection)
+
+        return within(lease, again)
+
+    monkeypatch.setattr(kept, "append_within", twice)
+
+    @effect(name="tx-twice", transaction=True)
+    def ordered() -> str:
+        calls.append(1)
+        bench.order("tea")
+        return "a long text " * 100
+
+    @flow(name="tx-again")
+    def again() -> str:
+        return ordered() + ordered.fn.__name__
+
+    assert again.run("r") == "a long text " * 100 + "ordered"
+    assert calls == [1, 1]
+    entries = bench.store.history("r")
+    assert [e.seq for e in entries] == list(range(1, len(entries) + 1))
+    assert not list(bench.store.verify())
 
 
 # --- business keys ----------------------------------------------------------------------------

@@ -146,7 +146,9 @@ class _Work:
         self._write: Write | None = None
 
     def __call__(self, connection: Any) -> Write:
-        """Call the body, and return the write that says what came of it."""
+        """Call the body, and return the write that says what came of it. A store that found a
+        deadlock between two transactions calls it again."""
+        self.undo()
         here = _Open(connection, self._execution.engine.kept.url, self.call)
         called = self._called(here)
         if here.missed:
