@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import json
+import threading
+from collections.abc import Iterator
 
-from holdfast import flow, step, testing
+import pytest
+
+from holdfast import effect, errors, flow, step, testing
+from holdfast._core.lifecycle import Status
+from holdfast._runtime import slots, worker as workers
+from tests.runtime.facts import until
+
+PATIENCE_S = 20.0
 
 
 @step
@@ -18,24 +29,111 @@ def doubled(n: int) -> int:
 
 
 @step
-async def tripled_step(n: int) -> int:
+async def triple(n: int) -> int:
     await asyncio.sleep(0)
     return 3 * n
 
 
 @flow
 async def tripled(n: int) -> int:
-    return await tripled_step(n)
+    return await triple(n)
+
+
+class Gates:
+    """Points at which flows of these tests wait until the test lets them go."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Semaphore(0)
+        self.go = threading.Event()
+
+    def arrive(self) -> None:
+        self.reached.release()
+        assert self.go.wait(PATIENCE_S)
+
+    def until(self, count: int = 1) -> None:
+        for _ in range(count):
+            assert self.reached.acquire(timeout=PATIENCE_S)
+
+
+gates = Gates()
+calls: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    global gates
+    caplog.set_level("INFO", "holdfast")
+    gates = Gates()
+    calls.clear()
+    yield
+    gates.go.set()
+
+
+@step
+def blocks(name: str) -> str:
+    calls.append(name)
+    gates.arrive()
+    return name
+
+
+@flow
+def blocked(name: str) -> str:
+    return blocks(name) + double_text(name)
+
+
+@step
+def double_text(text: str) -> str:
+    return text
+
+
+@step
+async def waits(name: str) -> str:
+    calls.append(name)
+    gates.reached.release()
+    await asyncio.sleep(0 if gates.go.is_set() else 3600)
+    return name
+
+
+@flow
+async def waiting(name: str) -> str:
+    return await waits(name)
+
+
+@flow
+def fails() -> None:
+    raise ValueError("no")
+
+
+@flow
+def ends_the_process() -> None:
+    raise SystemExit(3)
+
+
+# -- taking and executing ----------------------------------------------------------------------
 
 
 def test_what_is_submitted_is_executed(store: testing.PrivateStore):
     with store.worker(flows=[doubled, tripled], concurrency=3) as worker:
         handles = [doubled.submit(f"d{n}", n) for n in range(10)]
         handles += [tripled.submit(f"t{n}", n) for n in range(10)]
-        results = [handle.result(10) for handle in handles]
+        results = [handle.result(PATIENCE_S) for handle in handles]
     assert results == [2 * n for n in range(10)] + [3 * n for n in range(10)]
     assert worker.taken == 20
     assert worker.working == 0
+
+
+def test_never_more_at_work_than_places(store: testing.PrivateStore):
+    for number in range(5):
+        blocked.submit(f"r{number}", "x")
+    with store.worker(flows=[blocked], concurrency=2) as worker:
+        gates.until(2)
+        assert worker.working == 2
+        assert worker.saturation == 1.0
+        [queue] = store.queues()
+        assert (queue.running, queue.ready) == (2, 3)
+        gates.go.set()
+        for number in range(5):
+            store.handle(f"r{number}").result(PATIENCE_S)
 
 
 def test_async_flows_run_in_the_loop_of_the_caller(store: testing.PrivateStore):
@@ -48,7 +146,267 @@ def test_async_flows_run_in_the_loop_of_the_caller(store: testing.PrivateStore):
     async def app() -> asyncio.AbstractEventLoop:
         async with store.worker(flows=[where]):
             handle = await where.aio.submit("w")
-            await asyncio.to_thread(handle.result, 10)
+            await asyncio.to_thread(handle.result, PATIENCE_S)
         return asyncio.get_running_loop()
 
     assert loops == [asyncio.run(app())]
+
+
+def test_sync_flows_do_not_block_the_loop_of_the_caller(store: testing.PrivateStore):
+    async def app() -> str:
+        async with store.worker(flows=[blocked]):
+            handle = await blocked.aio.submit("b", "x")
+            await asyncio.to_thread(gates.until)
+            gates.go.set()  # Said in the loop, while the flow waits in its thread.
+            return await asyncio.to_thread(handle.result, PATIENCE_S)
+
+    assert asyncio.run(app()) == "xx"
+
+
+def test_an_error_of_one_run_is_logged_and_harms_no_other(
+    store: testing.PrivateStore, caplog: pytest.LogCaptureFixture
+):
+    with store.worker(flows=[fails, ends_the_process, doubled]):
+        fails.submit("f")
+        ends_the_process.submit("e")
+        store.until("f", status="failed")
+        assert doubled.submit("d", 4).result(PATIENCE_S) == 8
+        until(lambda: any("interrupted by SystemExit" in r.message for r in caplog.records))
+    assert any("'f' failed: ValueError: no" in record.message for record in caplog.records)
+
+
+def test_what_a_run_leaves_in_context_variables_is_not_for_the_next(store: testing.PrivateStore):
+    left: contextvars.ContextVar[str] = contextvars.ContextVar("left", default="nothing")
+    seen: list[str] = []
+
+    @flow(name="leaves something")
+    def leaves(name: str) -> None:
+        seen.append(left.get())
+        left.set(name)
+
+    with store.worker(flows=[leaves], concurrency=1):
+        for name in ("a", "b"):
+            leaves.submit(name, name).result(PATIENCE_S)
+    assert seen == ["nothing", "nothing"]
+
+
+def test_a_run_that_this_process_is_at_work_on_is_not_taken(store: testing.PrivateStore):
+    handle = blocked.start("mine", "x")
+    gates.until()
+    with store.worker(flows=[blocked, doubled]):
+        assert doubled.submit("d", 1).result(PATIENCE_S) == 2
+        gates.go.set()
+        assert handle.result(PATIENCE_S) == "xx"
+    assert [entry.kind for entry in store.history("mine")].count("run_claimed") == 1
+
+
+def test_only_known_flows_and_versions_are_taken(store: testing.PrivateStore):
+    @flow(name="aged", version="7")
+    def aged() -> str:
+        return "old"
+
+    aged.submit("old")
+
+    @flow(name="aged", version="8")  # type: ignore[no-redef]
+    def aged() -> str:
+        return "new"
+
+    with store.worker(flows=[aged, doubled]):
+        assert aged.submit("new").result(PATIENCE_S) == "new"
+        assert doubled.submit("d", 1).result(PATIENCE_S) == 2
+        assert store.get("old").status == "queued"
+        explained = str(store.explain("old"))
+    assert "no worker alive can run version 7 of aged" in " ".join(explained.split())
+
+
+# -- its life ----------------------------------------------------------------------------------
+
+
+def test_a_worker_ends_with_what_is_at_work(store: testing.PrivateStore):
+    handle = blocked.submit("r", "x")
+    with store.worker(flows=[blocked], drain_s=PATIENCE_S) as worker:
+        gates.until()
+        draining = threading.Thread(target=worker.drain)
+        draining.start()
+        until(lambda: worker.draining)
+        later = blocked.submit("later", "y")
+        gates.go.set()
+        draining.join()
+        assert handle.status() == Status.COMPLETED
+        assert later.status() == Status.QUEUED
+
+
+def test_what_does_not_end_is_given_back(store: testing.PrivateStore):
+    """The sync run stops at its next durable call, the async one where it awaits."""
+    blocked.submit("sync", "s")
+    waiting.submit("async", "a")
+    worker = store.worker(flows=[blocked, waiting], drain_s=0.0)
+    with worker:
+        gates.until(2)
+        threading.Timer(0.05, gates.go.set).start()
+    for run_id in ("sync", "async"):
+        history = store.history(run_id)
+        assert history[-1].kind == "run_released"
+        assert history[-1].body["why"] == "drained"
+        assert store.get(run_id).status == "queued"
+    with store.worker(flows=[blocked, waiting]):
+        assert store.handle("sync").result(PATIENCE_S) == "ss"
+        assert store.handle("async").result(PATIENCE_S) == "a"
+    assert calls.count("s") == 1, "its step was recorded before it stopped"
+
+
+def test_a_call_that_never_ends_is_left_to_its_lease(
+    store: testing.PrivateStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(workers, "GRACE_S", 0.05)
+    blocked.submit("stuck", "s")
+    with store.worker(flows=[blocked], drain_s=0.0) as worker:
+        gates.until()
+    assert "left to its lease" in caplog.text
+    assert store.get("stuck").status == "running"
+    gates.go.set()
+    until(lambda: worker.working == 0)
+    assert store.history("stuck")[-1].body["why"] == "drained"
+
+
+def test_an_effect_in_a_drained_async_run_is_in_doubt(store: testing.PrivateStore):
+    @effect(name="pay slowly")
+    async def pay() -> None:
+        gates.reached.release()
+        await asyncio.sleep(3600)
+
+    @flow(name="pays slowly")
+    async def pays() -> None:
+        await pay()
+
+    pays.submit("p")
+    with store.worker(flows=[pays], drain_s=0.0):
+        gates.until()
+    assert "step_in_doubt" in [entry.kind for entry in store.history("p")]
+
+
+def test_a_cancelled_lifespan_drains_all_the_same(store: testing.PrivateStore):
+    waiting.submit("w", "x")
+
+    async def app() -> None:
+        async with store.worker(flows=[waiting], drain_s=0.0):
+            await asyncio.sleep(3600)
+
+    async def server() -> None:
+        lifespan = asyncio.create_task(app())
+        await asyncio.to_thread(gates.until)
+        lifespan.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await lifespan
+
+    asyncio.run(server())
+    assert store.get("w").status == "queued"
+
+
+def test_the_fleet_sees_the_worker(store: testing.PrivateStore):
+    blocked.submit("r", "x")
+    with store.worker(flows=[blocked], queues=["default", "mail"], concurrency=4, name="w1"):
+        gates.until()
+        store.engine.heartbeat.beat()
+        [seen] = store.workers()
+        assert (seen.name, seen.working, seen.concurrency) == ("w1", 1, 4)
+        assert seen.queues == ["default", "mail"]
+        assert seen.flows == {"blocked": ["1"]}
+        assert seen.saturation == 0.25
+        facts = json.loads(store.kept.pulses()[-1].facts)
+        assert facts["draining"] is False
+        gates.go.set()
+    assert store.workers() == []
+
+
+def test_a_store_that_fails_is_tried_again(caplog: pytest.LogCaptureFixture):
+    with testing.store(url="memory:") as store:
+        broken = threading.Event()
+        failed = threading.Semaphore(0)
+        take = store.kept.take
+
+        def faulty(wanted: object) -> object:
+            if broken.is_set():
+                failed.release()
+                raise errors.StoreFull("no space")
+            return take(wanted)  # type: ignore[arg-type]
+
+        store.kept.take = faulty  # type: ignore[method-assign, assignment]
+        broken.set()
+        with store.worker(flows=[doubled]) as worker:
+            for _ in range(3):
+                assert failed.acquire(timeout=PATIENCE_S)
+            assert isinstance(worker.trouble, errors.StoreFull)
+            broken.clear()
+            assert doubled.submit("d", 2).result(PATIENCE_S) == 4
+            until(lambda: worker.trouble is None)
+        complaints = [r for r in caplog.records if "tries again" in r.message]
+        assert len(complaints) == 1
+
+
+def test_a_run_that_could_not_be_given_back_rests_before_it_is_taken_again(
+    store: testing.PrivateStore, monkeypatch: pytest.MonkeyPatch
+):
+    """Else five quick claims would quarantine it."""
+    monkeypatch.setattr(slots, "REST_S", 0.05)
+    tries = []
+    load = slots.execution_of
+
+    def loads(*args: object, **kwargs: object) -> object:
+        tries.append(1)
+        if len(tries) < 4:
+            raise errors.StoreFull("cannot be read just now")
+        return load(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(slots, "execution_of", loads)
+    with store.worker(flows=[doubled]):
+        assert doubled.submit("d", 3).result(PATIENCE_S) == 6
+    assert len(tries) == 4
+
+
+# -- mistakes ----------------------------------------------------------------------------------
+
+
+def test_mistakes_are_told_at_once(store: testing.PrivateStore):
+    for options, words in (
+        ({"concurrency": 0}, "above 0"),
+        ({"concurrency": True}, "above 0"),
+        ({"drain_s": -1}, "not less than 0"),
+        ({"flows": []}, "leave flows= out"),
+        ({"flows": [double]}, "is no flow"),
+        ({"queues": "mail"}, "queues=['mail']"),
+        ({"queues": []}, "leave queues= out"),
+    ):
+        with pytest.raises(errors.UsageError, match=words.replace("[", r"\[")):
+            store.worker(**options)  # type: ignore[arg-type]
+
+
+def test_one_worker_per_opened_store(store: testing.PrivateStore):
+    with store.worker(flows=[doubled]) as worker:
+        with (
+            pytest.raises(errors.UsageError, match="has a worker in this process already"),
+            store.worker(flows=[doubled]),
+        ):
+            pass
+    with pytest.raises(errors.UsageError, match="works once"), worker:
+        pass
+    with store.worker(flows=[doubled]):
+        assert doubled.submit("again", 1).result(PATIENCE_S) == 2
+
+
+def test_a_method_is_no_flow_for_a_worker(store: testing.PrivateStore):
+    class Agent:
+        @flow(name="Agent.act")
+        def act(self) -> None: ...
+
+    with pytest.raises(errors.UsageError, match="is a method"):
+        store.worker(flows=[Agent.act])
+
+
+def test_a_sync_worker_in_a_loop_is_refused(store: testing.PrivateStore):
+    async def app() -> None:
+        with store.worker(flows=[doubled]):
+            pass
+
+    with pytest.raises(errors.UsageError, match="async with"):
+        asyncio.run(app())

@@ -19,7 +19,7 @@ from holdfast._ops import doubts
 from holdfast._ops.explanation import Action, Case, Explanation, run_command
 from holdfast._ops.held import held
 from holdfast._ops.inspect import error_of, fold, found, may_be_taken, step_views
-from holdfast._ops.left_over import nobody_executes
+from holdfast._ops.left_over import about_queue, nobody_executes
 from holdfast._ops.text import clipped, count, length, moment
 from holdfast._store.contract import Store
 from holdfast.errors import Corrupt
@@ -61,6 +61,7 @@ def _queued(case: Case) -> None:
     if not nobody_executes(case):
         said.unknown.append("Whether any process that has this flow is about to take it.")
     case.goes_on_when_run()
+    about_queue(case)
 
 
 def _running(case: Case) -> None:

@@ -6,7 +6,7 @@ from holdfast._core.commands import command
 from holdfast._ops import queues
 from holdfast._ops.explanation import Case
 from holdfast._ops.text import count
-from holdfast._store.decisions import queue_of
+from holdfast._store.decisions import DEFAULT_QUEUE, queue_of
 
 
 def nobody_executes(case: Case) -> bool:
@@ -50,4 +50,6 @@ def about_queue(case: Case) -> None:
     if not queues.workers(case.store):
         case.said.known.append("No worker is alive.")
         also = () if name == DEFAULT_QUEUE else ("--queue", name)
-        case.do("To start a worker, which takes it when it is due:", command("worker", "MODULE", *also))
+        case.do(
+            "To start a worker, which takes it when it is due:", command("worker", "MODULE", *also)
+        )
