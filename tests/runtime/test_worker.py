@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import effect, errors, flow, step, testing
 from holdfast._core.lifecycle import Status
-from holdfast._runtime import slots, worker as workers
+from holdfast._runtime import admission, slots, worker as workers
 from tests.runtime.facts import until
 
 PATIENCE_S = 20.0
@@ -350,7 +350,7 @@ def test_a_run_that_could_not_be_given_back_rests_before_it_is_taken_again(
     """Else five quick claims would quarantine it."""
     monkeypatch.setattr(slots, "REST_S", 0.05)
     tries = []
-    load = slots.execution_of
+    load = admission.execution_of
 
     def loads(*args: object, **kwargs: object) -> object:
         tries.append(1)
@@ -378,7 +378,7 @@ def test_mistakes_are_told_at_once(store: testing.PrivateStore):
         ({"queues": []}, "leave queues= out"),
     ):
         with pytest.raises(errors.UsageError, match=words.replace("[", r"\[")):
-            store.worker(**options)  # type: ignore[arg-type]
+            store.worker(**options)
 
 
 def test_one_worker_per_opened_store(store: testing.PrivateStore):
