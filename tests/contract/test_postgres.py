@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from typing import Any
+
+import psycopg
 import pytest
 
 from holdfast._store.contract import Store
@@ -37,3 +40,14 @@ class TestPostgres(StoreContract):
         )
         assert self.store.get("lost") is None
         return self.open_store()
+
+    def users_write(self, connection: Any, text: str) -> None:
+        connection.execute("CREATE TABLE IF NOT EXISTS lines (no serial, line text)")
+        connection.execute("INSERT INTO lines (line) VALUES (%s)", (text,))
+
+    def users_lines(self) -> list[str]:
+        with psycopg.connect(self.url, autocommit=True) as beside:
+            if beside.execute("SELECT to_regclass('lines')").fetchone() == (None,):
+                return []
+            found = beside.execute("SELECT line FROM lines ORDER BY no").fetchall()
+            return [line for (line,) in found]

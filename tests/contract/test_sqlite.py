@@ -1,4 +1,7 @@
 import shutil
+from typing import Any
+
+import apsw
 
 from holdfast._store.contract import Store
 from holdfast._store.sqlite import SqliteStore
@@ -22,3 +25,16 @@ class TestSqlite(StoreContract):
         self.store.close()
         shutil.copy(kept / "a.db", self.folder)
         return self.open_store()
+
+    def users_write(self, connection: Any, text: str) -> None:
+        connection.execute("CREATE TABLE IF NOT EXISTS lines (line TEXT)")
+        connection.execute("INSERT INTO lines VALUES (?)", (text,))
+
+    def users_lines(self) -> list[str]:
+        beside = apsw.Connection(str(self.folder / "a.db"), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            if not beside.execute("SELECT 1 FROM sqlite_schema WHERE name = 'lines'").fetchall():
+                return []
+            return [line for (line,) in beside.execute("SELECT line FROM lines ORDER BY rowid")]
+        finally:
+            beside.close()

@@ -82,6 +82,14 @@ def has_limits(limits: Limits) -> bool:
     return limits.paused or any(part is not None for part in chosen)
 
 
+def begun_anywhere(names: Iterable[str], at_us: int) -> list[str]:
+    """Put queues in an order that begins with another one from time to time: a worker with room
+    for one run only serves all of them in the end."""
+    ordered = sorted(names)
+    first = at_us % len(ordered) if ordered else 0
+    return ordered[first:] + ordered[:first]
+
+
 def in_turns(
     names: Sequence[str], limit: int, take_from: Callable[[str, int], Sequence[T]]
 ) -> list[T]:

@@ -13,6 +13,7 @@ from holdfast._core.lifecycle import CLAIMABLE, HeldReason, Status
 from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write, apply
 from holdfast._store import decisions, gates
 from holdfast._store.contract import (
+    Fenced,
     Limits,
     Outcome,
     Pulse,
@@ -98,7 +99,8 @@ class MemoryFleet:
             by_queue: dict[str, list[RunRow]] = {}
             for row in sorted(due, key=lambda row: (-(row.priority or 0), row.run_no)):
                 by_queue.setdefault(decisions.queue_of(row), []).append(row)
-            names = sorted(by_queue) if wanted.queues is None else [*dict.fromkeys(wanted.queues)]
+            names = self._open_queues(wanted) if wanted.queues is None else wanted.queues
+            names = list(dict.fromkeys(names))
             rows = {name: iter(by_queue.get(name, ())) for name in names}
             closed = {name: self._gate(name, wanted.at_us) for name in names}
 
@@ -114,6 +116,19 @@ class MemoryFleet:
             if taken:
                 self.world.committed()
             return taken
+
+    def _open_queues(self, wanted: Wanted) -> Sequence[str]:
+        names = {
+            decisions.queue_of(row)
+            for row in self._mine()
+            if row.status in CLAIMABLE
+            and (
+                row.owner in (None, wanted.owner)
+                or self._is_dead(row.owner)
+                or self._pulse_until_us(row.owner) <= wanted.at_us
+            )
+        }
+        return gates.begun_anywhere(names, wanted.at_us)
 
     def _gate(self, queue: str, at_us: int) -> gates.Gate:
         fleet = self.world.fleet
@@ -199,6 +214,9 @@ class MemoryFleet:
     def append_within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
         """Memory has no database for users: `work` gets None, and the write is all there is."""
         with self.world.lock:
+            self._check_open()
+            if self.world.rows[lease.row.run_no] != lease.row or lease.row.owner is None:
+                return Fenced()
             return self.append([work(None)])[0]
 
     def whole(self, row: RunRow) -> WholeRun:

@@ -91,7 +91,7 @@ class Taking:
         for owner in self._open_owners:
             found = self._fetch("queues_of_owner", (owner, self._namespace))
             names.update(name for (name,) in found)
-        return sorted(names)
+        return gates.begun_anywhere(names, self._wanted.at_us)
 
     def take_from(self, queue: str, limit: int) -> list[Lease]:
         """Claim up to so many runs of one queue."""

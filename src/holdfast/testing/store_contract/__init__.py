@@ -10,14 +10,16 @@ what one store cannot do is not part of the contract.
 
 from __future__ import annotations
 
+from holdfast.testing.store_contract.fleet import Fleet
 from holdfast.testing.store_contract.ground import FakeClock, entry, intent, new_run, started, step
 from holdfast.testing.store_contract.owning import Owning
 from holdfast.testing.store_contract.reading import Reading
 from holdfast.testing.store_contract.sharing import Sharing
+from holdfast.testing.store_contract.taking import Taking
 from holdfast.testing.store_contract.writing import Writing
 
 __all__ = ["FakeClock", "StoreContract", "entry", "intent", "new_run", "started", "step"]
 
 
-class StoreContract(Writing, Owning, Sharing, Reading):
+class StoreContract(Writing, Owning, Sharing, Reading, Taking, Fleet):
     """All tests of the contract."""
