@@ -119,6 +119,7 @@ class Database:
 
     def _prepared(self, link: Link) -> None:
         link.patience_s = max(1.0, min(15.0, self._lease_s * 0.5))
+        link.idle_s = self._lease_s
         self._links.add(link)
 
     def pool(self) -> ConnectionPool[Link]:

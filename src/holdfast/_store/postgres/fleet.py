@@ -23,7 +23,7 @@ from holdfast._store.contract import (
 )
 from holdfast._store.lookups import Fetch
 from holdfast._store.postgres import opening, sending
-from holdfast._store.postgres.link import Link
+from holdfast._store.postgres.link import Link, idle_ms
 from holdfast._store.postgres.packing import fetch_with
 from holdfast._store.records import SEQ_BITS, SEQ_MASK
 from holdfast.errors import RunConflict, UsageError
@@ -50,6 +50,7 @@ class PostgresFleet:
         namespace: str
         lease_s: float
         _adopted_through: int
+        _server_us: int
         _appender: Appender
         _claimer: Claimer
         _clock: DatabaseClock
@@ -61,6 +62,7 @@ class PostgresFleet:
 
         def now_us(self) -> int: ...
         def _lease_until_us(self) -> int: ...
+        def _came_back(self, link: Link) -> None: ...
 
     # -- pulses --------------------------------------------------------------------------------
 
@@ -71,8 +73,11 @@ class PostgresFleet:
             self._clock.ask(lambda: int(link.fetch("now")[0][0]))
             link.change("put_pulse", (owner, self._lease_until_us(), facts))
             row = opening.store_row(link)  # What another process noticed or adopted.
-            self._adopted_through = row.adopted_through
-            self._remembered.lost = row.lost
+            if row.server_us != self._server_us:
+                self._came_back(link)  # Another server, behind a pooler that kept our connection.
+            else:
+                self._adopted_through = row.adopted_through
+                self._remembered.lost = row.lost
             if not working:
                 return []
             values = ([run_no for run_no, _ in working], [epoch for _, epoch in working])
@@ -157,7 +162,7 @@ class PostgresFleet:
             batch = self._appender.batch(link)
             try:
                 with link.transaction():
-                    link.fetch("commit_for_good")
+                    link.fetch("commit_for_good", (idle_ms(USERS_PATIENCE_S),))
                     began = link.fetch("transaction_id")
                     row = lease.row
                     if not link.fetch("run_stands", _guard(row)):

@@ -41,6 +41,8 @@ class Link(psycopg.Connection[Any]):
     """A connection whose every wait has an end."""
 
     patience_s = 15.0
+    idle_s = 60.0
+    """How long the server waits for the next word inside a transaction of ours."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -88,7 +90,7 @@ class Link(psycopg.Connection[Any]):
         """One transaction whose commit is on disk when it returns, whatever the role's defaults."""
         self.fetch("begin")
         try:
-            self.fetch("commit_for_good")
+            self.fetch("commit_for_good", (idle_ms(self.idle_s),))
             yield self
             self.fetch("commit")
         except BaseException:
@@ -124,6 +126,11 @@ class Link(psycopg.Connection[Any]):
     def _result(self) -> pq.abc.PGresult:
         results: list[pq.abc.PGresult] = self.wait(generators.execute(self.pgconn))
         return results[-1]
+
+
+def idle_ms(seconds: float) -> str:
+    """Return a time as the server wants it."""
+    return str(max(1000, int(seconds * 1000)))
 
 
 class Statement:

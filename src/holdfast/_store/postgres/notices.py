@@ -18,6 +18,8 @@ import psycopg
 from holdfast._store.postgres.link import Q
 
 LONGEST_PAUSE_S = 5.0
+UNHEARD_S = 1.0
+"""After so long something may have changed although nobody was told."""
 
 
 class Notices:
@@ -50,10 +52,10 @@ class Notices:
                 self._seen.count = self._count
                 return True  # Nobody listened until now: something may have changed.
             told = self._changed.wait_for(
-                lambda: self._count != self._seen.count or self._closing, timeout_s
+                lambda: self._count != self._seen.count or self._closing, min(timeout_s, UNHEARD_S)
             )
             self._seen.count = self._count
-            return told
+            return told or timeout_s >= UNHEARD_S
 
     def tell(self) -> None:
         """Wake those who wait in this process."""

@@ -25,6 +25,8 @@ class StoreRow(msgspec.Struct):
     incarnation: int
     adopted_through: int
     lost: str | None
+    server_us: int
+    """When the server was started: another time is another server, or the same one after a crash."""
 
 
 @cache
@@ -56,6 +58,11 @@ def open_store(link: Link, shown: str) -> StoreRow:
             if not link.fetch("store_row"):
                 link.change("add_store", (uuid.uuid4().hex,))
     return store_row(link)
+
+
+def is_standby(link: Link) -> bool:
+    """Tell whether the server cannot be written to, so far."""
+    return bool(link.fetch("has_schema")[0][1])
 
 
 def check_server(link: Link, shown: str) -> bool:
@@ -93,5 +100,5 @@ def _version(link: Link, shown: str) -> int:
 
 def store_row(link: Link) -> StoreRow:
     """Return the row of the store."""
-    ((store_id, incarnation, adopted_through, lost),) = link.fetch("store_row")
-    return StoreRow(store_id, incarnation, adopted_through, lost)
+    (values,) = link.fetch("store_row")
+    return StoreRow(*values)

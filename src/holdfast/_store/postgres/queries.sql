@@ -45,10 +45,12 @@ COMMIT
 -- name: rollback
 ROLLBACK
 
--- A role or a database may have lowered it; `remote_apply` is stronger and stays.
+-- A role or a database may have lowered it; `remote_apply` is stronger and stays. And should our
+-- machine vanish without a word, the server must not keep our locks until its TCP notices (hours).
 -- name: commit_for_good
 SELECT CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
-  THEN set_config('synchronous_commit', 'on', true) END
+  THEN set_config('synchronous_commit', 'on', true) END,
+  set_config('idle_in_transaction_session_timeout', %s::text, true)
 
 -- name: transaction_id
 SELECT pg_current_xact_id()::text
@@ -425,7 +427,9 @@ INSERT INTO holdfast.schema (version, works_from) VALUES (%s, %s)
 ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, works_from = excluded.works_from
 
 -- name: store_row
-SELECT store_id, incarnation, adopted_through, lost FROM holdfast.store
+SELECT store_id, incarnation, adopted_through, lost,
+  (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint
+FROM holdfast.store
 
 -- name: add_store
 INSERT INTO holdfast.store (store_id, incarnation, adopted_through, lost) VALUES (%s, 1, 0, NULL)

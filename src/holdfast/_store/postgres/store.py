@@ -74,6 +74,7 @@ class PostgresStore(PostgresFleet):
             self._set_clock(link)
         self.store_id = row.store_id
         self._adopted_through = row.adopted_through
+        self._server_us = row.server_us
         self._remembered = Remembered()
         self._remembered.lost = row.lost
         self._database = Database(place, lease_s)
@@ -97,6 +98,8 @@ class PostgresStore(PostgresFleet):
 
     def _came_back(self, link: Link) -> None:
         """After a connection broke: is it the same server, with all that it acknowledged?"""
+        if opening.is_standby(link):
+            raise psycopg.errors.ReadOnlySqlTransaction("the server is a standby, so far")
         opening.check_server(link, self.url)
         row = opening.store_row(link)
         if row.store_id != self.store_id:
@@ -105,6 +108,7 @@ class PostgresStore(PostgresFleet):
         self._adopted_through = row.adopted_through
         self._clock.ask(lambda: int(link.fetch("now")[0][0]))
         regressing.check(link, self._remembered, self.now_us())
+        self._server_us = row.server_us
 
     # -- the store as a whole ------------------------------------------------------------------
 
@@ -162,7 +166,7 @@ class PostgresStore(PostgresFleet):
         until_us = self._lease_until_us()
         made: list[Applied] = []
 
-        def work(link: Link, _tries: int) -> builtins.list[Started]:
+        def work(link: Link, tries: int) -> builtins.list[Started]:
             if not made:
                 numbers = [number for (number,) in link.fetch("run_numbers", (len(news),))]
                 made.extend(
@@ -174,8 +178,17 @@ class PostgresStore(PostgresFleet):
                 for run, (new, _) in zip(made, news, strict=True)
                 for number, body in new.chunks
             ]
-            fresh = sending.start(link, made, chunks, told=[self.namespace])
-            return self._started(link, news, made, fresh)
+            if not tries:
+                fresh = sending.start(link, made, chunks, told=[self.namespace])
+                return self._started(link, news, made, fresh)
+            # What an earlier try committed may not be on the replicas yet. A lock is a write: the
+            # commit of it waits until they have both.
+            with link.writing():
+                fresh = sending.start(link, made, chunks, told=[self.namespace])
+                started = self._started(link, news, made, fresh)
+                for run in started:
+                    link.fetch("lock_run", (run.row.run_no,))
+                return started
 
         started = self._database.work(work)
         for found in started:
