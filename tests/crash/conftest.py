@@ -11,9 +11,11 @@ from tests.crash.payments import Client
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     """The files of one test, and no process left over at its end."""
     world = World(tmp_path)
+    if getattr(request, "param", "sqlite") == "postgresql":
+        world.elsewhere = request.getfixturevalue("postgres_url")
     yield world
     world.close()
 

@@ -1,6 +1,7 @@
 """Start scripts in processes of their own, kill them, and count what they did.
 
-A `World` is one test's files: a SQLite store, a ledger of executions, and a folder of facts.
+A `World` is one test's files: a SQLite store (or a store on a PostgreSQL server), a ledger of
+executions, and a folder of facts.
 Nothing here waits for time: it waits for a fact, for a process to end, or for a condition.
 """
 
@@ -19,12 +20,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import holdfast
 from tests.crash.payments import Client
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
 WAIT_AT_MOST_S = 60.0
+BOTH_STORES = pytest.mark.parametrize("world", ["sqlite", "postgresql"], indirect=True)
+"""For tests that hold for a file and for a server alike."""
 LEASE_S = 30.0
 """The lease of a store that says nothing else: what a fast takeover must not wait for."""
 
@@ -109,6 +114,8 @@ class World:
     within: tuple[str, ...] = ()
     """A command that starts the scripts, such as one that gives them a pid namespace."""
     scripts: list[Script] = field(default_factory=list)
+    elsewhere: str | None = None
+    """The URL of a store on a server, instead of the file."""
 
     def __post_init__(self) -> None:
         self.marks.mkdir(exist_ok=True)
@@ -119,7 +126,7 @@ class World:
 
     @property
     def url(self) -> str:
-        return f"sqlite:///{self.database}"
+        return self.elsewhere or f"sqlite:///{self.database}"
 
     @property
     def ledger(self) -> Path:

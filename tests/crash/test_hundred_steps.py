@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.harness import LEASE_S, World, assert_once, assert_sound, completed_steps
+from tests.crash.harness import (
+    BOTH_STORES,
+    LEASE_S,
+    World,
+    assert_once,
+    assert_sound,
+    completed_steps,
+)
+
+pytestmark = BOTH_STORES
 
 STEPS = 100
 KILLED_IN = 47

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast import NOT_DONE, Done, Fail
-from tests.crash.harness import World, assert_sound, kinds
+from tests.crash.harness import BOTH_STORES, World, assert_sound, kinds
 from tests.crash.payments import Client
+
+pytestmark = BOTH_STORES
 
 POLICIES = ["ask", "retry", "fail", "function"]
 PAID = {"receipt": "o-1: ch-1"}

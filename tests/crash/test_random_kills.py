@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.harness import World
+from tests.crash.harness import BOTH_STORES, World
 from tests.crash.kills import POINTS, RESULT, SCRIPT, kill_at_random, kill_several, summary
 from tests.crash.payments import Client
+
+pytestmark = BOTH_STORES
 
 KILLS = 10
 SEEDS = [1, 2]

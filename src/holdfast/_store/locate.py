@@ -53,6 +53,8 @@ def _open_postgres(url: str, **options: Any) -> Store:
     try:
         from holdfast._store.postgres.store import PostgresStore
     except ImportError as missing:
+        if not (missing.name or "").startswith("psycopg"):
+            raise
         raise StoreUnusable(
             f"PostgreSQL needs the driver, and {missing.name} is not installed: "
             "pip install 'holdfast[postgres]'"
