@@ -10,7 +10,6 @@ from benchmarks.environments import python_of
 from benchmarks.workloads import Store
 
 PEER_TASKS = frozenset({"w1/steps", "w2/async", "w2/threads", "w4", "w5"})
-FLEET_TASKS = frozenset({"w6", "w7"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ FLOOR = Subject(
 HOLDFAST = Subject(
     name="holdfast",
     module="benchmarks.subject_holdfast",
-    tasks=PEER_TASKS | FLEET_TASKS | {"w1/effects", "w1/grouped", "w3/new", "w3/whole", "w3/state"},
+    tasks=PEER_TASKS | {"w1/effects", "w1/grouped", "w3/new", "w3/whole", "w3/state", "w6", "w7"},
     imports="from holdfast import effect, flow, step, turns",
     distributions=("holdfast",),
     settings="as installed; WAL, synchronous=FULL",
@@ -129,18 +128,18 @@ HOLDFAST_PG = replace(
 DBOS_PG = replace(
     DBOS,
     name="dbos-pg",
-    tasks=DBOS.tasks - {"w5"} | FLEET_TASKS,
+    tasks=DBOS.tasks - {"w5"},
     settings="as it comes, logs and telemetry off; its queue asks once per second",
     store="postgresql",
 )
 ABSURD_PG = Subject(
     name="absurd-pg",
     module="benchmarks.peers.absurd_worker",
-    tasks=PEER_TASKS | FLEET_TASKS | {"w3/new", "w3/state"},
+    tasks=PEER_TASKS | {"w3/new", "w3/state", "w6"},
     imports="from absurd_sdk import Absurd",
     distributions=("absurd-sdk",),
     settings="W2 in threads is eight workers with a connection each, W2 async one worker; in W4 "
-    "a claim runs out after 1 s instead of 120; in W6 and W7 eight runs at a time per worker",
+    "a claim runs out after 1 s instead of 120; in W6 a worker takes eight runs at a time",
     environment="absurd",
     store="postgresql",
 )

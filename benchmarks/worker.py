@@ -122,9 +122,9 @@ class Gate:
 
 
 class Submissions:
-    """Runs that are submitted one by one, each when the worker has begun the one before.
+    """Runs that are submitted one by one, at random moments, whatever has become of the others.
 
-    The pause between them is random, so that no subject's polling keeps step with it.
+    So the median of a subject that looks for work now and then is half of its pause.
     """
 
     def __init__(self, request: Request) -> None:
@@ -134,13 +134,14 @@ class Submissions:
 
     def __iter__(self) -> Iterator[int]:
         chance = random.Random(1)
+        for number in range(self._runs):
+            time.sleep(chance.uniform(0.05, 0.25))
+            self._at[str(number)] = time.monotonic()
+            yield number
         with self._path.open("rb") as log:
-            for number in range(self._runs):
-                time.sleep(chance.uniform(0.02, 0.07))
-                self._at[str(number)] = time.monotonic()
-                yield number
-                while not log.readline():
-                    time.sleep(0.001)
+            while log.read().count(b"\n") < self._runs:
+                log.seek(0)
+                time.sleep(0.01)
 
     def numbers(self) -> Numbers:
         """The moment of each submission, by its number."""

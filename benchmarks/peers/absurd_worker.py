@@ -30,7 +30,6 @@ from benchmarks.worker import (
     Numbers,
     Stopwatch,
     Submissions,
-    rate,
     serve,
 )
 from benchmarks.workloads import Message, Request, message, payload
@@ -59,23 +58,16 @@ async def awaited_steps(params: Any, ctx: Any) -> None:
 
 def logged_steps(params: Any, ctx: Any) -> None:
     for number in range(params["steps"]):
-        logged(number, ctx, 0.0)
+        logged(number, ctx)
 
 
 def first_step(params: Any, ctx: Any) -> None:
-    logged(params["number"], ctx, 0.0)
+    logged(params["number"], ctx)
 
 
-def pausing_steps(params: Any, ctx: Any) -> None:
-    for number in range(params["steps"]):
-        logged(number, ctx, params["pause_s"])
-
-
-def logged(number: int, ctx: Any, pause_s: float) -> None:
+def logged(number: int, ctx: Any) -> None:
     def body() -> dict[str, object]:
         log.executed(number)
-        if pause_s:
-            time.sleep(pause_s)
         return payload(number)
 
     ctx.step("logged", body)
@@ -99,7 +91,6 @@ TASKS = (
     plain_steps,
     logged_steps,
     first_step,
-    pausing_steps,
     new_message_passed,
     conversation_in_state,
 )
@@ -219,17 +210,6 @@ def submitted_one_by_one(request: Request) -> Numbers:
     return submissions.numbers()
 
 
-def submitted_together(request: Request) -> Numbers:
-    if request.phase == "work":
-        return work(request)
-    set_up(request)
-    app = client(request)
-    began_s = time.perf_counter()
-    for _ in range(request.runs):
-        app.spawn("pausing_steps", {"steps": request.steps, "pause_s": request.pause_s})
-    return rate(request.runs, began_s)
-
-
 if __name__ == "__main__":
     serve(
         {
@@ -240,6 +220,5 @@ if __name__ == "__main__":
             "w3/state": lambda request: conversation(request, "conversation_in_state"),
             "w4": killed,
             "w6": submitted_one_by_one,
-            "w7": submitted_together,
         }
     )

@@ -5,7 +5,7 @@ beforehand, which is faster and as durable, so that all subjects use the same;
 `request.mode` "rollback" leaves it as it comes. `synchronous` is FULL by
 SQLite's default, and that is asserted.
 
-In W6 and W7 runs are put into a queue by a client of their own process, and taken from it by a
+In W6 runs are put into a queue by a client of their own process, and taken from it by a
 worker with everything as it comes; it asks the queue once per second.
 """
 
@@ -18,11 +18,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dbos import DBOS, DBOSClient, DBOSConfig, EnqueueOptions, Queue, SetWorkflowID
+from dbos import DBOS, DBOSClient, DBOSConfig, EnqueueOptions, SetWorkflowID
 
 from benchmarks.worker import (
     Executions,
@@ -31,7 +30,6 @@ from benchmarks.worker import (
     Numbers,
     Stopwatch,
     Submissions,
-    rate,
     serve,
     work_until_killed,
 )
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SYNCHRONOUS_FULL = 2
-QUEUE = Queue("benchmark")
+QUEUE = "benchmark"
 
 marks = Marks()
 log = Executions()
@@ -127,20 +125,6 @@ def first_step(number: int) -> None:
     logged(number)
 
 
-@DBOS.step()
-def pausing(number: int, pause_s: float) -> dict[str, object]:
-    log.executed(number)
-    if pause_s:
-        time.sleep(pause_s)
-    return payload(number)
-
-
-@DBOS.workflow()
-def pausing_steps(steps: int, pause_s: float) -> None:
-    for number in range(steps):
-        pausing(number, pause_s)
-
-
 def database(request: Request) -> str:
     if request.url:
         return request.url
@@ -165,6 +149,8 @@ def launch(request: Request) -> None:
     }
     DBOS(config=config)
     DBOS.launch()
+    if request.task == "w6":
+        DBOS.register_queue(QUEUE)
 
 
 def one_run(request: Request) -> Numbers:
@@ -227,13 +213,9 @@ def killed(request: Request) -> Numbers:
 
 
 def work(request: Request) -> Numbers:
-    """Launching begins the work: in W7, where runs wait already, it comes after the gate."""
     log.open(request)
-    if request.task == "w6":
-        launch(request)
+    launch(request)
     Gate(Path(request.directory)).pass_through()
-    if request.task == "w7":
-        launch(request)
     work_until_killed()
     return {}
 
@@ -246,24 +228,11 @@ def submitted_one_by_one(request: Request) -> Numbers:
     if request.phase == "work":
         return work(request)
     submissions = Submissions(request)
-    queued: EnqueueOptions = {"workflow_name": "first_step", "queue_name": QUEUE.name}
+    queued: EnqueueOptions = {"workflow_name": "first_step", "queue_name": QUEUE}
     sender = client(request)
     for number in submissions:
         sender.enqueue(queued, number)
     return submissions.numbers()
-
-
-def submitted_together(request: Request) -> Numbers:
-    if request.phase == "work":
-        return work(request)
-    launch(request)
-    DBOS.destroy()
-    queued: EnqueueOptions = {"workflow_name": "pausing_steps", "queue_name": QUEUE.name}
-    sender = client(request)
-    began_s = time.perf_counter()
-    for _ in range(request.runs):
-        sender.enqueue(queued, request.steps, request.pause_s)
-    return rate(request.runs, began_s)
 
 
 def perform(task: Callable[[Request], Numbers]) -> Callable[[Request], Numbers]:
@@ -286,6 +255,5 @@ if __name__ == "__main__":
         "w3/state": lambda request: conversation(request, conversation_in_state),
         "w4": killed,
         "w6": submitted_one_by_one,
-        "w7": submitted_together,
     }
     serve({name: perform(task) for name, task in tasks.items()})
