@@ -82,7 +82,7 @@ class Fleet(Ground):
         other.pulse(owner, "{}")
         self.kill_owner(other, owner)
         assert self.claimable() == ["r"]
-        assert self.store.pulses() == []
+        assert owner not in [pulse.owner for pulse in self.store.pulses()]
 
     def test_a_pulse_tells_which_runs_are_lost(self) -> None:
         kept, lost, ended = (self.started_run(run_id) for run_id in ("kept", "lost", "ended"))
@@ -99,7 +99,6 @@ class Fleet(Ground):
         other.close()
 
     def test_who_is_there(self) -> None:
-        assert self.store.pulses() == []
         other = self.open_store()
         owner = other.register_owner()
         self.store.pulse(self.owner, '{"pid":1}')
