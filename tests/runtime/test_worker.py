@@ -228,7 +228,7 @@ def test_a_worker_ends_with_what_is_at_work(store: testing.PrivateStore):
         gates.until()
         draining = threading.Thread(target=worker.drain)
         draining.start()
-        until(lambda: worker.draining)
+        until(lambda: [seen for seen in store.workers() if seen.draining])
         later = blocked.submit("later", "y")
         gates.go.set()
         draining.join()

@@ -22,7 +22,7 @@ from holdfast._ops.cli.session import ERROR, INTERRUPTED, OK, USAGE
 from holdfast._ops.cli.workshop import Order, Standing
 
 BACKOFF_S, BACKOFF_MAX_S = 0.2, 30.0
-SHORT_S = 30.0
+SHORT_S = 5.0
 """Who lives so long did not die at once."""
 DEATHS_ALOUD = 5
 """After how many deaths at once it is said that something is wrong."""
