@@ -33,13 +33,12 @@ class TestPostgres(StoreContract):
         for table in ("journal", "chunks", "runs"):
             number = "(SELECT run_no FROM holdfast.runs WHERE run_id = 'lost')"
             self.server.execute(f"DELETE FROM holdfast.{table} WHERE run_no = {number}", database)
-        self.server.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            f"WHERE datname = '{database}' AND pid <> pg_backend_pid()",
-            "postgres",
-        )
+        self.cut_connections(database)
         assert self.store.get("lost") is None
         return self.open_store()
+
+    def cut_connections(self, database: str) -> None:
+        self.server.cut_off(database)
 
     def users_write(self, connection: Any, text: str) -> None:
         connection.execute("CREATE TABLE IF NOT EXISTS lines (no serial, line text)")
@@ -51,3 +50,19 @@ class TestPostgres(StoreContract):
                 return []
             found = beside.execute("SELECT line FROM lines ORDER BY no").fetchall()
             return [line for (line,) in found]
+
+
+class TestPartitioned(TestPostgres):
+    """The same with journal, chunks and inbox divided by run number."""
+
+    def open_store(self, namespace: str = "default") -> Store:
+        url = f"{self.url}?partitions=3"
+        return PostgresStore(url, namespace=namespace, clock=self.clock)
+
+    def test_tables_are_divided_by_run(self) -> None:
+        database = self.url.rpartition("/")[2]
+        found = self.server.execute(
+            "SELECT relname::text FROM pg_partitioned_table JOIN pg_class ON oid = partrelid",
+            database,
+        )
+        assert sorted(name for (name,) in found) == ["chunks", "inbox", "journal"]

@@ -21,6 +21,9 @@ from holdfast._store.postgres.packing import fetch_with
 from holdfast._store.postgres.sending import send
 from holdfast.errors import Corrupt, RunNotFound
 
+PAGES_MAX = 20
+"""How often a take looks past runs that the limits of their queue keep."""
+
 
 class Claimer:
     """Claims runs for the owners of one handle."""
@@ -149,16 +152,28 @@ class Claimer:
                     gate = self._gate(link, queue, wanted.at_us)
                     if not gate.is_open:
                         return []
-                values = {
-                    **self._filters(wanted),
-                    "queue": queue,
-                    "full": gate.full_keys(),
-                    "limit": limit,
-                }
-                rows = list(records.undamaged(link.fetch("ready_runs", values)))
-                return self._taken(link, wanted, rows, gate)
+                return self._taken(link, wanted, self._ready(link, wanted, gate, limit), gate)
 
         return self._database.work(work)
+
+    def _ready(self, link: Link, wanted: Wanted, gate: gates.Gate, limit: int) -> list[RunRow]:
+        """Return runs of a queue that may be claimed, in order, past those that its limits keep."""
+        ready: list[RunRow] = []
+        seen: list[int] = []
+        for _ in range(PAGES_MAX):
+            values = {
+                **self._filters(wanted),
+                "queue": gate.limits.queue,
+                "full": gate.full_keys(),
+                "seen": seen,
+                "limit": limit - len(ready),
+            }
+            found = link.fetch("ready_runs", values)
+            seen += [row[0] for row in found]
+            ready += [row for row in records.undamaged(found) if gate.admits(row)]
+            if not found or len(ready) == limit or not gate.is_open:
+                break
+        return ready
 
     def _gate(self, link: Link, queue: str, at_us: int) -> gates.Gate:
         """Count what is at work and what was begun, with the queue locked until the commit."""
@@ -177,8 +192,6 @@ class Claimer:
     ) -> list[Lease]:
         changes: list[tuple[RunRow, Applied]] = []
         for row in rows:
-            if gate is not None and not gate.admits(row):
-                continue
             why = self._why(link, row, wanted.owner, wanted.at_us)
             if why is not None:
                 changes.append((row, self._apply(row, wanted.owner, wanted.at_us, why)))

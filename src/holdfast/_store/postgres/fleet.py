@@ -12,6 +12,7 @@ import psycopg
 from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write
 from holdfast._store import decisions, lookups, reading, records
 from holdfast._store.contract import (
+    Broken,
     Fenced,
     Limits,
     Outcome,
@@ -186,7 +187,10 @@ class PostgresFleet:
                     raise database.translated(error) from error
             finally:
                 link.patience_s = patience_s
-        return self._appender.concluded(batch)[0]
+        outcome = self._appender.concluded(batch)[0]
+        if isinstance(outcome, Broken):
+            raise outcome.error
+        return outcome
 
     def _was_committed(self, batch: Any) -> bool:
         def work(link: Link, _tries: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from functools import cache
 from importlib.resources import files
@@ -16,6 +17,9 @@ FIRST = 2
 WORKS_FROM = 2
 """The oldest version whose processes may work beside those of this one."""
 OLDEST_SERVER = 13_00_00
+_DIVIDED = re.compile(
+    r"CREATE TABLE ([\w.]+) \(([^;]*?)\); -- divided by run number$", re.MULTILINE
+)
 
 
 class StoreRow(msgspec.Struct):
@@ -43,7 +47,20 @@ def known() -> int:
     return FIRST + len(steps()) - 1
 
 
-def open_store(link: Link, shown: str) -> StoreRow:
+def partitioned(step: str, count: int) -> str:
+    """Return a migration with the tables that say so divided by run number."""
+    tables = _DIVIDED.findall(step)
+    made = _DIVIDED.sub(r"CREATE TABLE \1 (\2) PARTITION BY HASH (run_no);", step)
+    parts = [
+        f"CREATE TABLE {name}_{at} PARTITION OF {name} "
+        f"FOR VALUES WITH (MODULUS {count}, REMAINDER {at});"
+        for name, _ in tables
+        for at in range(count)
+    ]
+    return "\n".join([made, *parts])
+
+
+def open_store(link: Link, shown: str, partitions: int = 0) -> StoreRow:
     """Check the server, bring the schema up to date, and return the store's row."""
     has_schema = check_server(link, shown)
     if not has_schema or _version(link, shown) < known():
@@ -52,7 +69,7 @@ def open_store(link: Link, shown: str) -> StoreRow:
             ((has_schema, *_),) = link.fetch("has_schema")
             version = _version(link, shown) if has_schema else FIRST - 1
             for step in steps()[version - FIRST + 1 :]:
-                link.execute(step.encode())
+                link.execute((partitioned(step, partitions) if partitions else step).encode())
             if version < known():
                 link.change("set_schema_version", (known(), WORKS_FROM))
             if not link.fetch("store_row"):

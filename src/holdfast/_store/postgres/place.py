@@ -9,7 +9,7 @@ import msgspec
 from holdfast.errors import StoreUnusable
 
 POOL_SIZE = 4
-_OWN = ("pool",)
+_OWN = ("pool", "partitions")
 _DEFAULTS = {
     "connect_timeout": "5",
     "keepalives_idle": "10",
@@ -27,27 +27,31 @@ class Place(msgspec.Struct, frozen=True):
     shown: str
     """The URL without its password."""
     pool_size: int = POOL_SIZE
+    partitions: int = 0
+    """Into how many parts journal, chunks and inbox are divided when the schema is made."""
 
 
 def parse(url: str) -> Place:
     """Take a URL apart; what is not ours is libpq's."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    try:
-        size = int(options.get("pool", POOL_SIZE))
-    except ValueError:
-        size = 0
-    if size < 1:
-        raise StoreUnusable(
-            f"{_shown(url)}: pool={options['pool']!r} is not a number of connections"
-        )
+    size = _number(url, options, "pool", POOL_SIZE)
+    partitions = _number(url, options, "partitions", 0)
     given = {name: value for name, value in options.items() if name not in _OWN}
     if "," in parts.netloc:  # Several hosts: the one that may be written to.
         given.setdefault("target_session_attrs", "read-write")
     for name, value in _DEFAULTS.items():
         given.setdefault(name, value)
     conninfo = urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(given), ""))
-    return Place(conninfo, _shown(url), size)
+    return Place(conninfo, _shown(url), size, partitions)
+
+
+def _number(url: str, options: dict[str, str], name: str, default: int) -> int:
+    if name not in options:
+        return default
+    if not options[name].isdecimal() or int(options[name]) < 1:
+        raise StoreUnusable(f"{_shown(url)}: {name}={options[name]!r} is not a number from 1 on")
+    return int(options[name])
 
 
 def _shown(url: str) -> str:

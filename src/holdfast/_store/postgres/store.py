@@ -68,7 +68,7 @@ class PostgresStore(PostgresFleet):
         self._clock = DatabaseClock(clock)
         with first_link(place) as link:
             try:
-                row = opening.open_store(link, place.shown)
+                row = opening.open_store(link, place.shown, place.partitions)
             except psycopg.Error as error:
                 raise translated(error, place.shown) from error
             self._set_clock(link)

@@ -1,7 +1,8 @@
 -- The store on PostgreSQL, as of version 2 (it began there; version 1 was SQLite's alone).
 --
 -- The same tables as in SQLite, under a schema of their own. What belongs to a run is keyed by its
--- number first, so that journal, chunks and inbox can be partitioned or distributed by it. Text is
+-- number first, so that journal, chunks and inbox can be divided by it (`?partitions=16` in the URL
+-- that makes them), or distributed over several machines. Text is
 -- compared by bytes ("C"), so that an upgrade of the system's locales cannot damage an index.
 
 CREATE SCHEMA IF NOT EXISTS holdfast;
@@ -114,7 +115,7 @@ CREATE TABLE holdfast.journal (
   digest bytea NOT NULL,
   body text NOT NULL,
   PRIMARY KEY (run_no, seq)
-);
+); -- divided by run number
 
 CREATE TABLE holdfast.chunks (
   run_no bigint NOT NULL,
@@ -122,7 +123,7 @@ CREATE TABLE holdfast.chunks (
   digest bytea NOT NULL,
   body text NOT NULL,
   PRIMARY KEY (run_no, number)
-);
+); -- divided by run number
 
 CREATE TABLE holdfast.keys (
   namespace text COLLATE "C" NOT NULL,
@@ -156,7 +157,7 @@ CREATE TABLE holdfast.inbox (
   digest bytea NOT NULL,
   PRIMARY KEY (run_no, number),
   UNIQUE (run_no, message_id)
-);
+); -- divided by run number
 
 CREATE INDEX inbox_new ON holdfast.inbox (run_no) WHERE taken_seq IS NULL;
 
