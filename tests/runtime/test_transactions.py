@@ -516,10 +516,12 @@ def test_a_write_that_waits_for_the_transaction_shares_its_chunks(
             kept_back.set()
 
     def looks_first(execution: Execution) -> None:
-        with holdfast.open(bench.url, default=False) as other:
-            done = [e for e in other.history("r") if e.kind == "step_completed"]
-            seen.extend((e.step, e.body["result"]) for e in done)
-        unpark(execution)
+        try:
+            with holdfast.open(bench.url, default=False) as other:
+                done = [e for e in other.history("r") if e.kind == "step_completed"]
+                seen.extend((e.step, e.body["result"]) for e in done)
+        finally:
+            unpark(execution)
 
     monkeypatch.setattr(Execution, "_submit", submits)
     monkeypatch.setattr(Execution, "unpark", looks_first)
@@ -534,6 +536,36 @@ def test_a_write_that_waits_for_the_transaction_shares_its_chunks(
 
     assert sharing.run("r") == [text, text]
     assert seen == [("gather[0]/tx-long", text)]
+
+
+def test_other_runs_go_on_meanwhile_on_a_server_and_wait_in_a_file() -> None:
+    in_a_file = bench.url.startswith("sqlite")
+    ended: list[bool] = []
+
+    @step(name="tx-beside")
+    def beside() -> str:
+        return "beside"
+
+    @flow(name="tx-besides")
+    def besides() -> str:
+        return beside()
+
+    @effect(name="tx-waits", transaction=True)
+    def waits() -> None:
+        thread.start()
+        thread.join(0.2 if in_a_file else 60)
+        ended.append(not thread.is_alive())
+
+    @flow(name="tx-waiting")
+    def waiting() -> None:
+        waits()
+
+    thread = threading.Thread(target=lambda: besides.run("b"))
+    waiting.run("a")
+    thread.join()
+
+    assert ended == [not in_a_file]
+    assert bench.store.get("b").status == "completed"
 
 
 def test_usage_of_all_branches_is_added_up() -> None:
@@ -740,5 +772,5 @@ def test_the_explanation_of_a_failed_one_says_that_nothing_happened() -> None:
         telling.run("r")
 
     said = str(bench.store.explain("r"))
-    assert "tx-told" in said
+    assert "What tx-told wrote was rolled back: nothing of it has happened." in said
     assert "doubt" not in said

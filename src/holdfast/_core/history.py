@@ -69,6 +69,11 @@ class Record(msgspec.Struct):
         """Whether an intent was recorded."""
         return self.intent is not None and b'"effect":true' in self.intent.body
 
+    @property
+    def transaction(self) -> bool:
+        """Whether it is an effect in the store's own database: never in doubt."""
+        return self.effect and self.intent is not None and b'"transaction":true' in self.intent.body
+
     def shown_key(self) -> str | None:
         """Return the idempotency key that the journal says was shown to the other side."""
         for entry in (self.intent, self.doubt):

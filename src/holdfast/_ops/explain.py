@@ -166,6 +166,8 @@ def _failed(case: Case) -> None:
         if record is not None:
             tries = count(record.attempts, "attempt")
             said.known.append(f"{key} gave up after {tries}: {clipped(str(error_of(record)))}")
+            if record.transaction:
+                said.known.append(f"What {key} wrote was rolled back: nothing of it has happened.")
     gone = superseded_by_resume(past)
     keeps = past.recorded() - sum(1 for record in gone if record.has_outcome)
     if keeps > 0:

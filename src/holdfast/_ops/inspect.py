@@ -57,6 +57,8 @@ class StepView(msgspec.Struct, frozen=True):
     degraded: ErrorView | None
     generation: int
     superseded: bool
+    transaction: bool = False
+    """Whether it is an effect in the store's own database."""
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -263,6 +265,7 @@ def _step_view(record: Record, *, superseded: bool) -> StepView:
         degraded=_error(record.outcome, "degraded"),
         generation=record.generation,
         superseded=superseded,
+        transaction=record.transaction,
     )
 
 

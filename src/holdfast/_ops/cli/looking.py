@@ -198,7 +198,7 @@ def _steps_table(steps: list[StepView]) -> Table:
     rows = table("STEP", "STATUS", "TRIES", "TOOK", "")
     for step in steps:
         status = step.status.replace("_", " ")
-        notes = ["effect"] if step.effect else []
+        notes = ["transaction" if step.transaction else "effect"] if step.effect else []
         if step.superseded:
             notes.append("superseded")
         if step.degraded is not None:
