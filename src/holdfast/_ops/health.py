@@ -72,12 +72,13 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        check = self.checks.get(self.path.removeprefix("/"))
-        if check is None or not self.path.startswith("/"):
+        path = self.requestline.split()[1]  # As it was sent: `path` has been tidied up.
+        name = path[1:]
+        if not path.startswith("/") or name not in self.checks:
             self._answer(404, {"error": "not found"})
             return
-        fine = check()
-        self._answer(200 if fine else 503, {self.path.removeprefix("/"): fine})
+        fine = self.checks[name]()
+        self._answer(200 if fine else 503, {name: fine})
 
     def do_HEAD(self) -> None:
         self.do_GET()

@@ -1,0 +1,334 @@
+"""`holdfast worker` in real processes, with real signals; and the commands about queues."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import holdfast as hf
+from holdfast._ops.cli.panel import Panel
+from holdfast._ops.cli.workforce import Workforce
+from holdfast._ops.cli.workshop import AtWork, Order, Standing
+from holdfast._store.memory import MemoryStore
+from tests.ops import agent
+from tests.ops.test_cli_run import PATIENCE_S, Command
+
+MODULE = "tests.ops.agent"
+
+
+@pytest.fixture
+def holdfast(tmp_path: Path) -> Command:
+    return Command(tmp_path)
+
+
+@pytest.fixture
+def store(holdfast: Command) -> Iterator[hf.Store]:
+    with hf.open(f"sqlite:///{holdfast.folder}/holdfast.db", default=False) as opened:
+        yield opened
+
+
+def until(fact: Callable[[], Any], process: subprocess.Popen[str] | None = None) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (said := fact()):
+        if process is not None and process.poll() is not None:
+            raise AssertionError(f"it ended: {process.communicate()}")
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return said
+
+
+@contextlib.contextmanager
+def worker(holdfast: Command, store: hf.Store, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A worker that is ready; killed at the end if it still lives."""
+    process = holdfast.start("worker", MODULE, *options)
+    try:
+        until(store.workers, process)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(pid) for pid in path.read_text().split()]
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return "Z" in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def status(store: hf.Store, run_id: str) -> str:
+    return str(store.get(run_id).status)
+
+
+# -- its life ----------------------------------------------------------------------------------
+
+
+def test_it_executes_and_drains(holdfast: Command, store: hf.Store):
+    with worker(holdfast, store, "--name", "w", "--processes", "2") as process:
+        until(lambda: len(store.workers()) == 2, process)
+        assert {seen.name for seen in store.workers()} == {"w.1", "w.2"}
+        agent.waits.with_options(store=store).submit("long", 5)
+        until((holdfast.folder / "inside").exists, process)
+        process.send_signal(signal.SIGTERM)
+        until(lambda: all(seen.draining for seen in store.workers()))
+        agent.waits.with_options(store=store).submit("later", 5)
+        (holdfast.folder / "let-go").touch()
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    assert "draining" in err
+    assert (status(store, "long"), status(store, "later")) == ("completed", "queued")
+
+
+def test_what_does_not_end_in_time_is_given_back(holdfast: Command, store: hf.Store):
+    agent.waits.with_options(store=store).submit("r")
+    with worker(holdfast, store, "--drain", "0") as process:
+        until((holdfast.folder / "inside").exists, process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    (holdfast.folder / "let-go").touch()
+    with worker(holdfast, store):
+        assert store.handle("r").result(PATIENCE_S) == 2
+    assert holdfast.executed().count("first") == 1
+
+
+def test_a_second_signal_ends_at_once(holdfast: Command, store: hf.Store):
+    agent.waits.with_options(store=store).submit("r")
+    with worker(holdfast, store, "--drain", "3600") as process:
+        until((holdfast.folder / "inside").exists, process)
+        process.send_signal(signal.SIGTERM)
+        until(lambda: [seen for seen in store.workers() if seen.draining], process)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, err
+    assert status(store, "r") == "running"
+
+
+def test_a_killed_process_is_replaced_and_its_runs_go_on(holdfast: Command, store: hf.Store):
+    agent.killed.with_options(store=store).submit("r", 4)
+    with worker(holdfast, store) as process:
+        assert store.handle("r").result(PATIENCE_S) == 50
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert err.count("was killed by SIGKILL") == 2
+    assert holdfast.executed() == ["first", "deadly", "deadly", "deadly"]
+
+
+def test_processes_end_when_their_parent_is_gone(holdfast: Command, store: hf.Store):
+    with worker(holdfast, store, "--processes", "2") as process:
+        until(lambda: len(store.workers()) == 2, process)
+        theirs = children(process)
+        process.kill()
+        until(lambda: all(is_gone(pid) for pid in theirs))
+
+
+def test_poison_is_quarantined_and_taken_up_with_others(holdfast: Command, store: hf.Store):
+    """A run that kills every process it is in harms the others only for a moment."""
+    store.set_queue(hf.Queue("q", concurrency=9))
+    agent.poisoned.with_options(store=store, queue="q").submit("poison")
+    with worker(holdfast, store) as process:
+        until(lambda: status(store, "poison") == "held", process)
+        agent.typed.with_options(store=store).submit("fine", agent.Order(1, "x"))
+        assert store.handle("fine").result(PATIENCE_S) == "xx"
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert "4 times now" in err
+    [queue] = holdfast.json("queues")["queues"]
+    assert (queue["name"], queue["quarantined"]) == ("q", 1)
+    listed = holdfast.json("runs", "--queue", "q", "--held", "quarantined")["runs"]
+    assert [run["run_id"] for run in listed] == ["poison"]
+    told = holdfast("resume", "--queue", "q", "--quarantined", "--yes")
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.startswith("poison: ")
+    assert status(store, "poison") == "queued"
+
+
+# -- health ------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answer(port: int, path: str, method: str = "GET") -> tuple[int, str]:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
+    try:
+        with opener.open(request, timeout=10) as said:
+            return said.status, said.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def test_health(holdfast: Command, store: hf.Store):
+    port = free_port()
+    agent.waits.with_options(store=store).submit("r")
+    with worker(holdfast, store, "--health", f"127.0.0.1:{port}") as process:
+        until(lambda: answer(port, "/ready")[0] == 200, process)
+        assert answer(port, "/ready") == (200, '{"ready": true}')
+        assert answer(port, "/live") == (200, '{"live": true}')
+        assert answer(port, "/live", "HEAD") == (200, "")
+        for path in ("/", "/ready/", "//ready", "/Ready", "/live?x=1", "/../live", "/runs"):
+            assert answer(port, path)[0] == 404, path
+        assert answer(port, "/ready", "POST")[0] == 501
+        until((holdfast.folder / "inside").exists, process)
+        process.send_signal(signal.SIGTERM)
+        until(lambda: answer(port, "/ready")[0] == 503, process)
+        assert answer(port, "/live")[0] == 200
+        (holdfast.folder / "let-go").touch()
+        process.communicate(timeout=PATIENCE_S)
+
+
+# -- mistakes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nowhere"], "no module 'nowhere'"),
+        (["nowhere.py"], "no file nowhere.py"),
+        (["json"], "needs flows"),
+        ([MODULE, "--url", "memory:"], "other processes can reach"),
+        ([MODULE, "--health", "8080"], "HOST:PORT"),
+        ([], "Missing argument"),
+    ],
+)
+def test_wrong_usage_ends_at_once(holdfast: Command, words: list[str], told: str):
+    done = holdfast("worker", *words)
+    assert done.returncode == 2, done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_module_that_raises_is_given_up(holdfast: Command):
+    (holdfast.folder / "bad.py").write_text("raise RuntimeError('not today')\n")
+    done = holdfast("worker", "bad.py")
+    assert done.returncode == 1
+    assert "not today" in done.stderr
+    assert "before it could work" in done.stderr
+
+
+# -- the view ----------------------------------------------------------------------------------
+
+
+def test_the_view_fits_into_a_small_terminal():
+    out = Console(width=80, height=24, record=True, file=io.StringIO())
+    kept = MemoryStore()
+    for number in range(9):
+        kept.set_limits(hf.Queue(f"queue-{number}", concurrency=5).limits)
+    panel = Panel(kept, out)
+    order = Order([], "", "", None, 50, 20.0, None, True, -1, -1)
+    workforce = Workforce([order] * 7, panel.say)
+    runs = [AtWork("a-run-with-a-long-id-" * 3, "agent\x1b[31m", "turns[3]/think", 0)] * 20
+    for process in workforce.processes:
+        process.standing = Standing("worker-1", True, working=50, taken=1000, runs=runs)
+        process.output.extend(["a line\x1b[2J that is long " * 9] * 9)
+    panel.draw(workforce)
+    out.print(panel.picture(workforce))
+    shown = out.export_text()
+    lines = shown.rstrip().splitlines()[-24:]
+    assert "holdfast worker" in shown
+    assert "and 3 more" in shown
+    assert "\x1b" not in shown
+    assert max(map(len, lines)) <= 80
+    with out.capture() as captured:
+        out.print(panel.picture(workforce))
+    assert len(captured.get().splitlines()) <= 24
+    kept.close()
+
+
+def test_a_terminal_sees_it_live(holdfast: Command, store: hf.Store):
+    ours, theirs = pty.openpty()
+    said = bytearray()
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            while data := os.read(ours, 4096):
+                said.extend(data)
+
+    reader = threading.Thread(target=read, daemon=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast._ops.cli", "worker", MODULE],
+        cwd=holdfast.folder,
+        env=holdfast.env | {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    reader.start()
+    try:
+        agent.waits.with_options(store=store).submit("seen-at-work")
+        until(lambda: b"seen-at-work" in said)
+        until(lambda: b"long" in said)
+        process.send_signal(signal.SIGINT)
+        (holdfast.folder / "let-go").touch()
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        reader.join()
+        os.close(ours)
+    assert b"draining" in said
+
+
+# -- queues ------------------------------------------------------------------------------------
+
+
+def test_queues_are_seen_and_changed(holdfast: Command, store: hf.Store):
+    assert "No queue" in holdfast("queues").stdout
+    assert holdfast("queue", "mail").returncode == 2
+    agent.typed.with_options(store=store, queue="mail").submit("r", agent.Order(1, "x"))
+    set_ = holdfast("queue", "mail", "--concurrency", "5", "--rate", "100", "--per", "30")
+    assert set_.returncode == 0, set_.stderr
+    assert "0/5 at once, 100 in 30 s" in " ".join(set_.stdout.split())
+    paused = holdfast.json("queue", "mail", "--pause", "--rate", "none")["queue"]
+    assert (paused["paused"], paused["rate"], paused["concurrency"]) == (True, None, 5)
+    shown = holdfast("queues").stdout
+    assert "paused" in shown
+    assert "No worker is alive" in shown
+    assert holdfast.json("queue", "mail", "--unpause")["queue"]["paused"] is False
+    for wrong in (["--concurrency", "0"], ["--rate", "fast"], ["--per", "0"]):
+        assert holdfast("queue", "mail", *wrong).returncode == 2
+
+
+def test_failed_runs_are_taken_up_together(holdfast: Command, store: hf.Store):
+    for number in range(2):
+        agent.fails.with_options(store=store, queue="q").submit(f"f{number}")
+    with worker(holdfast, store):
+        for number in range(2):
+            until(lambda n=number: status(store, f"f{n}") == "failed")
+        (holdfast.folder / "mended").touch()
+        told = holdfast.json("resume", "--queue", "q", "--failed")
+        assert [one["run_id"] for one in told["resumed"]] == ["f1", "f0"]
+        assert told["refused"] == 0
+        assert store.handle("f0").result(PATIENCE_S) == "mended"
+    for wrong in ([], ["r", "--failed"], ["--failed", "--quarantined"], ["--queue", "q"]):
+        assert holdfast("resume", *wrong).returncode == 2
