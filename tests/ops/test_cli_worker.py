@@ -323,8 +323,7 @@ def test_failed_runs_are_taken_up_together(holdfast: Command, store: hf.Store):
     for number in range(2):
         agent.fails.with_options(store=store, queue="q").submit(f"f{number}")
     with worker(holdfast, store):
-        for number in range(2):
-            until(lambda n=number: status(store, f"f{n}") == "failed")
+        until(lambda: {status(store, "f0"), status(store, "f1")} == {"failed"})
         (holdfast.folder / "mended").touch()
         told = holdfast.json("resume", "--queue", "q", "--failed")
         assert [one["run_id"] for one in told["resumed"]] == ["f1", "f0"]

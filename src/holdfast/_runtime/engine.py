@@ -25,6 +25,7 @@ from holdfast._runtime.clock import Clock, SystemClock
 from holdfast._runtime.committer import Committer, Ticket
 from holdfast._runtime.doorway import Doorway
 from holdfast._runtime.heartbeat import Heartbeat
+from holdfast._runtime.listening import Listener
 from holdfast._store.contract import Store
 from holdfast.errors import Corrupt, RunBusy, UsageError
 
@@ -63,6 +64,7 @@ class Engine:
         self.facts: Callable[[], str] = _facts
         """What this process says of itself with each pulse (JSON)."""
         self.doorway = Doorway()
+        self.listener = Listener(self)
         self.worker: Worker | None = None
         self._owner: int | None = None
         self._active: dict[str, Execution] = {}

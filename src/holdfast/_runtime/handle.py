@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 POLL_S = 0.5
+QUIET_S = 0.02
+"""How long an awaited stream lets changes gather, so that a busy store is not read all the time."""
 SETTLED = frozenset(
     {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.ROLLED_BACK, Status.HELD}
 )
@@ -111,28 +114,55 @@ def stream(engine: Engine, run_id: str, after: int = 0) -> Iterator[Emitted]:
     """Yield what a run emits, in order, until it goes no further."""
     seen = after
     while True:
-        row = engine.kept.get(run_id)
-        if row is None:
-            raise errors.RunNotFound(run_id)
-        if row.last_seq > seen:
-            values = engine.values(row)
-            skips = [(1, seen)] if seen else []
-            for entry in engine.kept.load(row, skips):
-                if entry.kind is Kind.EMITTED:
-                    value = values.decode(bytes(entry.data()["value"]))
-                    yield Emitted(entry.seq, entry.step, entry.attempt, value)
-            seen = row.last_seq
-        if row.status in SETTLED:
+        news, seen, settled = _news(engine, run_id, seen)
+        yield from news
+        if settled:
             return
         engine.kept.wait_for_change(POLL_S)
 
 
+def _news(engine: Engine, run_id: str, seen: int) -> tuple[list[Emitted], int, bool]:
+    """Return what a run has emitted since an entry, how far that is, and whether it is all."""
+    row = engine.kept.get(run_id)
+    if row is None:
+        raise errors.RunNotFound(run_id)
+    news: list[Emitted] = []
+    if row.last_seq > seen:
+        values = engine.values(row)
+        for entry in engine.kept.load(row, [(1, seen)] if seen else []):
+            if entry.kind is Kind.EMITTED:
+                value = values.decode(bytes(entry.data()["value"]))
+                news.append(Emitted(entry.seq, entry.step, entry.attempt, value))
+    return news, max(seen, row.last_seq), row.status in SETTLED
+
+
 async def aio_stream(run_id: str, /, *, after: int = 0) -> AsyncIterator[Emitted]:
-    """Yield what a run of the default store emits, from async code."""
+    """Yield what a run of the default store emits, from async code. However many streams are
+    open, they wait in the event loop: a thread is needed only to look at what is new."""
     import asyncio
 
     from holdfast._runtime.engine import default_engine
 
-    values = stream(default_engine(), run_id, after)
-    while (value := await asyncio.to_thread(next, values, None)) is not None:
-        yield value
+    engine = default_engine()
+    loop = asyncio.get_running_loop()
+    changed = asyncio.Event()
+
+    def ring() -> None:
+        with contextlib.suppress(RuntimeError):  # The loop was closed: nobody waits.
+            loop.call_soon_threadsafe(changed.set)
+
+    engine.listener.add(ring)
+    try:
+        seen, settled = after, False
+        while not settled:
+            changed.clear()
+            look = loop.run_in_executor(engine.threads(), _news, engine, run_id, seen)
+            news, seen, settled = await look
+            for value in news:
+                yield value
+            if not settled:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), POLL_S)
+                await asyncio.sleep(QUIET_S)
+    finally:
+        engine.listener.remove(ring)

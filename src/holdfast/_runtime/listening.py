@@ -1,8 +1,13 @@
-"""The bell of a worker: rung by commits of any process, by a place that became free, by its end."""
+"""Hearing of changes: one thread listens to the store, for as many as want to know.
+
+A worker has a bell that is rung by commits of any process, by a place that became free, and by its
+end. Streams of async callers wait in their event loop, without a thread of their own.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast._runtime.clock import CHANCE
@@ -10,10 +15,59 @@ from holdfast._runtime.clock import CHANCE
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
 
-LISTEN_S = 5.0
+LISTEN_S = 2.0
 """How long one wait for a change of the store lasts at most."""
 DEAF_S = 1.0
 """The pause after the store could not be listened to; looking now and then is the net."""
+
+
+class Listener:
+    """Calls back after commits, from a thread of its own, while anybody wants to hear."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._told: list[Callable[[], None]] = []
+        self._thread: threading.Thread | None = None
+
+    def add(self, callback: Callable[[], None]) -> None:
+        """Call this after every change from now on; it must be quick, and not raise."""
+        with self._lock:
+            self._told.append(callback)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="holdfast-listen", daemon=True
+                )
+                self._thread.start()
+
+    def remove(self, callback: Callable[[], None]) -> None:
+        """Call it no longer."""
+        with self._lock:
+            if callback in self._told:
+                self._told.remove(callback)
+
+    def _run(self) -> None:
+        engine, pause = self._engine, threading.Event()
+        while not self._is_over():
+            try:
+                changed = engine.kept.wait_for_change(LISTEN_S)
+            except Exception:
+                # Whoever looks at the store meets the error, and can say what it means for them.
+                pause.wait(DEAF_S * CHANCE.uniform(0.5, 1.0))
+                changed = True
+            if changed:
+                with self._lock:
+                    told = list(self._told)
+                for callback in told:
+                    callback()
+
+    def _is_over(self) -> bool:
+        """Tell whether nobody wants to hear; then the thread ends, and the next one is another."""
+        with self._lock:
+            if self._told and not self._engine.closed:
+                return False
+            self._thread = None
+            return True
 
 
 class Bell:
@@ -23,12 +77,10 @@ class Bell:
         self._engine = engine
         self._rung = threading.Event()
         self._urgent = threading.Event()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name="holdfast-listen", daemon=True)
 
     def start(self) -> None:
         """Begin to listen to the store."""
-        self._thread.start()
+        self._engine.listener.add(self._rung.set)
 
     def ring(self) -> None:
         """Something changed in this process: a place is free, or the worker ends."""
@@ -50,14 +102,6 @@ class Bell:
         return True
 
     def close(self) -> None:
-        """Stop listening; the thread ends with its last wait."""
-        self._ended.set()
+        """Stop listening, and wake whoever waits."""
+        self._engine.listener.remove(self._rung.set)
         self.ring()
-
-    def _listen(self) -> None:
-        while not (self._ended.is_set() or self._engine.closed):
-            try:
-                if self._engine.kept.wait_for_change(LISTEN_S):
-                    self._rung.set()
-            except Exception:
-                self._ended.wait(DEAF_S * CHANCE.uniform(0.5, 1.0))
