@@ -553,6 +553,16 @@ def test_the_command_copies_single_runs_into_a_namespace(files: tuple[str, str])
         assert store.get("queued").status == "queued"
 
 
+def test_the_command_copies_between_namespaces_of_one_store(files: tuple[str, str]) -> None:
+    code, said = command(files[0], files[0], "--to-namespace", "other")
+
+    assert (code, said) == (0, "Copied and compared: 3 runs.\n")
+    assert command(files[0], files[0])[0] == 2
+    with holdfast.open(files[0], default=False, namespace="other") as store:
+        assert run(store, "queued", "tea") == "2000 sent tea"
+        assert not list(store.verify())
+
+
 def test_the_command_tells_by_its_exit_code_that_something_stayed(files: tuple[str, str]) -> None:
     with holdfast.open(files[0], default=False) as store:
         kept = store.kept

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import holdfast
-from holdfast import flow, step, testing
+from holdfast import effect, flow, step, testing
+from holdfast._runtime.execution import Execution
+from holdfast.errors import KeyConflict
 
 LONG_S = 1.0
 """Far more than a commit in memory takes, far less than a heartbeat."""
@@ -72,3 +75,31 @@ def test_threads_with_lazy_and_grouped_writes(sqlite):
     handles = [work.start(f"r-{n}", n) for n in range(8)]
     assert [handle.result(timeout=30) for handle in handles] == [90 + n for n in range(8)]
     assert sqlite.verify() == []
+
+
+def test_what_a_refused_claim_refers_to_is_stored_all_the_same(store, monkeypatch):
+    """Another branch may have recorded the same long text meanwhile: it is stored once."""
+    stored: list[bool] = []
+    taken_back = Execution.undo_prediction
+
+    @effect(name="refused-claim", key="k")
+    def claims(text: str) -> None: ...
+
+    @flow(name="refused-claims")
+    def claiming(text: str) -> str:
+        try:
+            claims(text * 100)
+        except KeyConflict:
+            return "refused"
+        return "claimed"
+
+    def looks(execution: Execution, write: Any) -> None:
+        chunks = execution.engine.kept.chunks(execution.run_no, 1)
+        stored.append("the other" in chunks[1].decode())
+        taken_back(execution, write)
+
+    monkeypatch.setattr(Execution, "undo_prediction", looks)
+
+    assert claiming.run("a", "short") == "claimed"
+    assert claiming.run("b", "the other ") == "refused"
+    assert stored == [True]

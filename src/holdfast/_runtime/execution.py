@@ -204,7 +204,13 @@ class Execution:
             ticket.parked = True
             self._parked.append(ticket)
             return
-        ticket.write.chunks = self.values.take_fresh()
+        chunks = self.values.take_fresh()
+        if ticket.write.claim is None:
+            ticket.write.chunks = chunks
+        elif chunks:
+            # A claim may be refused, and another branch may refer to them already.
+            apart = Ticket(Write(self.lease, [], chunks), self.in_background)
+            self.engine.committer.submit_lazily(apart)
         if ticket.lazy:
             self.engine.committer.submit_lazily(ticket)
         elif ticket.callback is None:
