@@ -28,7 +28,7 @@ from tests.postgres.protocol import (
     hello_code,
     parameters,
 )
-from tests.postgres.proxy import PIECE, Pair, Proxy
+from tests.postgres.proxy import PIECE, Pair, Proxy, at_once
 
 KEPT_PER_CLIENT = frozenset(
     {"user", "database", "client_encoding", "datestyle", "timezone", "application_name",
@@ -45,9 +45,14 @@ class Session:
         self.messages = Messages(hello=False)
         self.greeting = b""
         self.uses = 0
+        at_once(self.socket)
         self.socket.sendall(hello)
-        while not self.greeting.endswith(b"I") or self._last != READY:
-            self._greet()
+        try:
+            while self._last != READY:
+                self._greet()
+        except OSError:
+            self.socket.close()
+            raise
         self.socket.settimeout(None)
 
     _last = b""
@@ -150,17 +155,21 @@ class Pooler(Proxy):
             grow = made < self.sessions
             if grow:
                 self._made[hello] = made + 1
-        while True:
+        while not grow:
+            session = idle.get(timeout=30)
             try:
-                session = Session(self.server_port, hello) if grow else idle.get(timeout=30)
                 session.throw_away_what_came_meanwhile()
-                return session
             except OSError:
-                if grow:
-                    with self._lock:
-                        self._made[hello] -= 1
-                    raise
+                session.socket.close()
                 grow = True  # In the place of the one that is gone.
+            else:
+                return session
+        try:
+            return Session(self.server_port, hello)
+        except OSError:
+            with self._lock:
+                self._made[hello] -= 1
+            raise
 
     def _put(self, hello: bytes, session: Session) -> None:
         self._idle[_of_anybody(hello)].put(session)
@@ -201,8 +210,8 @@ class Pooler(Proxy):
         expected, unfinished = 0, False
         pending = first
         while True:
-            for kind, message in pending:
-                session.socket.sendall(message)
+            session.socket.sendall(b"".join(message for _, message in pending))
+            for kind, _ in pending:
                 expected += kind in ANSWERED_BY_READY
                 unfinished = kind not in ANSWERED_BY_READY
             pending = []

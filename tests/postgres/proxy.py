@@ -27,6 +27,11 @@ PIECE = 65_536
 JOIN_AT_MOST_S = 10.0
 
 
+def at_once(end: socket.socket) -> None:
+    """Let nothing wait for more to send."""
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
 class Pair:
     """One client's connection, and ours to the server."""
 
@@ -181,6 +186,7 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            at_once(client)
             if self.refuses or self._over:
                 client.close()
             else:
@@ -194,6 +200,7 @@ class Proxy:
                 return
             with server:
                 server.settimeout(None)
+                at_once(server)
                 self._pass_on(Pair(client, server))
 
     def _pass_on(self, pair: Pair) -> None:

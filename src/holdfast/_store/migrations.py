@@ -7,9 +7,12 @@ from importlib.resources import files
 
 import apsw
 
+from holdfast._core.digest import seal
+from holdfast._core.rows import GENESIS
+from holdfast._store import schema_versions
 from holdfast._store.connections import Connection, connect
 from holdfast._store.database import Q
-from holdfast.errors import Corrupt, StoreTooNew, StoreUnusable
+from holdfast.errors import Corrupt, StoreUnusable
 
 APPLICATION_ID = 0x484F4C44
 """Says in the header of a file that it is ours ("HOLD")."""
@@ -35,28 +38,43 @@ def version_of(connection: Connection, path: str) -> int:
     if application_id != APPLICATION_ID:
         raise StoreUnusable(f"{path} is a database of another program; give another path")
     if version > len(steps()):
-        raise StoreTooNew(
-            f"{path} has schema version {version}, this Holdfast knows up to {len(steps())}; "
-            "upgrade Holdfast (pip install -U holdfast), or open it with the version that wrote it"
-        )
+        schema_versions.check(version, _works_from(connection, version), len(steps()), path)
     if version < 1:
         raise Corrupt(f"the header of {path}", why=f"it says schema version {version}")
     return version
 
 
+def _works_from(connection: Connection, version: int) -> int:
+    """Return which version a process must know to work with a newer store; one that does not say
+    so about this very version needs that."""
+    if ("table", "schema") not in objects(connection):
+        return version
+    for of_version, works_from, digest in connection.execute(Q["works_from"]).fetchall():
+        if of_version == version and digest == seal(GENESIS, (of_version, works_from)):
+            return int(works_from)
+    return version
+
+
 def migrate(connection: Connection, version: int) -> None:
     """Take the missing steps. The caller's transaction makes them all or nothing."""
+    known = len(steps())
+    if version >= known:
+        return
     for step in steps()[version:]:
         connection.execute(step)
     connection.execute(Q["set_application_id"].format(APPLICATION_ID))
-    connection.execute(Q["set_schema_version"].format(len(steps())))
+    connection.execute(Q["set_schema_version"].format(known))
+    numbers = (known, schema_versions.WORKS_FROM)
+    connection.execute(Q["put_works_from"], (*numbers, seal(GENESIS, numbers)))
 
 
 def check_schema(connection: Connection, path: str) -> None:
-    """Compare what the file says its tables are with what they were made as."""
+    """Compare what the file says its tables are with what they were made as. Of a newer version
+    that we can work with, it is only known that they are there."""
     found = objects(connection)
+    newer = _number(connection, "schema_version") > len(steps())
     for place, text in expected().items():
-        if found.get(place) != text:
+        if place not in found or (found[place] != text and not newer):
             kind, name = place
             raise Corrupt(f"the definition of {kind} {name} in {path}", why="it was changed")
 

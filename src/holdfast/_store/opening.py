@@ -50,7 +50,7 @@ def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opene
         try:
             slot = witness.read()  # Before the database: it is never ahead of what we read next.
             version = migrations.version_of(connection, database.path)
-            if version == len(migrations.steps()):
+            if version >= len(migrations.steps()):
                 migrations.check_schema(connection, database.path)
                 row = store_row(database, connection)
                 if not row.is_copy and (slot is not None or row.commits):

@@ -418,6 +418,14 @@ PRAGMA user_version
 -- name: set_schema_version
 PRAGMA user_version = {}
 
+-- name: works_from
+SELECT version, works_from, digest FROM schema
+
+-- name: put_works_from
+INSERT INTO schema (id, version, works_from, digest) VALUES (1, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET version = excluded.version, works_from = excluded.works_from,
+  digest = excluded.digest
+
 -- name: schema_objects
 SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name
 

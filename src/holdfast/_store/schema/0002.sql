@@ -3,6 +3,15 @@
 -- It only adds. A process that knows version 1 goes on with the runs that use none of it: the new
 -- columns are no part of such a run's digest (see RunRow.expected_digest).
 
+-- The version of the schema, and from which version on a process can work with it: what may be there
+-- of an older version beside us. The version stands in the header of the file too.
+CREATE TABLE schema (
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  version INTEGER NOT NULL,
+  works_from INTEGER NOT NULL,
+  digest BLOB NOT NULL
+);
+
 ALTER TABLE runs ADD COLUMN queue TEXT;
 ALTER TABLE runs ADD COLUMN priority INTEGER;
 ALTER TABLE runs ADD COLUMN limit_key TEXT;
