@@ -15,7 +15,7 @@ import hashlib
 import os
 import re
 import struct
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 import psycopg
@@ -29,10 +29,12 @@ Q = sql.load("postgres/queries.sql")
 _ESCAPE = "\ue000"
 _BIGINT, _TEXT, _BYTEA = 20, 25, 17
 _ARRAY_OF = {_BIGINT: 1016, _TEXT: 1009, _BYTEA: 1001}
-_OIDS = {"bigint[]": _ARRAY_OF[_BIGINT], "text[]": _ARRAY_OF[_TEXT], "bytea[]": _ARRAY_OF[_BYTEA]}
+_SINGLE = {"bigint": _BIGINT, "text": _TEXT, "bytea": _BYTEA}
+_OIDS = _SINGLE | {f"{kind}[]": _ARRAY_OF[oid] for kind, oid in _SINGLE.items()}
 _HEAD = struct.Struct("!iiiii").pack
 _LENGTH = struct.Struct("!i").pack
 _NUMBER = struct.Struct("!iq").pack
+_ALONE = struct.Struct("!q").pack
 _NULL = _LENGTH(-1)
 _NO_SUCH_STATEMENT, _STATEMENT_EXISTS = b"26000", b"42P05"
 
@@ -100,8 +102,7 @@ class Link(psycopg.Connection[Any]):
             raise
 
     def call(self, statement: Statement, params: list[bytes | None]) -> list[int]:
-        """Run a statement whose parameters are arrays in binary form; returns its first column,
-        numbers."""
+        """Run a statement whose parameters are in binary form; returns its first column, numbers."""
         pgconn = self.pgconn
         in_transaction = pgconn.transaction_status == pq.TransactionStatus.INTRANS
         if not in_transaction and not self._is_pooled:
@@ -134,20 +135,25 @@ def idle_ms(seconds: float) -> str:
 
 
 class Statement:
-    """A statement with arrays as parameters, known to the server by what it says."""
+    """A statement with typed parameters, known to the server by what it says."""
 
     def __init__(self, name: str) -> None:
         text = Q[name]
-        types = dict(re.findall(r"\$(\d+)::(\w+\[\])", text))
+        types = dict(re.findall(r"\$(\d+)::(\w+(?:\[\])?)", text))
         self.text = text.encode()
         self.name = b"holdfast_" + hashlib.sha256(self.text).hexdigest()[:32].encode()
         self.kinds = [types[str(number)] for number in range(1, len(types) + 1)]
         self.oids = [_OIDS[kind] for kind in self.kinds]
+        self._forms = [_FORM[kind] for kind in self.kinds]
         self.formats = [pq.Format.BINARY] * len(self.kinds)
 
-    def params(self, columns: Iterable[Sequence[Any]]) -> list[bytes | None]:
-        """Return columns of values in the form of the protocol."""
-        return [_FORM[kind](values) for kind, values in zip(self.kinds, columns, strict=True)]
+    def params(self, values: Iterable[Any]) -> list[bytes | None]:
+        """Return values, which are columns where the statement has arrays, in the form of the
+        protocol."""
+        return [
+            None if value is None else form(value)
+            for form, value in zip(self._forms, values, strict=True)
+        ]
 
 
 def _numbers(link: Link, result: pq.abc.PGresult) -> list[int]:
@@ -174,9 +180,6 @@ def _byteas(values: Sequence[Any]) -> bytes:
     return _array(_BYTEA, [_NULL if value is None else _sized(value) for value in values])
 
 
-_FORM = {"bigint[]": _bigints, "text[]": _texts, "bytea[]": _byteas}
-
-
 def _array(oid: int, parts: list[bytes]) -> bytes:
     if not parts:
         return struct.pack("!iii", 0, 0, oid)
@@ -190,6 +193,20 @@ def _sized(raw: bytes) -> bytes:
 def _text(value: str | bytes) -> bytes:
     """Return a text as it is sent; a body is bytes already, JSON without NUL."""
     return value if isinstance(value, bytes) else escaped(value).encode()
+
+
+def _bytes(value: bytes) -> bytes:
+    return value
+
+
+_FORM: dict[str, Callable[[Any], bytes]] = {
+    "bigint": _ALONE,
+    "text": _text,
+    "bytea": _bytes,
+    "bigint[]": _bigints,
+    "text[]": _texts,
+    "bytea[]": _byteas,
+}
 
 
 def escaped(text: str) -> str:

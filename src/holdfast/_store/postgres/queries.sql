@@ -111,6 +111,28 @@ SELECT run_no,
   (SELECT count(pg_notify('holdfast', told)) FROM unnest($44::text[]) AS told)
 FROM changed
 
+-- The same for one entry of one run that goes on as it was: what most steps are, at half the cost.
+
+-- name: append_one
+WITH changed AS (
+  UPDATE holdfast.runs SET lease_until_us = $5::bigint, last_seq = $6::bigint, head = $7::bytea,
+    next_chunk = $8::bigint, current_step = $9::text, steps = $10::bigint,
+    attempts = $11::bigint, usage = $12::text, updated_us = $13::bigint, digest = $14::bytea
+  WHERE run_no = $1::bigint AND epoch = $2::bigint AND last_seq = $3::bigint
+    AND digest = $4::bytea
+  RETURNING run_no
+), entered AS (
+  INSERT INTO holdfast.journal (run_no, seq, kind, step, attempt, position, at_us, started_us,
+    args_digest, digest, body)
+  SELECT run_no, $15::bigint, $16::text, $17::text, $18::bigint, $19::bigint, $20::bigint,
+    $21::bigint, $22::bytea, $23::bytea, $24::text
+  FROM changed
+)
+SELECT run_no,
+  CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+    THEN set_config('synchronous_commit', 'on', true) END
+FROM changed
+
 -- name: add_entries
 INSERT INTO holdfast.journal (run_no, seq, kind, step, attempt, position, at_us, started_us,
   args_digest, digest, body)
