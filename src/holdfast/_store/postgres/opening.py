@@ -9,13 +9,12 @@ from importlib.resources import files
 
 import msgspec
 
+from holdfast._store import schema_versions
 from holdfast._store.postgres.link import Link
-from holdfast.errors import StoreTooNew, StoreUnusable
+from holdfast.errors import StoreUnusable
 
 FIRST = 2
 """The version that PostgreSQL began with."""
-WORKS_FROM = 2
-"""The oldest version whose processes may work beside those of this one."""
 OLDEST_SERVER = 13_00_00
 _DIVIDED = re.compile(
     r"CREATE TABLE ([\w.]+) \(([^;]*?)\); -- divided by run number$", re.MULTILINE
@@ -71,7 +70,7 @@ def open_store(link: Link, shown: str, partitions: int = 0) -> StoreRow:
             for step in steps()[version - FIRST + 1 :]:
                 link.execute((partitioned(step, partitions) if partitions else step).encode())
             if version < known():
-                link.change("set_schema_version", (known(), WORKS_FROM))
+                link.change("set_schema_version", (known(), schema_versions.WORKS_FROM))
             if not link.fetch("store_row"):
                 link.change("add_store", (uuid.uuid4().hex,))
     return store_row(link)
@@ -107,11 +106,7 @@ def _version(link: Link, shown: str) -> int:
     if not found:
         return FIRST - 1
     version, works_from = found[0]
-    if version > known() and works_from > known():
-        raise StoreTooNew(
-            f"{shown} has schema version {version}, this Holdfast knows up to {known()}; "
-            "upgrade Holdfast (pip install -U holdfast), or open it with the version that wrote it"
-        )
+    schema_versions.check(version, works_from, known(), shown)
     return int(version)
 
 
