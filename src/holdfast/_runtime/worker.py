@@ -48,6 +48,8 @@ HERD_S = 0.002
 QUIET_S = 0.05
 """The longest pause before the next look, while commits ring and there is nothing to take."""
 BACKOFF_S, BACKOFF_MAX_S = 0.1, 5.0
+QUEUES_MAX = 100
+"""How many queues, by chance, one look is at."""
 STRANGERS = 8
 """One look in so many is at all queues, also those of which nothing was taken before."""
 GRACE_S = 2.0
@@ -183,6 +185,7 @@ class Worker:
             self._slots.run_in(loop)
             engine.facts = self.facts
             engine.kept.pulse(engine.owner(), self.facts(), ())
+            self._rounds.make()
         except BaseException:
             engine.worker = None
             raise
@@ -287,8 +290,7 @@ class Worker:
     def _orders(self) -> list[list[str] | None]:
         """Say which queues to look at, in which order: by chance, so that none starves another.
         Where all are welcome, those that are known by now come first, and then any."""
-        known = list(self._met)
-        CHANCE.shuffle(known)
+        known = CHANCE.sample(self._met, min(len(self._met), QUEUES_MAX))
         if self._queues is not None:
             return [known]
         if len(known) < 2 or CHANCE.randrange(STRANGERS) == 0:
@@ -310,10 +312,10 @@ class Worker:
                 )
             )
             flows = self._flows()
+            self.taken += len(leases)
             for lease in leases:
                 self._met_queue(lease)
                 slots.give(flows[lease.row.flow], lease)
-        self.taken += len(leases)
         return len(leases)
 
     def _met_queue(self, lease: Lease) -> None:
