@@ -16,13 +16,13 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.lifecycle import Status
 from holdfast._core.rows import KeyChange, KeyClaim, Lease, Message, Write
-from holdfast._store.contract import Broken, NewRun, Query
+from holdfast._store.contract import Broken, Limits, NewRun, Query, ScheduleRow, Wanted
 from holdfast._store.memory import MemoryStore, MemoryWorld
 from holdfast._store.sqlite import SqliteStore
 from holdfast.testing.store_contract import FakeClock
 
 DIGESTS = (b"a" * 16, b"b" * 16)
-IDS = ("a", "ü'\"\n")
+IDS = ("a", "ü'\"\n", "c", "d", "e")
 KEYS = ("k1", "k2")
 STATES = ("in_progress", "completed", "in_doubt", "not_done", "undone")
 KINDS = [
@@ -62,6 +62,16 @@ changes = st.fixed_dictionaries(
     },
 )
 processes = st.integers(0, 1)
+queues = st.sampled_from([None, "default", "mail", "z"])
+limits = st.builds(
+    Limits,
+    st.sampled_from(["default", "mail"]),
+    concurrency=st.sampled_from([None, 0, 1, 2]),
+    per_key=st.sampled_from([None, 1]),
+    rate=st.sampled_from([None, 1, 2]),
+    per_key_rate=st.sampled_from([None, 1]),
+    paused=st.sampled_from([False, False, True]),
+)
 
 
 class Stores(RuleBasedStateMachine):
@@ -99,9 +109,13 @@ class Stores(RuleBasedStateMachine):
         digest=st.sampled_from(DIGESTS),
         owned=st.booleans(),
         at_us=st.integers(0, 10),
+        queue=queues,
+        priority=st.sampled_from([None, 0, 5, -5]),
+        limit_key=st.sampled_from([None, "k"]),
     )
-    def start(self, process, run_id, digest, owned, at_us):
+    def start(self, process, run_id, digest, owned, at_us, queue, priority, limit_key):
         new = NewRun(run_id, "f", "1", digest, [Draft(Kind.RUN_STARTED, at_us)], [(1, b"{}")])
+        new.queue, new.priority, new.limit_key = queue, priority, limit_key
         owner = self.owners[process] if owned else None
         model, file = self.both(process, lambda store: store.start(new, owner))
         return multiple() if model.lease is None else (process, model.lease, file.lease)
@@ -111,6 +125,46 @@ class Stores(RuleBasedStateMachine):
         owner, at_us = self.owners[process], self.clock()
         model, file = self.both(process, lambda store: store.claim(run_id, owner, at_us))
         return (process, model, file) if isinstance(model, Lease) else multiple()
+
+    @rule(
+        target=leases,
+        process=processes,
+        limit=st.integers(1, 4),
+        names=st.sampled_from([None, ["mail", "default"], ["z"]]),
+        known=st.sampled_from([None, None, {"f": ["1"]}, {"g": ["1"]}]),
+        forgets=st.booleans(),
+    )
+    def take(self, process, limit, names, known, forgets):
+        """Take from the queues; a process that forgets has lost track of what it owns."""
+        owner, at_us = self.owners[process], self.clock()
+        rows = self.world.rows.values()
+        working = [row.run_no for row in rows if row.owner == owner and not forgets]
+        wanted = Wanted(owner, limit, at_us, known, names, working)
+        pair = [
+            sorted(store.take(wanted), key=lambda lease: lease.row.run_no)
+            for store in self.pairs[process]
+        ]
+        assert _plain(pair[0]) == _plain(pair[1])
+        return multiple(*((process, *both) for both in zip(*pair, strict=True)))
+
+    @rule(process=processes, told=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 4))))
+    def pulse(self, process, told):
+        owner = self.owners[process]
+        self.both(process, lambda store: store.pulse(owner, "{}", told))
+
+    @rule(process=processes, chosen=limits)
+    def set_limits(self, process, chosen):
+        self.both(process, lambda store: store.set_limits(chosen))
+
+    @rule(
+        process=processes,
+        cursor_us=st.integers(0, 2),
+        expected=st.none() | st.integers(0, 2),
+        paused=st.booleans(),
+    )
+    def put_schedule(self, process, cursor_us, expected, paused):
+        row = ScheduleRow("s", "f", "{}", cursor_us, paused)
+        self.both(process, lambda store: store.put_schedule(row, expected))
 
     @rule(target=leases, process=processes, run_id=st.sampled_from(IDS))
     def act(self, process, run_id):
@@ -185,6 +239,9 @@ class Stores(RuleBasedStateMachine):
         self.both(process, lambda store: store.list(Query(tag=("team", "a"), limit=limit)))
         self.both(process, lambda store: store.claimable(self.clock(), limit))
         self.both(process, lambda store: store.waiting_on("child:x"))
+        self.both(process, lambda store: store.queues())
+        self.both(process, lambda store: store.schedules())
+        self.both(process, lambda store: [(it.owner, it.until_us) for it in store.pulses()])
         for key in KEYS:
             self.both(process, lambda store, key=key: store.key("pay", key))
 
@@ -199,6 +256,7 @@ class Stores(RuleBasedStateMachine):
         self.both(process, lambda store: store.entry(model.run_no, skip))
         self.both(process, lambda store: store.inbox(model.run_no))
         self.both(process, lambda store: store.chunks(model.run_no, 1))
+        self.both(process, lambda store: store.whole(model))
 
     @invariant()
     def is_sound(self):
@@ -228,6 +286,8 @@ def _plain(answer):
         return type(answer).__name__
     if isinstance(answer, list):
         return [_plain(part) for part in answer]
+    if isinstance(answer, tuple):
+        return tuple(_plain(part) for part in answer)
     if isinstance(answer, msgspec.Struct):
         left_out = {"owner"} if type(answer).__name__ == "Busy" else set()
         fields = answer.__struct_fields__
