@@ -93,13 +93,13 @@ def test_the_run_is_submitted_with_its_input_and_its_tags(clocked):
     clocked.clock.advance(2 * 24 * 3600)
     ticker.tick()
     # That night the clocks are put forward from two to three.
-    run = clocked.get("daily::2026-03-29T01:00:00Z") if len(ids(clocked)) > 1 else None
-    run = run or clocked.get(ids(clocked)[0])
+    run = clocked.get("daily::2026-03-29T01:00:00Z")
     assert run.status == "queued"
-    assert run.tags == {"team": "a", "schedule": "daily", "tick": run.run_id.partition("::")[2]}
+    assert run.tags == {"team": "a", "schedule": "daily", "tick": "2026-03-29T01:00:00Z"}
     assert clocked.kept.get(run.run_id).queue == "slow"
     day = run.input["day"]
-    assert (day.tzinfo, day.hour) == (BERLIN, 2 if day.day != 29 else 3)
+    assert day == dt.datetime(2026, 3, 29, 3, tzinfo=BERLIN)
+    assert day.tzinfo == BERLIN
     assert clocked.recover() == [run.run_id]
     assert clocked.get(run.run_id).result == f"news {day.isoformat()}"
 
@@ -220,7 +220,12 @@ def test_two_deployments_do_not_take_turns_in_writing(clocked):
     put = clocked.kept.put_schedule
     for ticker in (old, new):
         ticker.tick()
-    clocked.engine.kept.put_schedule = lambda *args: puts.append(args) or put(*args)
+
+    def counted(*args: Any) -> bool:
+        puts.append(args)
+        return put(*args)
+
+    clocked.engine.kept.put_schedule = counted
     for _ in range(12):
         for ticker in (old, new):
             ticker.tick()
