@@ -1,0 +1,86 @@
+"""Stores that earlier versions wrote are opened, brought up to date, and go on."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+import holdfast
+from holdfast import Done
+from holdfast._store import migrations
+from holdfast._store.contract import Limits, Wanted
+from holdfast._store.sqlite import SqliteStore
+from tests.upgrade import flows
+
+FILES = sorted(Path(__file__).parent.glob("schema-*.tar.gz"))
+
+
+@pytest.fixture(params=FILES, ids=lambda file: file.name.partition(".")[0])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    with tarfile.open(request.param) as packed:
+        packed.extractall(tmp_path, filter="data")
+    flows.charges.clear()
+    yield tmp_path / "a.db"
+    flows.charges.clear()
+
+
+def rows(path: Path, sql: str) -> list[tuple[object, ...]]:
+    raw = apsw.Connection(str(path))
+    try:
+        return raw.execute(sql).fetchall()
+    finally:
+        raw.close()
+
+
+def test_it_is_brought_up_to_date_and_nothing_that_was_written_changes(path: Path) -> None:
+    everything = "SELECT run_no, head, digest FROM runs ORDER BY run_no"
+    before = rows(path, everything), rows(path, "SELECT * FROM journal")
+    assert rows(path, "PRAGMA user_version") == [(1,)]
+    with holdfast.open(f"sqlite:///{path}", default=False) as store:
+        assert store.kept.regression() is None
+        assert store.verify() == []
+        found = {run.run_id: run.status for run in store.list()}
+    assert found == {
+        "done": "completed",
+        "talked": "completed",
+        "queued": "queued",
+        "stopped": "queued",
+        "silent": "queued",
+        "doubted": "held",
+    }
+    assert (rows(path, everything), rows(path, "SELECT * FROM journal")) == before
+    assert rows(path, "PRAGMA user_version") == [(len(migrations.steps()),)]
+    raw = apsw.Connection(str(path))
+    assert migrations.objects(raw) == migrations.expected()
+    raw.close()
+
+
+def test_its_runs_go_on_where_they_stopped(path: Path) -> None:
+    with holdfast.open(f"sqlite:///{path}") as store:
+        assert flows.order.run("done", "done", 30) == "receipt done 30: 30"
+        assert flows.order.run("stopped", "stopped", 40) == "receipt stopped 40: 40"
+        assert flows.talk.run("silent", 2) == 2
+        assert flows.charges == []
+        assert flows.order.run("queued", "queued", 2) == "receipt queued 2: 2"
+        assert flows.charges == ["queued"]
+        store.settle("doubted", "charge", Done("receipt doubted 5"), actor="me")
+        assert flows.order.run("doubted", "doubted", 5) == "receipt doubted 5: 5"
+        assert flows.charges == ["queued"]
+        assert {run.status for run in store.list()} == {"completed"}
+        assert store.verify() == []
+
+
+def test_its_runs_are_in_the_default_queue(path: Path) -> None:
+    store = SqliteStore(str(path))
+    owner = store.register_owner()
+    (state,) = store.queues()
+    assert (state.limits, state.ready, state.held) == (Limits("default"), 3, 1)
+    store.set_limits(Limits("default", concurrency=2))
+    taken = store.take(Wanted(owner, 10, store.now_us()))
+    assert [lease.row.run_id for lease in taken] == ["queued", "stopped"]
+    assert store.verify() == []
+    store.close()
