@@ -15,6 +15,7 @@ import hashlib
 import os
 import re
 import struct
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -25,6 +26,10 @@ from holdfast._store import sql
 
 RV = TypeVar("RV")
 Q = sql.load("postgres/queries.sql")
+
+PLANNED_FOR_S = 5.0
+"""How long the server keeps its plan of a prepared statement. One that was made for a small table
+reads all of it at every step; until the server analyses what has grown, a minute may pass."""
 
 _ESCAPE = "\ue000"
 _BIGINT, _TEXT, _BYTEA = 20, 25, 17
@@ -48,6 +53,7 @@ class Link(psycopg.Connection[Any]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._planned_s = time.monotonic()
         self._sent: set[bytes] = set()
         """Names of statements that a session of ours has."""
         self._is_pooled = False
@@ -108,6 +114,9 @@ class Link(psycopg.Connection[Any]):
         if not in_transaction and not self._is_pooled:
             if statement.name not in self._sent:
                 self._prepare(statement)
+            elif time.monotonic() - self._planned_s > PLANNED_FOR_S:
+                self.fetch("discard_plans")
+                self._planned_s = time.monotonic()
             pgconn.send_query_prepared(statement.name, params, statement.formats, 1)
             result = self._result()
             if result.error_field(pq.DiagnosticField.SQLSTATE) != _NO_SUCH_STATEMENT:

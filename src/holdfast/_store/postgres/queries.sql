@@ -52,6 +52,9 @@ SELECT CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remo
   THEN set_config('synchronous_commit', 'on', true) END,
   set_config('idle_in_transaction_session_timeout', %s::text, true)
 
+-- name: discard_plans
+DISCARD PLANS
+
 -- name: transaction_id
 SELECT pg_current_xact_id()::text
 
