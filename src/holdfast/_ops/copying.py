@@ -253,16 +253,17 @@ class _Mover:
         row = self._target.get(before.run_id)
         if row is None:
             raise StoreError(f"run {before.run_id!r} was written to {self._target.url} and is gone")
-        compare(whole, self._target.whole(row))
-        self._hand_on_messages(whole, row)
+        there = self._target.whole(row)
+        compare(whole, there)
+        self._hand_on_messages(whole, there)
         return Moved(before.run_id, Fate.COPIED if new else Fate.THERE)
 
-    def _hand_on_messages(self, whole: WholeRun, row: RunRow) -> None:
+    def _hand_on_messages(self, here: WholeRun, there: WholeRun) -> None:
         """Post what was said to the run in the source after it had been written to the target."""
-        known = {message.message_id for message, _ in self._target.whole(row).messages}
-        for message, taken in whole.messages:
+        known = {message.message_id for message, _ in there.messages}
+        for message, taken in here.messages:
             if taken is None and message.message_id not in known:
-                self._target.post(row.run_id, message)
+                self._target.post(there.row.run_id, message)
 
 
 def compare(here: WholeRun, there: WholeRun) -> None:

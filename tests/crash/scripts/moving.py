@@ -94,7 +94,7 @@ def pay_by_key(n: int) -> str:
 
 
 @flow
-def work(state: str, n: int) -> Any:
+def work(state: str, n: int) -> list[Any]:
     text = prepare(n)
     if state == "failed":
         fragile()
