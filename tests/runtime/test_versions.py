@@ -513,6 +513,22 @@ def test_from_its_first_entry_on_the_run_is_of_the_newer_version(store):
     assert two.version == "2"
 
 
+def test_what_newer_code_wrote_is_replayed_exactly_too(store):
+    begun(store, 1)
+
+    def stops_later() -> list[str]:
+        room[:] = [3]
+        return new()
+
+    versioned("2", stops_later, accepts=("1",))
+    interrupted(store.recover)
+    room.clear()
+    before = list(done)
+    with store.worker(flows=[versioned("2", old, accepts=("1",))]):
+        store.until("r", status="held")
+    assert done == before, "it is not matched by name, and nothing was executed"
+
+
 def test_a_run_that_does_not_fit_is_held_and_stays_of_its_version(store):
     begun(store, 2)
     with store.worker(flows=[versioned("2", newest, accepts=("1",))]):

@@ -207,7 +207,7 @@ class Ticker:
             engine.kept.start_all(news)
         if cursor_us != row.cursor_us:
             moved = schedule.row(cursor_us, paused=False)
-            if not self._engine.kept.put_schedule(moved, row.cursor_us) or len(ticks) == BATCH:
+            if not self._engine.kept.put_schedule(moved, row.cursor_us):
                 return now_us
         following = schedule.when.following(cursor_us)
         if following is None or following > now_us + LOOK_US:
