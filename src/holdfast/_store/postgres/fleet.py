@@ -30,7 +30,7 @@ from holdfast._store.records import SEQ_BITS, SEQ_MASK
 from holdfast.errors import RunConflict, UsageError
 
 if TYPE_CHECKING:
-    from holdfast._store.postgres.appending import Appender
+    from holdfast._store.postgres.appending import Appender, Batch
     from holdfast._store.postgres.claiming import Claimer
     from holdfast._store.postgres.clock import DatabaseClock
     from holdfast._store.postgres.database import Database
@@ -157,42 +157,53 @@ class PostgresFleet:
         """Everything in one transaction. It is never tried again by itself after its connection
         broke: if the commit is not found, nothing of it has happened, and the caller is told."""
         database = self._database
-        with database.pool().connection(timeout=database.patience_s) as link:
-            link.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-            link.patience_s, patience_s = USERS_PATIENCE_S, link.patience_s
-            batch = self._appender.batch(link)
-            try:
+        batch: Batch | None = None
+        try:
+            with database.pool().connection(timeout=database.patience_s) as link:
+                link.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+                batch = self._appender.batch(link)
                 with link.transaction():
-                    link.fetch("commit_for_good", (idle_ms(USERS_PATIENCE_S),))
-                    began = link.fetch("transaction_id")
-                    row = lease.row
-                    if not link.fetch("run_stands", _guard(row)):
+                    if not self._write_within(link, batch, lease, work):
                         return Fenced()
-                    write = work(link)
-                    if link.fetch("transaction_id") != began:
-                        raise UsageError(
-                            f"run {row.run_id!r}: a transactional effect ended its transaction by "
-                            "itself (COMMIT or ROLLBACK); leave that to Holdfast"
-                        )
-                    batch.lock_keys([write])
-                    batch.work_out([write])
-                    batch.send(link)
-                    if not batch.leases():
-                        raise _Refused
-                    batch.send_rest(link)
-            except _Refused:
-                pass
-            except psycopg.OperationalError as error:
-                if not self._was_committed(batch):
-                    raise database.translated(error) from error
-            finally:
-                link.patience_s = patience_s
+        except _Refused:
+            pass
+        except psycopg.OperationalError as error:
+            if batch is None or not self._was_committed(batch):
+                raise database.translated(error) from error
+        assert batch is not None
         outcome = self._appender.concluded(batch)[0]
         if isinstance(outcome, Broken):
             raise outcome.error
         return outcome
 
-    def _was_committed(self, batch: Any) -> bool:
+    def _write_within(
+        self, link: Link, batch: Batch, lease: Lease, work: Callable[[Any], Write]
+    ) -> bool:
+        """Do what the user wants and what the run wants; False if the run is somebody else's."""
+        link.fetch("commit_for_good", (idle_ms(USERS_PATIENCE_S),))
+        began = link.fetch("transaction_id")
+        row = lease.row
+        if not link.fetch("run_stands", _guard(row)):
+            return False
+        link.patience_s, patience_s = USERS_PATIENCE_S, link.patience_s
+        try:
+            write = work(link)
+        finally:
+            link.patience_s = patience_s
+        if link.fetch("transaction_id") != began:
+            raise UsageError(
+                f"run {row.run_id!r}: a transactional effect ended its transaction by "
+                "itself (COMMIT or ROLLBACK); leave that to Holdfast"
+            )
+        batch.lock_keys([write])
+        batch.work_out([write])
+        batch.send(link)
+        if not batch.leases():
+            raise _Refused
+        batch.send_rest(link)
+        return True
+
+    def _was_committed(self, batch: Batch) -> bool:
         def work(link: Link, _tries: int) -> bool:
             with link.writing():
                 found: bool = batch.was_committed(link)
