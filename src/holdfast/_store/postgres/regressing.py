@@ -44,8 +44,9 @@ def check(link: Link, remembered: Remembered, at_us: int) -> None:
 def note(link: Link, remembered: Remembered, numbers: Sequence[int], at_us: int) -> None:
     """Say that acknowledged entries of these runs are gone, and hold the runs."""
     heads = remembered.heads()
-    remembered.forget(numbers)
     with link.writing():
+        for run_no in numbers:  # Nobody takes one of them on meanwhile.
+            link.fetch("lock_run", (run_no,))
         found = link.fetch("runs_by_numbers", (list(numbers),))
         rows = [records.run_row(values) for values in found]
         names = sorted(row.run_id for row in rows)
@@ -62,6 +63,8 @@ def note(link: Link, remembered: Remembered, numbers: Sequence[int], at_us: int)
         for row in rows:
             if row.status not in FINAL:
                 _hold(link, row, heads.get(row.run_no, (0, b""))[0], at_us)
+    # Only now: if the connection breaks before, the next one finds it out again.
+    remembered.forget(numbers)
 
 
 def _hold(link: Link, row: RunRow, acknowledged_seq: int, at_us: int) -> None:
