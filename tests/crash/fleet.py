@@ -74,18 +74,21 @@ class Told:
 class Fleet:
     """The processes of one `holdfast worker`."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], size: int) -> None:
         self.process = process
+        self.size = size
 
     def children(self) -> list[int]:
         """Return the ids of its living processes."""
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in path.read_text().split()] if path.exists() else []
 
-    def kill_one(self, chance: random.Random) -> tuple[int, float] | None:
-        """Kill one of the processes; returns which, and when."""
-        found = self.children()
-        if not found:
+    def kill_one(self, store: holdfast.Store, chance: random.Random) -> tuple[int, float] | None:
+        """Kill one of the processes that work; returns which, and when. On a machine that is too
+        busy to replace them in time, half of them are spared."""
+        alive = set(self.children())
+        found = sorted(seen.pid for seen in store.workers() if seen.pid in alive)
+        if 2 * len(found) <= self.size:
             return None
         pid = chance.choice(found)
         at_s = time.time()
@@ -106,7 +109,7 @@ def working(world: World, sizes: Sizes, *options: str) -> Iterator[Fleet]:
             command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
     try:
-        yield Fleet(process)
+        yield Fleet(process, sizes.processes)
     finally:
         process.terminate()
         try:
@@ -126,23 +129,30 @@ def under_fire(world: World, payments: Client, sizes: Sizes) -> Told:
     kills: dict[int, float] = {}
     began_s = time.monotonic()
     with world.store() as store:
-        ids = [f"r{number}" for number in range(sizes.runs)]
-        for run_id in ids:
+        for run_id in (f"r{number}" for number in range(sizes.runs)):
             member.with_options(store=store).submit(run_id, run_id, sizes.steps)
         with working(world, sizes) as fleet:
             next_s = time.monotonic() + sizes.every_s
             while left := open_runs(store):
                 assert time.monotonic() - began_s < sizes.patience_s, f"{left} runs are still open"
                 if time.monotonic() >= next_s:
-                    next_s += sizes.every_s
-                    if (killed := fleet.kill_one(chance)) is not None:
+                    next_s = time.monotonic() + sizes.every_s
+                    if (killed := fleet.kill_one(store, chance)) is not None:
                         kills[killed[0]] = killed[1]
                 time.sleep(LOOK_S)
-        took_s = time.monotonic() - began_s
-        told = Told(len(kills), sizes.runs, sizes.steps, 0, took_s)
-        ledger = executions(world)
-        for run_id in ids:
-            compare(store, run_id, sizes, ledger[run_id], payments, told)
+    return judge(world, payments, sizes, kills, time.monotonic() - began_s)
+
+
+def judge(
+    world: World, payments: Client, sizes: Sizes, kills: dict[int, float], took_s: float = 0.0
+) -> Told:
+    """Compare the journals with what happened outside."""
+    told = Told(len(kills), sizes.runs, sizes.steps, 0, took_s)
+    ledger = executions(world)
+    with world.store() as store:
+        for number in range(sizes.runs):
+            run_id = f"r{number}"
+            compare(store, run_id, sizes, ledger[run_id], told)
             takeovers(store, run_id, kills, told)
         compare_charges(payments, sizes, told)
         told.violations += [str(finding) for finding in store.verify()]
@@ -168,7 +178,6 @@ def compare(
     run_id: str,
     sizes: Sizes,
     lines: dict[str, list[str]],
-    payments: Client,
     told: Told,
 ) -> None:
     """See that a run ended right, and that nothing of it was executed after it was recorded."""
@@ -187,7 +196,7 @@ def compare(
         told.violations.append(f"{run_id}: two outcomes of one step")
     if len(outcomes) != sizes.steps:
         told.violations.append(f"{run_id}: {len(outcomes)} outcomes of {sizes.steps} steps")
-    recorded = {e.body["result"] for e in outcomes if str(e.step).startswith("work")}
+    recorded = {e.body["result"] for e in outcomes if str(e.step).startswith("fleet work")}
     for name, written in lines.items():
         told.repeated += len(written) - 1
         if name.startswith("work") and written[-1] not in recorded:

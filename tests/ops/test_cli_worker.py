@@ -26,7 +26,6 @@ from holdfast._ops.cli.panel import Panel
 from holdfast._ops.cli.workforce import Workforce
 from holdfast._ops.cli.workshop import AtWork, Order, Standing
 from holdfast._store.memory import MemoryStore
-from tests.ops import agent
 from tests.ops.test_cli_run import PATIENCE_S, Command
 
 MODULE = "tests.ops.agent"
@@ -65,6 +64,21 @@ def worker(holdfast: Command, store: hf.Store, *options: str) -> Iterator[subpro
         process.communicate()
 
 
+def submit(holdfast: Command, name: str, run_id: str, *args: int, queue: str | None = None) -> None:
+    """Submit from a process of its own, which ends."""
+    code = (
+        f"from tests.ops.agent import {name} as chosen\n"
+        f"chosen.with_options(queue={queue!r}).submit({run_id!r}, *{args!r})"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=holdfast.folder,
+        env=holdfast.env,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+
+
 def children(process: subprocess.Popen[str]) -> list[int]:
     path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     return [int(pid) for pid in path.read_text().split()]
@@ -88,11 +102,11 @@ def test_it_executes_and_drains(holdfast: Command, store: hf.Store):
     with worker(holdfast, store, "--name", "w", "--processes", "2") as process:
         until(lambda: len(store.workers()) == 2, process)
         assert {seen.name for seen in store.workers()} == {"w.1", "w.2"}
-        agent.waits.with_options(store=store).submit("long", 5)
+        submit(holdfast, "waits", "long", 5)
         until((holdfast.folder / "inside").exists, process)
         process.send_signal(signal.SIGTERM)
         until(lambda: all(seen.draining for seen in store.workers()))
-        agent.waits.with_options(store=store).submit("later", 5)
+        submit(holdfast, "waits", "later", 5)
         (holdfast.folder / "let-go").touch()
         _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
@@ -101,7 +115,7 @@ def test_it_executes_and_drains(holdfast: Command, store: hf.Store):
 
 
 def test_what_does_not_end_in_time_is_given_back(holdfast: Command, store: hf.Store):
-    agent.waits.with_options(store=store).submit("r")
+    submit(holdfast, "waits", "r")
     with worker(holdfast, store, "--drain", "0") as process:
         until((holdfast.folder / "inside").exists, process)
         process.send_signal(signal.SIGINT)
@@ -114,7 +128,7 @@ def test_what_does_not_end_in_time_is_given_back(holdfast: Command, store: hf.St
 
 
 def test_a_second_signal_ends_at_once(holdfast: Command, store: hf.Store):
-    agent.waits.with_options(store=store).submit("r")
+    submit(holdfast, "waits", "r")
     with worker(holdfast, store, "--drain", "3600") as process:
         until((holdfast.folder / "inside").exists, process)
         process.send_signal(signal.SIGTERM)
@@ -126,7 +140,7 @@ def test_a_second_signal_ends_at_once(holdfast: Command, store: hf.Store):
 
 
 def test_a_killed_process_is_replaced_and_its_runs_go_on(holdfast: Command, store: hf.Store):
-    agent.killed.with_options(store=store).submit("r", 4)
+    submit(holdfast, "killed", "r", 4)
     with worker(holdfast, store) as process:
         assert store.handle("r").result(PATIENCE_S) == 50
         process.send_signal(signal.SIGTERM)
@@ -147,11 +161,12 @@ def test_processes_end_when_their_parent_is_gone(holdfast: Command, store: hf.St
 def test_poison_is_quarantined_and_taken_up_with_others(holdfast: Command, store: hf.Store):
     """A run that kills every process it is in harms the others only for a moment."""
     store.set_queue(hf.Queue("q", concurrency=9))
-    agent.poisoned.with_options(store=store, queue="q").submit("poison")
+    submit(holdfast, "poisoned", "poison", queue="q")
     with worker(holdfast, store) as process:
         until(lambda: status(store, "poison") == "held", process)
-        agent.typed.with_options(store=store).submit("fine", agent.Order(1, "x"))
-        assert store.handle("fine").result(PATIENCE_S) == "xx"
+        submit(holdfast, "waits", "fine", 5)
+        (holdfast.folder / "let-go").touch()
+        assert store.handle("fine").result(PATIENCE_S) == 6
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=PATIENCE_S)
     assert "4 times now" in err
@@ -189,7 +204,7 @@ def answer(port: int, path: str, method: str = "GET") -> tuple[int, str]:
 
 def test_health(holdfast: Command, store: hf.Store):
     port = free_port()
-    agent.waits.with_options(store=store).submit("r")
+    submit(holdfast, "waits", "r")
     with worker(holdfast, store, "--health", f"127.0.0.1:{port}") as process:
         until(lambda: answer(port, "/ready")[0] == 200, process)
         assert answer(port, "/ready") == (200, '{"ready": true}')
@@ -285,7 +300,7 @@ def test_a_terminal_sees_it_live(holdfast: Command, store: hf.Store):
     os.close(theirs)
     reader.start()
     try:
-        agent.waits.with_options(store=store).submit("seen-at-work")
+        submit(holdfast, "waits", "seen-at-work")
         until(lambda: b"seen-at-work" in said)
         until(lambda: b"long" in said)
         process.send_signal(signal.SIGINT)
@@ -305,7 +320,7 @@ def test_a_terminal_sees_it_live(holdfast: Command, store: hf.Store):
 def test_queues_are_seen_and_changed(holdfast: Command, store: hf.Store):
     assert "No queue" in holdfast("queues").stdout
     assert holdfast("queue", "mail").returncode == 2
-    agent.typed.with_options(store=store, queue="mail").submit("r", agent.Order(1, "x"))
+    submit(holdfast, "waits", "r", queue="mail")
     set_ = holdfast("queue", "mail", "--concurrency", "5", "--rate", "100", "--per", "30")
     assert set_.returncode == 0, set_.stderr
     assert "0/5 at once, 100 in 30 s" in " ".join(set_.stdout.split())
@@ -321,7 +336,7 @@ def test_queues_are_seen_and_changed(holdfast: Command, store: hf.Store):
 
 def test_failed_runs_are_taken_up_together(holdfast: Command, store: hf.Store):
     for number in range(2):
-        agent.fails.with_options(store=store, queue="q").submit(f"f{number}")
+        submit(holdfast, "fails", f"f{number}", queue="q")
     with worker(holdfast, store):
         until(lambda: {status(store, "f0"), status(store, "f1")} == {"failed"})
         (holdfast.folder / "mended").touch()

@@ -51,18 +51,18 @@ def _fresh() -> Iterator[None]:
     counting.go.set()
 
 
-@step
+@step(name="queue test counted")
 def counted(name: str, group: str) -> None:
     counting.work(name, group)
 
 
-@flow
+@flow(name="queue test job")
 def job(name: str, group: str = "") -> str:
     counted(name, group)
     return name
 
 
-@flow(queue=Queue("mail", concurrency=2))
+@flow(name="queue test mail", queue=Queue("mail", concurrency=2))
 def mail(name: str) -> str:
     counted(name, "")
     return name
@@ -193,7 +193,7 @@ def test_a_paused_queue_is_left_alone_until_it_goes_on(store: testing.PrivateSto
 broken = threading.Event()
 
 
-@flow(queue="fragile")
+@flow(name="queue test fragile", queue="fragile")
 def fragile(name: str) -> str:
     if broken.is_set():
         raise ValueError(name)

@@ -18,23 +18,23 @@ from tests.runtime.facts import until
 PATIENCE_S = 20.0
 
 
-@step
+@step(name="worker test double")
 def double(n: int) -> int:
     return 2 * n
 
 
-@flow
+@flow(name="worker test doubled")
 def doubled(n: int) -> int:
     return double(n)
 
 
-@step
+@step(name="worker test triple")
 async def triple(n: int) -> int:
     await asyncio.sleep(0)
     return 3 * n
 
 
-@flow
+@flow(name="worker test tripled")
 async def tripled(n: int) -> int:
     return await triple(n)
 
@@ -69,24 +69,24 @@ def _fresh(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     gates.go.set()
 
 
-@step
+@step(name="worker test blocks")
 def blocks(name: str) -> str:
     calls.append(name)
     gates.arrive()
     return name
 
 
-@flow
+@flow(name="worker test blocked")
 def blocked(name: str) -> str:
     return blocks(name) + double_text(name)
 
 
-@step
+@step(name="worker test double text")
 def double_text(text: str) -> str:
     return text
 
 
-@step
+@step(name="worker test waits")
 async def waits(name: str) -> str:
     calls.append(name)
     gates.reached.release()
@@ -94,17 +94,17 @@ async def waits(name: str) -> str:
     return name
 
 
-@flow
+@flow(name="worker test waiting")
 async def waiting(name: str) -> str:
     return await waits(name)
 
 
-@flow
+@flow(name="worker test fails")
 def fails() -> None:
     raise ValueError("no")
 
 
-@flow
+@flow(name="worker test ends the process")
 def ends_the_process() -> None:
     raise SystemExit(3)
 
@@ -311,7 +311,7 @@ def test_the_fleet_sees_the_worker(store: testing.PrivateStore):
         [seen] = store.workers()
         assert (seen.name, seen.working, seen.concurrency) == ("w1", 1, 4)
         assert seen.queues == ["default", "mail"]
-        assert seen.flows == {"blocked": ["1"]}
+        assert seen.flows == {"worker test blocked": ["1"]}
         assert seen.saturation == 0.25
         facts = json.loads(store.kept.pulses()[-1].facts)
         assert facts["draining"] is False
@@ -362,6 +362,30 @@ def test_a_run_that_could_not_be_given_back_rests_before_it_is_taken_again(
     with store.worker(flows=[doubled]):
         assert doubled.submit("d", 3).result(PATIENCE_S) == 6
     assert len(tries) == 4
+
+
+def test_threads_are_reused_and_end_when_idle(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(slots, "IDLE_S", 0.05)
+    threads = slots.Threads("these-threads", 3)
+    done = threading.Semaphore(0)
+    names: list[str] = []
+
+    def job() -> None:
+        names.append(threading.current_thread().name)
+        done.release()
+
+    def alive() -> int:
+        return sum(thread.name == "these-threads" for thread in threading.enumerate())
+
+    for _ in range(2):
+        for _ in range(50):
+            threads.do(job)
+        for _ in range(50):
+            assert done.acquire(timeout=PATIENCE_S)
+        assert alive() <= 3
+        until(lambda: alive() == 0)
+    assert len(names) == 100
+    threads.close()
 
 
 # -- mistakes ----------------------------------------------------------------------------------

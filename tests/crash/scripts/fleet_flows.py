@@ -26,12 +26,12 @@ def noted(run: str, name: str) -> str:
     return line
 
 
-@step
+@step(name="fleet work")
 def work(run: str, number: int) -> str:
     return noted(run, f"work {number}")
 
 
-@effect
+@effect(name="fleet charge")
 def charge(run: str) -> Any:
     noted(run, "charge")
     return probe.payments().charge(holdfast.idempotency_key(), 5)
@@ -43,13 +43,13 @@ def find(run: str) -> Any:
     return NOT_DONE if found is None else Done(found)
 
 
-@effect(on_doubt="retry", retry=Retry(attempts=20, first_s=0.01))
+@effect(name="fleet notify", on_doubt="retry", retry=Retry(attempts=20, first_s=0.01))
 def notify(run: str) -> Any:
     noted(run, "notify")
     return probe.payments().charge(holdfast.idempotency_key(), 1)
 
 
-@flow
+@flow(name="fleet member")
 def member(run: str, steps: int) -> int:
     """Steps, with one effect after a third of them and another after two thirds."""
     done = 0

@@ -11,13 +11,13 @@ from holdfast._store.contract import Wanted
 from tests.crash import probe
 
 
-@step
+@step(name="stranded count")
 async def count(number: int) -> int:
     probe.executed(number, run=f"r{number}")
     return number
 
 
-@flow
+@flow(name="stranded counted")
 async def counted(number: int) -> int:
     return await count(number)
 

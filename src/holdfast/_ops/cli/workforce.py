@@ -56,27 +56,33 @@ class Process:
 
     def start(self, now_s: float, selector: selectors.BaseSelector) -> None:
         """Start it."""
+        self._started_s = now_s
+        self.standing = Standing(name=self.order.name or "")
         reads, writes = os.pipe()
         life_reads, self._life = os.pipe()
         order = msgspec.structs.replace(self.order, report_fd=writes, life_fd=life_reads)
-        self._popen = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
-            [
-                sys.executable,
-                "-m",
-                "holdfast._ops.cli.workshop",
-                msgspec.json.encode(order).decode(),
-            ],
-            pass_fds=(writes, life_reads),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if self._captures else None,
-            stderr=subprocess.STDOUT if self._captures else None,
-            # Ctrl-C at the terminal is for the parent, which tells its children once.
-            process_group=0,
-        )
-        os.close(writes)
-        os.close(life_reads)
-        self._started_s = now_s
-        self.standing = Standing(name=self.order.name or "")
+        try:
+            self._popen = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
+                [
+                    sys.executable,
+                    "-m",
+                    "holdfast._ops.cli.workshop",
+                    msgspec.json.encode(order).decode(),
+                ],
+                pass_fds=(writes, life_reads),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if self._captures else None,
+                stderr=subprocess.STDOUT if self._captures else None,
+                # Ctrl-C at the terminal is for the parent, which tells its children once.
+                process_group=0,
+            )
+        except OSError:
+            os.close(reads)
+            os.close(self._life)
+            raise
+        finally:
+            os.close(writes)
+            os.close(life_reads)
         selector.register(reads, selectors.EVENT_READ, (self, "report"))
         if self._popen.stdout is not None:
             selector.register(self._popen.stdout, selectors.EVENT_READ, (self, "output"))
@@ -163,7 +169,8 @@ class Workforce:
 
     def work(self) -> int:
         """Work until told to end by a signal; returns the exit code."""
-        reads, writes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        reads, writes = os.pipe()
+        os.set_blocking(writes, False)
         self._selector.register(reads, selectors.EVENT_READ, (None, "signal"))
 
         def told(number: int, _frame: object) -> None:
@@ -190,15 +197,22 @@ class Workforce:
             self._obey(now_s)
             for process in self.processes:
                 if process.pid == 0 and not self.draining and now_s >= process.due_s:
-                    process.start(now_s, self._selector)
+                    self._start(process, now_s)
             self._hear(now_s)
             for process in self.processes:
                 self._look_after(process, time.monotonic())
-            self._was_ready = self._was_ready or self.ready()
+            self._was_ready = self._was_ready or any(p.standing.ready for p in self.processes)
             if self._on_tick is not None:
                 self._on_tick(self)
             if self.draining and not any(process.pid for process in self.processes):
                 return self._code
+
+    def _start(self, process: Process, now_s: float) -> None:
+        try:
+            process.start(now_s, self._selector)
+        except OSError as error:  # No memory, no more processes: that may pass.
+            pause_s = process.died(now_s)
+            self._say(f"! a process cannot be started: {error}; once more in {pause_s:.1f} s")
 
     def _hear(self, now_s: float) -> None:
         due = [p.due_s - now_s for p in self.processes if p.pid == 0 and not self.draining]
@@ -253,7 +267,7 @@ class Workforce:
             return
         self.restarts += 1
         pause_s = process.died(now_s)
-        if not self._was_ready and process.deaths >= DEATHS_ALOUD:
+        if not self._was_ready and code > 0 and process.deaths >= DEATHS_ALOUD:
             self._give_up(
                 f"it {fate(code)} {process.deaths} times before it could work", ERROR, now_s
             )

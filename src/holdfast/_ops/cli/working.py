@@ -89,6 +89,7 @@ def _worker(
             workforce = Workforce(orders, panel.say, captures=True, on_tick=panel.draw)
             panel.say(f"flows of {', '.join(modules)}; Ctrl-C drains")
         else:
+            store.close()  # It is there, and its processes have their own ways to it.
             workforce = Workforce(orders, session.note)
             session.note(
                 f"holdfast worker {os.getpid()}: {count(processes, 'process', 'processes')}"
