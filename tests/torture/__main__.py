@@ -1,6 +1,6 @@
 """Kill real processes at random, on a real file, as often as you like.
 
-    python -m tests.torture --n 1000 [--seed 7] [--crowd]
+    python -m tests.torture --n 1000 [--seed 7] [--crowd | --fleet]
 
 Prints one line, and exits with 1 if the journal and the world disagree anywhere; the folder with
 the store, the ledger and the outputs is then kept, and its name is printed.
@@ -13,10 +13,15 @@ import random
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+from tests.crash.fleet import Sizes, Told, under_fire
 from tests.crash.harness import World, payment_server
 from tests.crash.kills import Summary, kill_at_random, kill_several
+from tests.crash.payments import Client
+
+Kill = Callable[..., Summary | Told]
 
 
 def main() -> int:
@@ -24,10 +29,16 @@ def main() -> int:
     parser.add_argument("--n", type=int, default=100, help="how many kills")
     parser.add_argument("--seed", type=int, default=None, help="repeat the delays of a former run")
     parser.add_argument("--crowd", action="store_true", help="several processes on the same runs")
+    parser.add_argument(
+        "--fleet",
+        action="store_true",
+        help="eight workers, one killed a second, for about n seconds",
+    )
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="holdfast-torture-"))
-    result = torture(folder, options.n, seed, crowd=options.crowd)
+    kill: Kill = fleet if options.fleet else kill_several if options.crowd else kill_at_random
+    result = torture(folder, options.n, seed, kill)
     print(f"seed {seed}: {result}")
     for violation in result.violations:
         print(f"  {violation}")
@@ -38,9 +49,21 @@ def main() -> int:
     return 0
 
 
-def torture(folder: Path, kills: int, seed: int, *, crowd: bool = False) -> Summary:
+def fleet(world: World, payments: Client, *, kills: int, seed: int) -> Told:
+    """About so much work as eight workers do in as many seconds as there are to be kills."""
+    sizes = Sizes(
+        processes=8,
+        runs=50 * kills,
+        concurrency=8,
+        pause_s=0.005,
+        patience_s=60.0 + 60.0 * kills,
+        seed=seed,
+    )
+    return under_fire(world, payments, sizes)
+
+
+def torture(folder: Path, kills: int, seed: int, kill: Kill) -> Summary | Told:
     world = World(folder)
-    kill = kill_several if crowd else kill_at_random
     try:
         with payment_server() as payments:
             world.env["CRASH_PAYMENTS"] = payments.url
