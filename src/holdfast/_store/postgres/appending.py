@@ -120,7 +120,11 @@ class Appender:
         heads = {row.run_no: (row.last_seq, row.head) for row in stale}
 
         def work(link: Link, _tries: int) -> None:
-            numbers = regressing.missing(link, heads)
+            numbers = [
+                run_no
+                for run_no in regressing.missing(link, heads)
+                if not self._remembered.was_said(run_no, heads[run_no][1])
+            ]
             if numbers:
                 at_us = max(row.updated_us for row in stale)
                 for row in stale:

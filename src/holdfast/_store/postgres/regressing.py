@@ -64,7 +64,7 @@ def note(link: Link, remembered: Remembered, numbers: Sequence[int], at_us: int)
             if row.status not in FINAL:
                 _hold(link, row, heads.get(row.run_no, (0, b""))[0], at_us)
     # Only now: if the connection breaks before, the next one finds it out again.
-    remembered.forget(numbers)
+    remembered.said(numbers)
 
 
 def _hold(link: Link, row: RunRow, acknowledged_seq: int, at_us: int) -> None:

@@ -24,6 +24,7 @@ class Remembered:
         self.lost: str | None = None
         """Which acknowledged entries are missing, in words; the row of the store says it to all."""
         self._heads: OrderedDict[int, tuple[int, bytes]] = OrderedDict()
+        self._said: set[tuple[int, bytes]] = set()
         self._lock = threading.Lock()
 
     def acknowledged(self, row: RunRow) -> None:
@@ -39,8 +40,21 @@ class Remembered:
         with self._lock:
             return dict(self._heads)
 
-    def forget(self, numbers: Iterable[int] | None = None) -> None:
-        """Forget some runs, or all: what they had was lost, and that was said."""
+    def said(self, numbers: Iterable[int]) -> None:
+        """Forget some runs: what they had was lost, and everybody has been told."""
         with self._lock:
-            for run_no in list(self._heads) if numbers is None else numbers:
-                self._heads.pop(run_no, None)
+            for run_no in numbers:
+                _, head = self._heads.pop(run_no, (0, b""))
+                self._said.add((run_no, head))
+
+    def was_said(self, run_no: int, head: bytes) -> bool:
+        """Tell whether everybody has been told that this end of a run was lost. The write that
+        comes upon it afterwards has only lost its run, as to any other owner."""
+        with self._lock:
+            return (run_no, head) in self._said
+
+    def forget(self) -> None:
+        """Forget all runs: the store was adopted as it is, whatever they had."""
+        with self._lock:
+            self._said.update((run_no, head) for run_no, (_, head) in self._heads.items())
+            self._heads.clear()
