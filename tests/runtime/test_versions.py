@@ -524,7 +524,11 @@ def test_what_newer_code_wrote_is_replayed_exactly_too(store):
     interrupted(store.recover)
     room.clear()
     before = list(done)
-    with store.worker(flows=[versioned("2", old, accepts=("1",))]):
+
+    def other() -> list[str]:
+        return [work("z"), work("check"), work("b"), work("c")]
+
+    with store.worker(flows=[versioned("2", other, accepts=("1",))]):
         store.until("r", status="held")
     assert done == before, "it is not matched by name, and nothing was executed"
 
