@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast import effect, flow, step
+from holdfast import Retry, effect, flow, step
 from tests.crash.scripts.deploy import process
 
 VERSION = "1"
@@ -13,7 +13,7 @@ def reserve(order: str) -> str:
     return process.done(order, "reserve", VERSION)
 
 
-@effect(on_doubt="retry")
+@effect(on_doubt="retry", retry=Retry(attempts=9))
 def charge(order: str) -> str:
     return process.done(order, "charge", VERSION)
 

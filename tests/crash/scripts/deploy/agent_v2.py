@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast import effect, flow, patched, step
+from holdfast import Retry, effect, flow, patched, step
 from tests.crash.scripts.deploy import process
 
 VERSION = "2"
@@ -21,7 +21,7 @@ def check(order: str) -> str:
     return process.done(order, "check", VERSION)
 
 
-@effect(on_doubt="retry")
+@effect(on_doubt="retry", retry=Retry(attempts=9))
 def charge(order: str) -> str:
     return process.done(order, "charge", VERSION)
 
