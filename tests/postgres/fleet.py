@@ -37,13 +37,7 @@ class Acknowledged:
 
 @dataclass
 class Fleet(World):
-    """Workers on one database; `url` is what they are given."""
-
-    at: str = ""
-
-    @property
-    def url(self) -> str:
-        return self.at
+    """Workers on one database."""
 
     @property
     def acks(self) -> Path:

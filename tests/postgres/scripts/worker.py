@@ -34,6 +34,7 @@ def acknowledged(run: str, label: str, value: str) -> None:
 
 @step
 def work(run: str, label: str) -> str:
+    time.sleep(float(os.environ.get("CRASH_WORK_S", "0")))
     return note(label, run)
 
 
