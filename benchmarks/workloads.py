@@ -127,7 +127,12 @@ def smoke_size() -> list[Case]:
         *_w6(seconds=0.2, runs=3),
         *_w7(runs=6, steps=3, workers=(2,)),
     ]
-    return [replace(case, repeats_at_most=1) for case in cases]
+    again = ("stored-long", "w7/waiting")  # The same task as another case, at another size.
+    return [
+        replace(case, repeats_at_most=1)
+        for case in cases
+        if not any(it in case.key for it in again)
+    ]
 
 
 def _w1(steps: int, warm_up: int) -> list[Case]:
