@@ -38,7 +38,7 @@ class Deployment:
 
     def drain(self, name: str) -> str:
         worker = self.workers.pop(name)
-        worker.signal(signal.SIGTERM)
+        worker.until(f"working {name}").signal(signal.SIGTERM)
         ended = worker.end()
         assert ended.code == 0, ended
         return ended.stderr

@@ -7,6 +7,7 @@ hundred of its ticks have passed before anybody looked.
 from __future__ import annotations
 
 import datetime as dt
+import os
 import signal
 import sys
 import threading
@@ -37,6 +38,6 @@ if __name__ == "__main__":
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     with probe.open_store() as store, store.worker(concurrency=4):
-        probe.mark("ticking")
+        probe.mark(f"ticking {os.getpid()}")
         ending.wait()
     probe.say(ended=True)
