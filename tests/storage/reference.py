@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast._core.entries import Kind
 from holdfast._core.rows import KeyChange, KeyClaim, Lease, Message, Write
-from holdfast._store.contract import NewRun, Query
+from holdfast._store.contract import Limits, NewRun, Query, ScheduleRow
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import HoldfastError
 from holdfast.testing.store_contract import FakeClock, entry, intent, started, step
@@ -31,6 +31,9 @@ def build(folder: Path, page_size: int = PAGE_SIZE) -> None:
     owner = store.register_owner()
     for number, run_id in enumerate(RUNS[:-1]):
         add_run(store, owner, number, run_id)
+    for queue in ("mail", "report"):
+        store.set_limits(Limits(queue, concurrency=3, rate=7))
+        store.put_schedule(ScheduleRow(f"{queue} daily", "flow", '{"every_s":86400}', 5), None)
     store.close()
     store = open_at(made, page_size)  # What came before is in the file, the rest in the WAL.
     lease = add_run(store, owner, len(RUNS) - 1, RUNS[-1])
@@ -99,6 +102,10 @@ def readings() -> dict[str, Reading]:
         "list queued": lambda store: [row.run_id for row in store.list(Query(tag=("a", "b")))],
         "claimable": lambda store: {row.run_id: row for row in store.claimable(10**16, 10)},
         "waiting": lambda store: {row.run_id: row for row in store.waiting_on("child:x")},
+        "limits": lambda store: [
+            state.limits for state in store.queues() if state.limits.concurrency
+        ],
+        "schedules": lambda store: store.schedules(),
         "adopted": lambda store: store.adopted_through(),
         "store id": lambda store: store.store_id,
         "no run": lambda store: store.get("none"),

@@ -13,6 +13,7 @@ import msgspec
 from holdfast._core.digest import seal
 from holdfast._core.rows import GENESIS
 from holdfast._store.contract import Limits, ScheduleRow
+from holdfast._store.lookups import Fetch
 from holdfast.errors import Corrupt
 
 Values = Sequence[Any]
@@ -21,6 +22,19 @@ Values = Sequence[Any]
 def limits_values(namespace: str, limits: Limits) -> tuple[Any, ...]:
     """Return what is put into queues; the digest comes last."""
     return _sealed(namespace, limits)
+
+
+def limits_in(fetch: Fetch, namespace: str) -> dict[str, Limits]:
+    """Return the verified limits of a namespace, by queue. All rows are read: one that fell out of
+    its namespace by damage is noticed, too."""
+    found = [(values[0], limits_of(values)) for values in fetch("all_limits", ())]
+    return {limits.queue: limits for place, limits in found if place == namespace}
+
+
+def schedules_in(fetch: Fetch, namespace: str) -> list[ScheduleRow]:
+    """Return the verified schedules of a namespace, by name."""
+    found = [(values[0], schedule_of(values)) for values in fetch("all_schedules", ())]
+    return [row for place, row in found if place == namespace]
 
 
 def limits_of(values: Values) -> Limits:

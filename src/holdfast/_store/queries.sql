@@ -323,9 +323,6 @@ ON CONFLICT (namespace, queue) DO UPDATE SET concurrency = excluded.concurrency,
   per_key = excluded.per_key, rate = excluded.rate, per_key_rate = excluded.per_key_rate,
   period_us = excluded.period_us, paused = excluded.paused, digest = excluded.digest
 
--- name: limits
-SELECT {limit_columns} FROM queues WHERE namespace = ? ORDER BY queue
-
 -- name: open_counts
 SELECT coalesce(queue, 'default'), sum(owner IS NOT NULL), sum({is_due}), count(*),
   min(CASE WHEN {is_due} THEN updated_us END)
@@ -347,12 +344,6 @@ namespace, name, flow, spec, cursor_us, paused, digest
 INSERT INTO schedules ({schedule_columns}) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (namespace, name) DO UPDATE SET flow = excluded.flow, spec = excluded.spec,
   cursor_us = excluded.cursor_us, paused = excluded.paused, digest = excluded.digest
-
--- name: schedule
-SELECT {schedule_columns} FROM schedules WHERE namespace = ? AND name = ?
-
--- name: schedules
-SELECT {schedule_columns} FROM schedules WHERE namespace = ? ORDER BY name
 
 -- name: keys_of_run
 SELECT {key_columns} FROM keys NOT INDEXED

@@ -120,10 +120,8 @@ class SqliteFleet:
 
     def queues(self) -> builtins.list[QueueState]:
         read = self._database.read
-        states = {
-            limits.queue: QueueState(limits)
-            for limits in map(fleet_rows.limits_of, read("limits", (self.namespace,)))
-        }
+        limits = fleet_rows.limits_in(read, self.namespace)
+        states = {name: QueueState(known) for name, known in limits.items()}
         values = {"namespace": self.namespace, "at_us": self.now_us()}
         for name, running, ready, count, oldest_us in read("open_counts", values):
             state = states.setdefault(name, QueueState(Limits(name)))
@@ -142,12 +140,9 @@ class SqliteFleet:
         values = fleet_rows.schedule_values(self.namespace, row)
 
         def work(connection: Connection) -> tuple[bool, Changed | None]:
-            fetch = self._inside(connection)
-            found = [
-                fleet_rows.schedule_of(known)
-                for known in fetch("schedule", (self.namespace, row.name))
-            ]
-            if (found[0].cursor_us if found else None) != expected_cursor_us:
+            known = fleet_rows.schedules_in(self._inside(connection), self.namespace)
+            cursors = {schedule.name: schedule.cursor_us for schedule in known}
+            if cursors.get(row.name) != expected_cursor_us:
                 return False, None
             connection.execute(Q["put_schedule"], values)
             return True, Changed(values[-1])
@@ -155,8 +150,7 @@ class SqliteFleet:
         return self._writer.transact(work)
 
     def schedules(self) -> builtins.list[ScheduleRow]:
-        found = self._database.read("schedules", (self.namespace,))
-        return [fleet_rows.schedule_of(values) for values in found]
+        return fleet_rows.schedules_in(self._database.read, self.namespace)
 
     # -- transactions and whole runs -----------------------------------------------------------
 

@@ -62,10 +62,7 @@ class Taking:
         if self._known is not None:
             self._flows = _json([f"{flow}\x1f{version}" for flow, version in self._known])
         self._working = _json(list(wanted.working))
-        self._limits = {
-            limits.queue: limits
-            for limits in map(fleet_rows.limits_of, self._fetch("limits", (self._namespace,)))
-        }
+        self._limits = fleet_rows.limits_in(fetch, self._namespace)
         self._open_owners = dict(self._takeable_owners())
         self._gates: dict[str, gates.Gate] = {}
         self._candidates: dict[str, Iterator[RunRow]] = {}
