@@ -99,37 +99,48 @@ class Claimer:
 
     def take(self, wanted: Wanted) -> list[Lease]:
         """Take runs that are due: first those that somebody left, then queue by queue."""
-        taken = self._take_stranded(wanted)
-        if len(taken) >= wanted.limit:
-            return taken
-        limits = {known.queue: known for known in self.limits()}
-        names = self._ready_queues(wanted)
+        pulses, strays, rows, queues = self._database.work(
+            lambda link, _tries: self._seen(link, wanted)
+        )
+        dead, late = self._owners.not_alive(pulses, wanted.at_us)
+        taken: list[Lease] = []
+        if dead or late or strays:
+            taken = self._take_stranded(wanted, dead, late)
+        limits = {values[0]: Limits(*values) for values in rows}
+        names = [queue for (queue,) in queues]
+        if wanted.queues is None:
+            random.shuffle(names)
+        else:
+            names = [queue for queue in wanted.queues if queue in names]
 
         def take_from(queue: str, limit: int) -> Sequence[Lease]:
             return self._take_from(wanted, limits.get(queue) or Limits(queue), limit)
 
         return taken + gates.in_turns(names, wanted.limit - len(taken), take_from)
 
+    def _seen(self, link: Link, wanted: Wanted) -> list[list[Any]]:
+        """Look round in one round trip: owners, runs of our own that we lost track of, queues."""
+        working = list(wanted.working)
+        return link.fetch_each(
+            ("owners_of_open_runs", ()),
+            ("stray_runs", (wanted.owner, self._namespace, working)),
+            ("limits", (self._namespace,)),
+            ("queues_ready", {"namespace": self._namespace}),
+        )
+
     def limits(self) -> list[Limits]:
         """Return the limits of all queues that have some."""
         found = self._database.read("limits", (self._namespace,))
         return [Limits(*values) for values in found]
 
-    def _ready_queues(self, wanted: Wanted) -> list[str]:
-        found = self._database.read("queues_ready", {"namespace": self._namespace})
-        names = [queue for (queue,) in found]
-        if wanted.queues is None:
-            random.shuffle(names)
-            return names
-        return [queue for queue in wanted.queues if queue in names]
-
-    def _take_stranded(self, wanted: Wanted) -> list[Lease]:
-        dead, late = self._owners.not_alive(wanted.at_us)
+    def _take_stranded(
+        self, wanted: Wanted, dead: Sequence[int], late: Sequence[int]
+    ) -> list[Lease]:
         owners = [wanted.owner, *dead, *late]
         values = {
             **self._filters(wanted),
             "owners": owners,
-            "late": late,
+            "late": list(late),
             "working": list(wanted.working),
             "queues": None if wanted.queues is None else list(wanted.queues),
             "limit": wanted.limit,
@@ -161,17 +172,18 @@ class Claimer:
         ready: list[RunRow] = []
         seen: list[int] = []
         for _ in range(PAGES_MAX):
+            room = limit - len(ready)
             values = {
                 **self._filters(wanted),
                 "queue": gate.limits.queue,
                 "full": gate.full_keys(),
                 "seen": seen,
-                "limit": limit - len(ready),
+                "limit": room,
             }
             found = link.fetch("ready_runs", values)
             seen += [row[0] for row in found]
             ready += [row for row in records.undamaged(found) if gate.admits(row)]
-            if not found or len(ready) == limit or not gate.is_open:
+            if len(found) < room or len(ready) == limit or not gate.is_open:
                 break
         return ready
 

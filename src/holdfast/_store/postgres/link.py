@@ -89,6 +89,18 @@ class Link(psycopg.Connection[Any]):
             return []
         return [_inward(row) for row in cursor.fetchall()]
 
+    def fetch_each(self, *queries: tuple[str, Any]) -> list[list[Any]]:
+        """Run several named statements in one round trip; returns the rows of each."""
+        with self.pipeline():
+            cursors = [
+                self.execute(Q[name].encode(), _outward(values), prepare=False)
+                for name, values in queries
+            ]
+        return [
+            [_inward(row) for row in cursor.fetchall()] if cursor.description else []
+            for cursor in cursors
+        ]
+
     def change(self, name: str, values: Any = ()) -> int:
         """Run a named statement; returns how many rows it changed."""
         return self.execute(Q[name].encode(), _outward(values), prepare=False).rowcount
@@ -96,9 +108,8 @@ class Link(psycopg.Connection[Any]):
     @contextlib.contextmanager
     def writing(self) -> Generator[Link, None, None]:
         """One transaction whose commit is on disk when it returns, whatever the role's defaults."""
-        self.fetch("begin")
         try:
-            self.fetch("commit_for_good", (idle_ms(self.idle_s),))
+            self.fetch_each(("begin", ()), ("commit_for_good", (idle_ms(self.idle_s),)))
             yield self
             self.fetch("commit")
         except BaseException:

@@ -7,7 +7,7 @@ namespace, is dead. Any other lives until its pulse runs out, which is no proof 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -66,32 +66,39 @@ class Owners:
     def is_dead(self, owner: int, fetch: Fetch | None = None) -> bool:
         """Tell whether it is proven that an owner is dead. Who holds a connection gives its
         `fetch`, so that a pool of one is enough."""
-        self._check_process()
-        if owner in self._dead:
+        if self._is_gone(owner, fetch):
             return True
-        if owner in self._own:
-            return False
-        row = self._row(owner, fetch)
-        dead = (row is not None and is_gone(row)) or self.pulse_until_us(owner, fetch) == ENDED
-        if dead:
+        if owner not in self._own and self.pulse_until_us(owner, fetch) == ENDED:
             self._dead.add(owner)
-        return dead
+        return owner in self._dead
 
     def pulse_until_us(self, owner: int, fetch: Fetch | None = None) -> int:
         """Return until when an owner said it would live."""
         found = (fetch or self._database.read)("pulse_of", (owner,))
         return int(found[0][0]) if found else 0
 
-    def not_alive(self, at_us: int) -> tuple[list[int], list[int]]:
-        """Return the owners of open runs that are dead, and those that are late with their pulse."""
+    def not_alive(
+        self, pulses: Iterable[tuple[int, int]], at_us: int
+    ) -> tuple[list[int], list[int]]:
+        """Return the owners of these pulses that are dead, and those that are late with theirs."""
         dead: list[int] = []
         late: list[int] = []
-        for owner, until_us in self._database.read("owners_of_open_runs"):
-            if until_us == ENDED or self.is_dead(owner):
+        for owner, until_us in pulses:
+            if until_us == ENDED or self._is_gone(owner):
                 dead.append(owner)
             elif until_us <= at_us:
                 late.append(owner)
         return dead, late
+
+    def _is_gone(self, owner: int, fetch: Fetch | None = None) -> bool:
+        """Tell whether an owner's process is known to have ended, without asking for its pulse."""
+        self._check_process()
+        if owner in self._own:
+            return False
+        row = None if owner in self._dead else self._row(owner, fetch)
+        if row is not None and is_gone(row):
+            self._dead.add(owner)
+        return owner in self._dead
 
     def pulses(self) -> list[Pulse]:
         """Return the owners whose pulse has not run out."""

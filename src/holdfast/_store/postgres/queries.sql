@@ -357,6 +357,10 @@ WHERE owner = ANY(%(owners)s::bigint[]) AND namespace = %(namespace)s AND {open_
 ORDER BY -coalesce(priority, 0), run_no LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
 
+-- name: stray_runs
+SELECT run_no FROM holdfast.runs
+WHERE owner = %s AND namespace = %s AND {open_runs} AND run_no <> ALL(%s::bigint[]) LIMIT 1
+
 -- name: limits
 SELECT queue, concurrency, per_key, rate, per_key_rate, period_us, paused FROM holdfast.queues
 WHERE namespace = %s ORDER BY queue

@@ -282,7 +282,8 @@ class PostgresStore(PostgresFleet):
         return [records.run_row(values) for values in found]
 
     def claimable(self, at_us: int, limit: int) -> builtins.list[RunRow]:
-        dead, late = self._owners.not_alive(at_us)
+        pulses = self._database.read("owners_of_open_runs")
+        dead, late = self._owners.not_alive(pulses, at_us)
         values = {
             "namespace": self.namespace,
             "at_us": at_us,
