@@ -54,11 +54,14 @@ class Pair:
 class Cut:
     """The end of one connection after so many bytes in one direction."""
 
-    def __init__(self, direction: str, after: int, *, alone: bool, late: bool) -> None:
+    def __init__(
+        self, direction: str, after: int, *, alone: bool, late: bool, anywhere: bool
+    ) -> None:
         self.direction = direction
         self.left = after
         self.alone = alone
         self.late = late
+        self.anywhere = anywhere
         self.pair: Pair | None = None
         self.before = {TO_SERVER: 0, TO_CLIENT: 0}
         self.fired = False
@@ -81,6 +84,7 @@ class Proxy:
         self.server_port = server_port
         self.drops_notifications = False
         self.dropped = 0
+        self.bytes = {TO_SERVER: 0, TO_CLIENT: 0}
         self.refuses = False
         self._flowing = threading.Event()
         self._flowing.set()
@@ -110,14 +114,23 @@ class Proxy:
 
     # -- what it can do ------------------------------------------------------------------------
 
-    def cut(self, direction: str, after: int, *, alone: bool = True, late: bool = False) -> Cut:
-        """Cut the next connection on which a client says something, after so many bytes.
+    def cut(
+        self,
+        direction: str,
+        after: int,
+        *,
+        alone: bool = True,
+        late: bool = False,
+        anywhere: bool = False,
+    ) -> Cut:
+        """Cut the next connection on which a client says something, after so many bytes; or, if
+        `anywhere`, whichever connection passes the last of so many bytes in all.
 
         Others are left alone, but for `alone=False`: then all are cut, and nobody gets through any
         more until `mend`. `late`: the server gets the rest all the same, at `Cut.deliver`.
         """
         with self._lock:
-            self._plan = Cut(direction, after, alone=alone, late=late)
+            self._plan = Cut(direction, after, alone=alone, late=late, anywhere=anywhere)
             return self._plan
 
     def cut_all(self) -> None:
@@ -137,6 +150,14 @@ class Proxy:
             self._plan = None
         self.refuses = False
         self._flowing.set()
+
+    def measure_all(self, work: Callable[[], Any]) -> dict[str, int]:
+        """Return how many bytes a piece of work takes on all connections."""
+        with self._lock:
+            before = dict(self.bytes)
+        work()
+        with self._lock:
+            return {way: self.bytes[way] - count for way, count in before.items()}
 
     def measure(self, work: Callable[[], Any]) -> dict[str, int]:
         """Return how many bytes a piece of work takes on the connection that it uses."""
@@ -226,48 +247,43 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := source.recv(PIECE):
                 self._flowing.wait()
-                passed = self._allowed(pair, direction, look(data))
+                passed, cut = self._allowed(pair, direction, look(data))
                 if passed and not (pair.cut and direction == TO_CLIENT):
                     to.sendall(passed)
-                self._cut_if_due(pair)
+                if cut is not None:
+                    self._cut_as(cut, pair)
         pair.hang_up(to if direction == TO_CLIENT else source, socket.SHUT_WR)
 
     # -- cutting -------------------------------------------------------------------------------
 
-    def _allowed(self, pair: Pair, direction: str, data: bytes) -> bytes:
-        """Count, and return as much of it as may pass."""
+    def _allowed(self, pair: Pair, direction: str, data: bytes) -> tuple[bytes, Cut | None]:
+        """Count; return as much of it as may pass, and the cut that comes after it."""
         with self._lock:
             plan = self._plan
-            if plan is not None and plan.pair is None and direction == TO_SERVER:
+            if plan is not None and direction == TO_SERVER and plan.pair is None:
                 plan.pair, plan.before = pair, dict(pair.bytes)
             pair.bytes[direction] += len(data)
+            self.bytes[direction] += len(data)
             if pair.cut:
-                return b"" if direction == TO_SERVER else data
-            if plan is None or plan.pair is not pair or plan.direction != direction:
-                return data
+                return b"" if direction == TO_SERVER else data, None
+            if plan is None or plan.direction != direction:
+                return data, None
+            if plan.pair is not pair and not plan.anywhere:
+                return data, None
             passed, rest = data[: plan.left], data[plan.left :]
             plan.left -= len(passed)
-            if plan.late and plan.left == 0:
-                pair.late = rest
-            return passed
-
-    def _cut_if_due(self, pair: Pair) -> None:
-        with self._lock:
-            plan = self._plan
-            if plan is None or plan.pair is not pair or plan.fired:
-                return
-            # The first word of a client chose the connection; an answer cut at 0 waits for one.
-            if plan.left > 0 or (plan.direction == TO_CLIENT and not self._answered(plan, pair)):
-                return
-            plan.fired = True
+            if plan.left:
+                return passed, None
+            plan.fired, plan.pair = True, pair
+            pair.late = rest if plan.late else None
             self._plan = None
-        if not plan.alone:
+            return passed, plan
+
+    def _cut_as(self, cut: Cut, pair: Pair) -> None:
+        if not cut.alone:
             self.refuses = True
             self.cut_all()
         self._cut_now(pair)
-
-    def _answered(self, plan: Cut, pair: Pair) -> bool:
-        return pair.bytes[TO_CLIENT] > plan.before[TO_CLIENT]
 
     def _cut_now(self, pair: Pair) -> None:
         pair.cut = True

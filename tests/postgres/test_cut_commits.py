@@ -9,8 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+import holdfast
+from holdfast import NOT_DONE, Done, effect, flow, step
 from holdfast._store.locate import open_store
-from holdfast.errors import StoreFailed
+from holdfast.errors import HoldfastError, RunHeld, StoreFailed
 from tests.postgres.exchanges import EXCHANGES, Bench, play, play_late
 from tests.postgres.proxy import TO_CLIENT, TO_SERVER, Proxy
 from tests.postgres.server import Server
@@ -73,3 +75,103 @@ def test_row_38_what_cannot_be_read_back_is_said_to_be_unknown(bench: Bench, way
     assert cut.fired
     bench.proxy.mend()
     exchange.check_unknown()
+
+
+# -- whole runs --------------------------------------------------------------------------------
+
+paid: list[str] = []
+
+
+@step
+def look(order: str) -> str:
+    return order
+
+
+@effect
+def pay(order: str) -> str:
+    paid.append(order)
+    return f"paid {order}"
+
+
+@effect(key="ship:{order}")
+def ship(order: str) -> str:
+    paid.append(f"ship {order}")
+    return f"shipped {order}"
+
+
+@flow
+def buying(order: str) -> list[str]:
+    return [pay(look(order)), ship(order)]
+
+
+@pytest.mark.parametrize("way", [TO_SERVER, TO_CLIENT])
+def test_row_38_a_run_whose_connections_are_cut_repeats_no_effect(
+    postgres_server: Server, postgres_database: str, way: str
+) -> None:
+    with (
+        Proxy(postgres_server.port) as proxy,
+        holdfast.open(proxy.url(postgres_database), default=False) as store,
+    ):
+        chosen = buying.with_options(store=store)
+        chosen.run("warm", "warm")
+        size = proxy.measure_all(lambda: chosen.run("measured", "measured"))[way]
+        fired = 0
+        for after in sample(size, 25):
+            paid.clear()
+            cut = proxy.cut(way, after, anywhere=True)
+            order = f"order {after}"
+            assert chosen.run(order, order) == [f"paid {order}", f"shipped {order}"]
+            proxy.mend()
+            fired += cut.fired
+            assert paid == [order, f"ship {order}"]
+        assert fired > 20
+        assert not store.verify()
+
+
+@pytest.mark.parametrize("part", [1, 2, 3, 4])
+def test_row_38_a_run_that_is_cut_off_for_good_repeats_no_effect(
+    postgres_server: Server, postgres_database: str, postgres_url: str, part: int
+) -> None:
+    """Nothing can be read back: whoever takes the run up finds out, or asks."""
+    paid.clear()
+    with (
+        Proxy(postgres_server.port) as proxy,
+        holdfast.open(postgres_url, default=False, lease_s=SHORT_LEASE_S) as truth,
+    ):
+        url = proxy.url(postgres_database)
+        with holdfast.open(url, default=False, lease_s=SHORT_LEASE_S) as store:
+            chosen = buying.with_options(store=store)
+            chosen.run("warm", "warm")
+            size = proxy.measure_all(lambda: chosen.run("measured", "measured"))[TO_CLIENT]
+            paid.clear()
+            cut = proxy.cut(TO_CLIENT, part * size // 5, anywhere=True, alone=False)
+            with pytest.raises(HoldfastError):
+                chosen.run("r", "book")
+            assert cut.fired
+        with truth.worker(flows=[buying]):
+            handle = truth.handle("r") if truth.kept.get("r") else None
+            if handle is None:
+                handle = buying.with_options(store=truth).submit("r", "book")
+            done = settled(truth, handle)
+        assert done == ["paid book", "shipped book"]
+        assert sorted(paid) == ["book", "ship book"]
+        assert not truth.verify()
+
+
+def settled(store: holdfast.Store, handle: holdfast.Handle[list[str]]) -> list[str]:
+    """Wait for the end; where an effect is in doubt, say what the world says."""
+    while True:
+        try:
+            return handle.result(timeout=60)
+        except RunHeld as held:
+            settle(store, held)
+
+
+def settle(store: holdfast.Store, held: RunHeld) -> None:
+    assert held.reason == "in_doubt"
+    happened = {"pay": "book", "ship": "ship book"}[held.step] in paid
+    if happened:
+        value = {"pay": "paid book", "ship": "shipped book"}[held.step]
+        store.settle("r", held.step, Done(value), actor="test")
+    else:
+        store.settle("r", held.step, NOT_DONE, actor="test")

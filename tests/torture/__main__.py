@@ -34,8 +34,11 @@ def main() -> int:
         action="store_true",
         help="eight workers, one killed a second, for about n seconds",
     )
+    parser.add_argument("--postgres", choices=["cuts", "restarts", "failovers"], default=None)
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
+    if options.postgres:
+        return torture_server(options.postgres, options.n, seed)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-torture-"))
     kill: Kill = fleet if options.fleet else kill_several if options.crowd else kill_at_random
     result = torture(folder, options.n, seed, kill)
@@ -60,6 +63,21 @@ def fleet(world: World, payments: Client, *, kills: int, seed: int) -> Told:
         seed=seed,
     )
     return under_fire(world, payments, sizes)
+
+
+def torture_server(how: str, count: int, seed: int) -> int:
+    from tests.torture import postgres
+
+    if how == "cuts":
+        violations = postgres.cut_everywhere()
+    elif how == "restarts":
+        violations = postgres.crash_server(count, seed)
+    else:
+        violations = postgres.lose_tails(count, seed)
+    print(f"seed {seed}: {how}: {len(violations)} violations")
+    for violation in violations:
+        print(f"  {violation}")
+    return 1 if violations else 0
 
 
 def torture(folder: Path, kills: int, seed: int, kill: Kill) -> Summary | Told:

@@ -11,7 +11,7 @@ import signal
 import sys
 
 from holdfast._core.rows import Lease
-from holdfast._store.locate import open_store
+from holdfast._store.postgres.store import PostgresStore
 from tests.crash import probe
 
 URL = os.environ["CRASH_URL"]
@@ -20,7 +20,7 @@ URL = os.environ["CRASH_URL"]
 def run_one(ready: int, go: int, told: int) -> None:
     """One process: have everything open, say so, wait for the start, and take it."""
     signal.alarm(60)  # Nobody is left over, whatever happens to the parent.
-    store = open_store(f"{URL}?pool=1")
+    store = PostgresStore(f"{URL}?pool=1")
     owner = store.register_owner()
     os.write(ready, b".")
     os.read(go, 1)  # Ends when the parent closes its end.
