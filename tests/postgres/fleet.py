@@ -137,19 +137,19 @@ class Fleet(World):
                 outcomes, double = _outcomes(store.history(run))
                 wrong += [f"{run}: {label} has two outcomes" for label in double]
                 wrong += [f"{run}: {label} has no outcome" for label in LABELS - set(outcomes)]
-                for label, (value, at) in outcomes.items():
+                for label, value in outcomes.items():
                     made = executed[run, label]
                     told = acknowledged[run, label]
-                    wrong += [f"{run}: {what}" for what in _compare(label, value, at, made, told)]
-                charges |= {v for label, (v, _) in outcomes.items() if label.startswith("charge")}
+                    wrong += [f"{run}: {what}" for what in _compare(label, value, made, told)]
+                charges |= {v for label, v in outcomes.items() if label.startswith("charge")}
             wrong += [f"verify: {finding}" for finding in store.verify()]
         wrong += _compare_books(payments.state(), charges)
         return wrong
 
 
-def _outcomes(entries: list[Any]) -> tuple[dict[str, tuple[str, float]], list[str]]:
+def _outcomes(entries: list[Any]) -> tuple[dict[str, str], list[str]]:
     """Return what the journal has as the outcome of each step, and what it has twice."""
-    outcomes: dict[str, tuple[str, float]] = {}
+    outcomes: dict[str, str] = {}
     double: list[str] = []
     labels: dict[str | None, str] = {}
     for entry in entries:
@@ -161,11 +161,11 @@ def _outcomes(entries: list[Any]) -> tuple[dict[str, tuple[str, float]], list[st
             if label in outcomes:
                 double.append(label)
             value = result["charge"] if isinstance(result, dict) else result
-            outcomes[label] = (value, entry.at.timestamp())
+            outcomes[label] = value
     return outcomes, double
 
 
-def _compare(label: str, value: str, at: float, made: list[Execution], told: set[str]) -> list[str]:
+def _compare(label: str, value: str, made: list[Execution], told: set[str]) -> list[str]:
     wrong = []
     if told != {value}:
         wrong.append(f"{label} was acknowledged as {told}, and is {value}")

@@ -17,10 +17,10 @@ from tests.postgres.exchanges import EXCHANGES, Bench, play, play_late
 from tests.postgres.proxy import TO_CLIENT, TO_SERVER, Proxy
 from tests.postgres.server import Server
 
-CASES = 12
+CASES = 8
 """About so many bytes of each direction."""
 SHORT_LEASE_S = 2.0
-LATE = ["plain step", "intent with key", "start", "claim", "take", "transaction"]
+LATE = ["plain step", "intent with key", "start", "take"]
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_row_38_a_run_whose_connections_are_cut_repeats_no_effect(
         assert not store.verify()
 
 
-@pytest.mark.parametrize("part", [1, 2, 3, 4])
+@pytest.mark.parametrize("part", [2, 4])
 def test_row_38_a_run_that_is_cut_off_for_good_repeats_no_effect(
     postgres_server: Server, postgres_database: str, postgres_url: str, part: int
 ) -> None:
