@@ -13,12 +13,14 @@ class WithLines(MemoryStore):
     lines: list[str]
 
     def append_within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
-        before, outcome = list(self.lines), None
+        before = list(self.lines)
         try:
             outcome = super().append_within(lease, work)
-        finally:
-            if not isinstance(outcome, Committed):
-                self.lines[:] = before
+        except BaseException:
+            self.lines[:] = before
+            raise
+        if not isinstance(outcome, Committed):
+            self.lines[:] = before
         return outcome
 
 

@@ -58,7 +58,7 @@ def test_memory_urls_are_private():
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("postgresql://host/db", "not in this version"),
+        ("postgresql://host/db?pool=none", "pool='none'"),
         ("mysql://host/db", "sqlite:///relative.db"),
         ("holdfast.db", "sqlite:///relative.db"),
         ("", "sqlite:///relative.db"),

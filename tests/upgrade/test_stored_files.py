@@ -31,7 +31,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 def rows(path: Path, sql: str) -> list[tuple[object, ...]]:
     raw = apsw.Connection(str(path))
     try:
-        return raw.execute(sql).fetchall()
+        return list(raw.execute(sql).fetchall())
     finally:
         raw.close()
 

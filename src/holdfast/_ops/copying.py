@@ -247,8 +247,8 @@ class _Mover:
         """Write a run to the target, and compare what stands there with what was read here."""
         whole = self._source.whole(before)
         if self._dry_run:
-            there = self._target.get(before.run_id) is not None
-            return Moved(before.run_id, Fate.THERE if there else Fate.COPIED)
+            known = self._target.get(before.run_id) is not None
+            return Moved(before.run_id, Fate.THERE if known else Fate.COPIED)
         new = self._target.put_whole(whole)
         row = self._target.get(before.run_id)
         if row is None:

@@ -32,7 +32,7 @@ def work(run: str, number: int) -> str:
 
 
 @effect(name="fleet charge")
-def charge(run: str) -> Any:
+def charge(run: str) -> dict[str, Any]:
     noted(run, "charge")
     return probe.payments().charge(holdfast.idempotency_key(), 5)
 
@@ -44,7 +44,7 @@ def find(run: str) -> Any:
 
 
 @effect(name="fleet notify", on_doubt="retry", retry=Retry(attempts=20, first_s=0.01))
-def notify(run: str) -> Any:
+def notify(run: str) -> dict[str, Any]:
     noted(run, "notify")
     return probe.payments().charge(holdfast.idempotency_key(), 1)
 

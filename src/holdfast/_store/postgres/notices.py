@@ -37,7 +37,8 @@ class Notices:
         self._seen = threading.local()
         self._thread: threading.Thread | None = None
         self._closing = False
-        self._bell, self._rope = socket.socketpair()
+        self._bell: socket.socket | None = None
+        self._rope: socket.socket | None = None
 
     def wait(self, timeout_s: float) -> bool:
         """Block until something was told, or the time has passed."""
@@ -70,10 +71,11 @@ class Notices:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
+        if self._thread is None or self._bell is None or self._rope is None:
+            return
         with contextlib.suppress(OSError):
             self._rope.send(b"x")
-        if self._thread is not None:
-            self._thread.join(timeout=5)
+        self._thread.join(timeout=5)
         self._bell.close()
         self._rope.close()
 
@@ -84,8 +86,12 @@ class Notices:
         connection: psycopg.Connection[object] | None = None
         with contextlib.suppress(psycopg.Error):
             connection = self._connected()
+        self._bell, self._rope = socket.socketpair()
         self._thread = threading.Thread(
-            target=self._run, args=(connection,), name="holdfast-notices", daemon=True
+            target=self._run,
+            args=(connection, self._bell),
+            name="holdfast-notices",
+            daemon=True,
         )
         self._thread.start()
 
@@ -94,7 +100,7 @@ class Notices:
         connection.execute(Q["listen"].encode())
         return connection
 
-    def _run(self, connection: psycopg.Connection[object] | None) -> None:
+    def _run(self, connection: psycopg.Connection[object] | None, bell: socket.socket) -> None:
         pause_s = 0.1
         while not self._closing:
             try:
@@ -102,7 +108,7 @@ class Notices:
                     connection = self._connected()
                     self.tell()  # What was told meanwhile was not heard.
                 pause_s = 0.1
-                self._hear(connection)
+                self._hear(connection, bell)
             except (psycopg.Error, OSError, ValueError):
                 _drop(connection)
                 connection = None
@@ -110,10 +116,10 @@ class Notices:
                 pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
         _drop(connection)
 
-    def _hear(self, connection: psycopg.Connection[object]) -> None:
+    def _hear(self, connection: psycopg.Connection[object], bell: socket.socket) -> None:
         poll = select.poll()
         poll.register(connection.pgconn.socket, select.POLLIN)
-        poll.register(self._bell, select.POLLIN)
+        poll.register(bell, select.POLLIN)
         while not self._closing:
             poll.poll()
             connection.pgconn.consume_input()
