@@ -19,7 +19,7 @@ import msgspec
 from holdfast import errors
 from holdfast._core import resume
 from holdfast._core.chunks import Values
-from holdfast._core.entries import FORMAT, Draft, Kind
+from holdfast._core.entries import FORMAT, Draft, Entry, Kind
 from holdfast._core.history import History, State
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import Lease, RunRow, Write
@@ -27,7 +27,7 @@ from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.queues import Placing
 from holdfast._runtime.upgrades import Upgrade
-from holdfast._store.contract import Committed, NewRun
+from holdfast._store.contract import Committed, NewRun, Started
 
 _encode = msgspec.json.encode
 
@@ -63,9 +63,10 @@ def admit(engine: Engine, request: RunRequest) -> Execution | Ended:
 
 
 def _admit(engine: Engine, request: RunRequest) -> Execution | Ended:
-    row, lease = _start(engine, request, engine.owner())
+    started = _start(engine, request, engine.owner())
+    lease = started.lease
     if lease is None:
-        row = _same_run(engine, request, row)
+        row = _same_run(engine, request, started.row)
         if row.status is Status.COMPLETED:
             return _completed(engine, request, row)
         if row.status is Status.CANCELLED:
@@ -73,7 +74,7 @@ def _admit(engine: Engine, request: RunRequest) -> Execution | Ended:
         lease = claim(engine, _freed(engine, row).run_id)
         if row.version != request.version:
             _accept_version(engine, lease, request)
-    return execution_of(engine, lease, awaits=request.awaits)
+    return execution_of(engine, lease, awaits=request.awaits, entries=started.entries)
 
 
 def _accept_version(engine: Engine, lease: Lease, request: RunRequest) -> None:
@@ -88,9 +89,9 @@ def _accept_version(engine: Engine, lease: Lease, request: RunRequest) -> None:
 
 def submit(engine: Engine, request: RunRequest) -> RunRow:
     """Create the run without executing it, or find it."""
-    row, lease = _start(engine, request, None)
-    assert lease is None
-    return _same_run(engine, request, row)
+    started = _start(engine, request, None)
+    assert started.lease is None
+    return _same_run(engine, request, started.row)
 
 
 def claim(engine: Engine, run_id: str) -> Lease:
@@ -104,14 +105,19 @@ def claim(engine: Engine, run_id: str) -> Lease:
 
 
 def execution_of(
-    engine: Engine, lease: Lease, *, awaits: bool, version: str | None = None
+    engine: Engine,
+    lease: Lease,
+    *,
+    awaits: bool,
+    version: str | None = None,
+    entries: list[Entry] | None = None,
 ) -> Execution:
     """Load, verify and fold a claimed run, which code of this version executes. Damage holds it as
-    corrupt; after any other error it is given back."""
+    corrupt; after any other error it is given back. `entries` are those of one just made."""
     row = lease.row
     try:
         try:
-            history = load(engine, row)
+            history = load(engine, row) if entries is None else _folded(row, entries, gaps=False)
             execution = Execution(engine, lease, history, engine.values(row), awaits=awaits)
             if version is not None and version != row.version:
                 execution.upgrade = Upgrade(row.flow, version)
@@ -130,7 +136,11 @@ def load(engine: Engine, row: RunRow, *, whole: bool = False) -> History:
     skips: list[tuple[int, int]] = []
     if not whole:
         skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
-    history = History.fold(row.run_id, engine.kept.load(row, skips), gaps=bool(skips))
+    return _folded(row, engine.kept.load(row, skips), gaps=bool(skips))
+
+
+def _folded(row: RunRow, entries: list[Entry], *, gaps: bool) -> History:
+    history = History.fold(row.run_id, entries, gaps=gaps)
     history.generation = row.generation
     return history
 
@@ -148,15 +158,14 @@ def hold_as_corrupt(engine: Engine, lease: Lease, damage: errors.Corrupt) -> Non
     engine.kept.append([write])
 
 
-def _start(engine: Engine, request: RunRequest, owner: int | None) -> tuple[RunRow, Lease | None]:
+def _start(engine: Engine, request: RunRequest, owner: int | None) -> Started:
     existing = engine.kept.get(request.run_id)
     if existing is not None:
-        return existing, None
+        return Started(existing, created=False)
     new = new_run(engine, request)
     if owner is None and request.placing.delay_s is not None:
         new.wake_us = engine.now_us() + int(request.placing.delay_s * 1_000_000)
-    started = engine.committer.start(new, owner)
-    return started.row, started.lease
+    return engine.committer.start(new, owner)
 
 
 def new_run(engine: Engine, request: RunRequest) -> NewRun:

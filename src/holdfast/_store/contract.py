@@ -68,11 +68,13 @@ Outcome = Committed | Fenced | KeyTaken | Broken
 
 
 class Started(msgspec.Struct):
-    """What `start` found or made. `lease` is set if it was made here and claimed."""
+    """What `start` found or made. `lease` is set if it was made here and claimed; `entries` may be,
+    to save a look at what was written a moment ago."""
 
     row: RunRow
     created: bool
     lease: Lease | None = None
+    entries: list[Entry] | None = None
 
 
 class Busy(msgspec.Struct):

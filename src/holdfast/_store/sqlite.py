@@ -144,7 +144,7 @@ class SqliteStore(SqliteFleet):
                 self._add(connection, made, new.chunks)
                 digests.append(made.row.digest)
                 lease = None if owner is None else Lease(msgspec.structs.replace(made.row))
-                started.append(Started(made.row, created=True, lease=lease))
+                started.append(Started(made.row, created=True, lease=lease, entries=made.entries))
             if not digests:
                 return started, None
             numbers = {"last_run_no": first + len(digests) - 1}

@@ -277,6 +277,11 @@ SELECT {run_columns} FROM holdfast.runs WHERE namespace = %s AND run_id = ANY(%s
 -- name: run_by_hash
 SELECT {run_columns} FROM holdfast.runs WHERE id_hash = %s
 
+-- name: run_both_ways
+SELECT true, {run_columns} FROM holdfast.runs WHERE namespace = %s AND run_id = %s
+UNION ALL
+SELECT false, {run_columns} FROM holdfast.runs WHERE id_hash = %s
+
 -- name: run_by_number
 SELECT {run_columns} FROM holdfast.runs WHERE run_no = %s
 

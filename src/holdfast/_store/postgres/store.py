@@ -215,7 +215,7 @@ class PostgresStore(PostgresFleet):
                 continue
             # New; or an earlier try of ours went through.
             lease = None if owner is None else Lease(msgspec.structs.replace(row))
-            started.append(Started(row, created=True, lease=lease))
+            started.append(Started(row, created=True, lease=lease, entries=run.entries))
         return started
 
     def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
@@ -254,7 +254,13 @@ class PostgresStore(PostgresFleet):
     # -- reads ---------------------------------------------------------------------------------
 
     def get(self, run_id: str) -> RunRow | None:
-        return lookups.find_run(self._fetch, self.namespace, run_id)
+        """Look by both paths at once; what only one of them shows is looked at again."""
+        at = (self.namespace, run_id)
+        found = self._database.read("run_both_ways", (*at, records.name_hash(*at)))
+        row = next((records.run_row(values[1:]) for values in found if values[0]), None)
+        if row is not None and (row.namespace, row.run_id) == at:
+            return row
+        return lookups.find_run(self._fetch, *at) if found else None
 
     def by_number(self, run_no: int) -> RunRow | None:
         found = self._database.read("run_by_number", (run_no,))
