@@ -8,6 +8,7 @@ once or not at all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -343,14 +344,14 @@ class Take(Exchange):
             self.bench.store.start(new, None)
         self.bench.steady()
 
-    def act(self) -> Any:
+    def act(self, working: Sequence[int] = ()) -> list[Lease]:
         store = self.bench.store
-        wanted = Wanted(self.bench.owner, 10, store.now_us(), queues=[self.run_id])
-        return store.take(wanted)
+        at_us, queues = store.now_us(), [self.run_id]
+        return store.take(Wanted(self.bench.owner, 10, at_us, queues=queues, working=working))
 
     def check(self, told: list[Lease]) -> None:
         # What it has without having been told, the same process gets at its next look.
-        told = told or self.act()
+        told = told + self.act([lease.row.run_no for lease in told])
         assert sorted(lease.row.run_id for lease in told) == self.names
         for lease in told:
             assert lease.row == self.bench.row(lease.row.run_id)

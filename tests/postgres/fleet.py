@@ -109,7 +109,9 @@ class Fleet(World):
         try:
             if found.held_reason == "in_doubt":
                 made = self.executed()[run, "order"]
-                store.settle(run, "order", Done(made[0].note) if made else NOT_DONE, actor="test")
+                store.settle(
+                    run, "job_order", Done(made[0].note) if made else NOT_DONE, actor="test"
+                )
             else:
                 store.resume(run, actor="test")
         except StoreError:

@@ -204,10 +204,13 @@ class Server:
             return
         # First it is stopped, so that it neither notices anything nor starts another.
         self._process.send_signal(signal.SIGSTOP)
-        for pid in [*children(self._process.pid), self._process.pid]:
+        pids = [*children(self._process.pid), self._process.pid]
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait(READY_AT_MOST_S)
+        while any(map(is_alive, pids)):  # They keep the memory that the next one wants.
+            time.sleep(0.005)
         self._process = None
 
     def processes(self, title: str) -> list[int]:
@@ -304,6 +307,14 @@ def children(pid: int) -> list[int]:
     """Return the processes that a process started."""
     path = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in path.read_text().split()] if path.exists() else []
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process still has anything; a zombie has not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _title(pid: int) -> str:

@@ -83,12 +83,12 @@ paid: list[str] = []
 
 
 @step
-def look(order: str) -> str:
+def choose(order: str) -> str:
     return order
 
 
 @effect
-def pay(order: str) -> str:
+def buy(order: str) -> str:
     paid.append(order)
     return f"paid {order}"
 
@@ -101,7 +101,7 @@ def ship(order: str) -> str:
 
 @flow
 def buying(order: str) -> list[str]:
-    return [pay(look(order)), ship(order)]
+    return [buy(choose(order)), ship(order)]
 
 
 @pytest.mark.parametrize("way", [TO_SERVER, TO_CLIENT])
@@ -169,9 +169,9 @@ def settled(store: holdfast.Store, handle: holdfast.Handle[list[str]]) -> list[s
 
 def settle(store: holdfast.Store, held: RunHeld) -> None:
     assert held.reason == "in_doubt"
-    happened = {"pay": "book", "ship": "ship book"}[held.step] in paid
+    happened = {"buy": "book", "ship": "ship book"}[held.step] in paid
     if happened:
-        value = {"pay": "paid book", "ship": "shipped book"}[held.step]
+        value = {"buy": "paid book", "ship": "shipped book"}[held.step]
         store.settle("r", held.step, Done(value), actor="test")
     else:
         store.settle("r", held.step, NOT_DONE, actor="test")

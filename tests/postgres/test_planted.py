@@ -35,9 +35,11 @@ def bench(postgres_server: Server, postgres_database: str) -> Iterator[Bench]:
 def test_a_store_that_does_not_read_back_is_found(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    exchange = EXCHANGES[name](bench)
-    exchange.prepare()
-    after_the_commit = bench.proxy.measure(exchange.act)[TO_CLIENT] - 6
+    after_the_commit = 60
+    if name == "intent with key":  # A transaction of several exchanges; the last is the commit.
+        exchange = EXCHANGES[name](bench)
+        exchange.prepare()
+        after_the_commit = bench.proxy.measure(exchange.act)[TO_CLIENT] - 6
     assert play(bench, name, TO_CLIENT, after_the_commit)
     monkeypatch.setattr(Batch, "was_committed", lambda *_: False)
     with pytest.raises(AssertionError):

@@ -39,7 +39,7 @@ class TestPooled(OnPostgres):
 
 
 @step
-def double(number: int) -> int:
+def double_it(number: int) -> int:
     return 2 * number
 
 
@@ -47,9 +47,9 @@ def double(number: int) -> int:
 def doubling(rounds: int) -> int:
     for total in turns([0], limit=rounds + 1):
         if len(total) > rounds:
-            left, right = gather(lambda: double(total[-1]), lambda: double(1))
+            left, right = gather(lambda: double_it(total[-1]), lambda: double_it(1))
             return left + right
-        total.append(double(len(total)))
+        total.append(double_it(len(total)))
     raise AssertionError
 
 

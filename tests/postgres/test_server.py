@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from tests.crash.harness import ROOT, wait_for
-from tests.postgres.server import PortTaken, Server
+from tests.postgres.server import PortTaken, Server, is_alive
 
 WHO = """
 import os
@@ -59,7 +59,7 @@ def test_it_goes_when_its_process_is_killed() -> None:
     assert not done.stderr
     folder, _, process = done.stdout.split()
     wait_for(lambda: not Path(folder).exists(), "its folder is gone")
-    wait_for(lambda: not alive(int(process)), "its processes are gone")
+    wait_for(lambda: not is_alive(int(process)), "its processes are gone")
 
 
 def test_a_server_keeps_its_port_and_says_when_it_is_taken(postgres_server: Server) -> None:
@@ -71,10 +71,3 @@ def test_a_server_keeps_its_port_and_says_when_it_is_taken(postgres_server: Serv
     finally:
         other.remove()
     assert not other.folder.exists()
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -25,19 +25,19 @@ A = b"a" * 16
 
 
 @step
-def add(one: int, other: int) -> int:
+def add_up(one: int, other: int) -> int:
     return one + other
 
 
 @effect(key="tell:{number}")
-def tell(number: int) -> int:
+def tell_sum(number: int) -> int:
     return number
 
 
 @flow
 def sums(number: int) -> int:
-    left, right = gather(lambda: add(number, 1), lambda: add(number, 2))
-    return add(left, right) + tell(number)
+    left, right = gather(lambda: add_up(number, 1), lambda: add_up(number, 2))
+    return add_up(left, right) + tell_sum(number)
 
 
 def check_runs(url: str, runs: int = 8) -> None:

@@ -38,13 +38,13 @@ def hurried(proxy: Proxy, database: str) -> str:
 
 
 @step
-def hello(name: str) -> str:
+def say_hello(name: str) -> str:
     return f"hello {name}"
 
 
 @flow
 def greeting(name: str) -> str:
-    return hello(name)
+    return say_hello(name)
 
 
 def test_row_43_lost_notices_are_made_up_for_by_looking(
@@ -183,13 +183,13 @@ outside = Outside()
 
 
 @step
-def look(order: str) -> str:
+def look_up(order: str) -> str:
     outside.passes("look")
     return order
 
 
 @effect
-def pay(order: str) -> str:
+def pay_for(order: str) -> str:
     outside.paid.append(order)
     outside.passes("pay")
     return f"paid {order}"
@@ -197,7 +197,7 @@ def pay(order: str) -> str:
 
 @flow
 def paying(order: str) -> str:
-    return pay(look(order))
+    return pay_for(look_up(order))
 
 
 @pytest.mark.parametrize(("place", "payments"), [("look", 0), ("pay", 1)])
@@ -219,7 +219,7 @@ def test_row_45_a_partition_starts_no_effect_and_repeats_none(
             if payments:
                 wait_for(lambda: other.get("r").status == "held", "another took it over")
                 assert other.get("r").held_reason == "in_doubt"
-                other.settle("r", "pay", Done("paid book"), actor="me")
+                other.settle("r", "pay_for", Done("paid book"), actor="me")
             handle = other.handle("r")
             assert handle.result(timeout=30) == "paid book"
         assert outside.paid == ["book"]

@@ -1,6 +1,7 @@
 """Kill real processes at random, on a real file, as often as you like.
 
     python -m tests.torture --n 1000 [--seed 7] [--crowd | --fleet]
+    python -m tests.torture --postgres cuts | restarts | failovers [--n 100] [--seed 7]
 
 Prints one line, and exits with 1 if the journal and the world disagree anywhere; the folder with
 the store, the ledger and the outputs is then kept, and its name is printed.

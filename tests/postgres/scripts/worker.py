@@ -33,20 +33,20 @@ def acknowledged(run: str, label: str, value: str) -> None:
 
 
 @step
-def work(run: str, label: str) -> str:
+def job_work(run: str, label: str) -> str:
     time.sleep(float(os.environ.get("CRASH_WORK_S", "0")))
     return note(label, run)
 
 
 @effect(on_doubt="retry", retry=Retry(attempts=1000, first_s=0.01, max_s=0.05))
-def charge(run: str, label: str, amount: int) -> dict[str, Any]:
+def job_charge(run: str, label: str, amount: int) -> dict[str, Any]:
     """The other side honours the key."""
     note(label, run)
     return probe.payments().charge(holdfast.idempotency_key(), amount)
 
 
 @effect(key="order:{run}", on_doubt="ask")
-def order(run: str, label: str) -> str:
+def job_order(run: str, label: str) -> str:
     """Nobody can tell whether it happened: never a second time."""
     return note(label, run)
 
@@ -54,9 +54,9 @@ def order(run: str, label: str) -> str:
 @flow
 def job(run: str) -> int:
     for i in range(ROUNDS):
-        acknowledged(run, f"work-{i}", work(run, f"work-{i}"))
-        acknowledged(run, f"charge-{i}", charge(run, f"charge-{i}", i)["charge"])
-    acknowledged(run, "order", order(run, "order"))
+        acknowledged(run, f"work-{i}", job_work(run, f"work-{i}"))
+        acknowledged(run, f"charge-{i}", job_charge(run, f"charge-{i}", i)["charge"])
+    acknowledged(run, "order", job_order(run, "order"))
     return ROUNDS
 
 
