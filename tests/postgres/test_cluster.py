@@ -20,17 +20,6 @@ def kept(cluster: Cluster) -> list[int]:
         return [value for (value,) in client.execute("SELECT a FROM kept ORDER BY a")]
 
 
-def test_a_synchronous_replica_has_what_was_acknowledged() -> None:
-    with Cluster(synchronous=True) as cluster:
-        cluster.primary.execute("CREATE TABLE kept (a int)")
-        for value in range(20):
-            insert(cluster, value)
-        cluster.fail_over()
-        assert kept(cluster) == list(range(20))
-        insert(cluster, 20)
-        assert kept(cluster)[-1] == 20
-
-
 def test_an_asynchronous_replica_that_was_held_back_has_lost_the_tail() -> None:
     with Cluster(synchronous=False) as cluster:
         cluster.primary.execute("CREATE TABLE kept (a int)")
