@@ -7,6 +7,7 @@ end. Streams of async callers wait in their event loop, without a thread of thei
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 LISTEN_S = 2.0
 """How long one wait for a change of the store lasts at most."""
+SILENT_S = 0.03
+"""A store that was silent for so long is not busy."""
 DEAF_S = 1.0
 """The pause after the store could not be listened to; looking now and then is the net."""
 
@@ -92,11 +95,15 @@ class Bell:
         self._urgent.clear()
         self._rung.clear()
 
-    def wait(self, timeout_s: float, quiet_s: float = 0.0) -> bool:
+    def wait(self, timeout_s: float, quiet_s: float = 0.0, at_rest_s: float = 0.0) -> bool:
         """Wait for a ring. One of the store is answered after a while of quiet, so that a store
-        that is busy with other things does not make a worker look all the time."""
+        that is busy with other things does not make a worker look all the time. One that breaks a
+        long silence is answered sooner: after `at_rest_s`."""
+        began_s = time.monotonic()
         if not self._rung.wait(timeout_s):
             return False
+        if time.monotonic() - began_s > SILENT_S:
+            quiet_s = min(quiet_s, at_rest_s)
         if quiet_s > 0.0:
             self._urgent.wait(quiet_s)
         return True

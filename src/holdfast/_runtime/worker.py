@@ -276,7 +276,8 @@ class Worker:
                 continue
             quiet_s = 0.0 if got else min(QUIET_S, max(quiet_s * 2, HERD_S))
             look_s = min(LOOK_S * CHANCE.uniform(0.7, 1.2), self._rounds.until_s())
-            if not self._bell.wait(look_s, CHANCE.uniform(0, quiet_s)):
+            moment = CHANCE.uniform(0, 1)
+            if not self._bell.wait(look_s, moment * quiet_s, moment * HERD_S):
                 quiet_s = 0.0
 
     def _take(self, limit: int) -> int:
