@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast import NOT_DONE, Done, effect, flow, step
 from holdfast._store.locate import open_store
+from holdfast._store.postgres.telling import Teller
 from holdfast.errors import HoldfastError, RunHeld, StoreFailed
 from tests.postgres.exchanges import EXCHANGES, Bench, play, play_late
 from tests.postgres.proxy import TO_CLIENT, TO_SERVER, Proxy
@@ -21,6 +22,12 @@ CASES = 8
 """About so many bytes of each direction."""
 SHORT_LEASE_S = 2.0
 LATE = ["plain step", "intent with key", "start", "take"]
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the exchange itself is on the line, so that its bytes can be counted."""
+    monkeypatch.setattr(Teller, "tell", lambda _teller: None)
 
 
 @pytest.fixture
@@ -43,25 +50,34 @@ def sample(size: int, cases: int = CASES) -> list[int]:
     return sorted({*ends, *range(0, size, max(1, size // cases))})
 
 
-def sizes(bench: Bench, name: str) -> dict[str, int]:
-    exchange = EXCHANGES[name](bench)
-    exchange.prepare()
-    return bench.proxy.measure(exchange.act)
+def sizes(bench: Bench, name: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the least and the most bytes of an exchange: the first one of a connection may tell
+    the server a statement by which the others go."""
+    found = []
+    for fresh in (True, False):
+        if fresh:
+            bench.proxy.cut_all()
+        exchange = EXCHANGES[name](bench)
+        exchange.prepare()
+        found.append(bench.proxy.measure(exchange.act))
+    both = {way: [size[way] for size in found] for way in found[0]}
+    least = {way: min(size) for way, size in both.items()}
+    return least, {way: max(size) for way, size in both.items()}
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_row_38_a_cut_exchange_is_told_truly(bench: Bench, name: str) -> None:
-    measured = sizes(bench, name)
+    least, most = sizes(bench, name)
     for way in (TO_SERVER, TO_CLIENT):
-        for after in sample(measured[way]):
+        for after in sample(most[way]):
             fired = play(bench, name, way, after)
-            assert fired or after >= measured[way] - 8, (way, after, measured)
+            assert fired or after >= least[way] - 8, (way, after, least)
 
 
 @pytest.mark.parametrize("name", LATE)
 def test_row_38_what_arrives_late_changes_nothing(bench: Bench, name: str) -> None:
-    size = sizes(bench, name)[TO_SERVER]
-    for after in sample(size - 1, 2):
+    least, _ = sizes(bench, name)
+    for after in sample(least[TO_SERVER] - 8, 2):
         play_late(bench, name, TO_SERVER, after)
 
 

@@ -13,6 +13,7 @@ from holdfast import Done, effect, flow, step
 from holdfast._core.rows import KeyClaim, Lease, Message, Write
 from holdfast._store.contract import Query, Store, Wanted
 from holdfast._store.locate import open_store
+from holdfast._store.postgres.telling import Teller
 from holdfast.errors import HoldfastError, StoreFailed
 from holdfast.testing.store_contract import intent, new_run, step as step_entry
 from tests.crash.harness import wait_for
@@ -127,16 +128,21 @@ def keyed(lease: Lease | None) -> Write:
 
 
 def test_row_44_a_machine_that_vanished_in_a_transaction_keeps_no_lock(
-    proxy: Proxy, postgres_server: Server, postgres_database: str, postgres_url: str
+    proxy: Proxy,
+    postgres_server: Server,
+    postgres_database: str,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The server hears nothing more of it, not even an end. Others get the run all the same."""
+    monkeypatch.setattr(Teller, "tell", lambda _teller: None)  # Its bytes would be counted too.
     truth = open_store(postgres_url, lease_s=LEASE_S)
     store = open_store(proxy.url(postgres_database), lease_s=LEASE_S)
     owner, other = store.register_owner(), truth.register_owner()
     for name in ("first", "r"):
         store.start(new_run(name), None)
-    size = proxy.measure(lambda: store.claim("first", owner, store.now_us()))
-    cut = proxy.cut(TO_SERVER, size[TO_SERVER] - 10, alone=False, late=True)
+    turns = proxy.turns(lambda: store.claim("first", owner, store.now_us()))
+    cut = proxy.cut(TO_SERVER, turns[-1], alone=False, late=True)
     with ThreadPoolExecutor(1) as pool:
         claiming = pool.submit(store.claim, "r", owner, store.now_us())
         idle = (
@@ -144,7 +150,7 @@ def test_row_44_a_machine_that_vanished_in_a_transaction_keeps_no_lock(
             f"AND datname = '{postgres_database}'"
         )
         wait_for(lambda: cut.fired, "it vanished")
-        assert postgres_server.execute(idle) == [(1,)]
+        wait_for(lambda: postgres_server.execute(idle) == [(1,)], "its transaction is open")
         began = time.monotonic()
         taken = wait_for(lambda: claimed(truth, "r", other), "somebody else has the run")
         assert taken.row.epoch == 1

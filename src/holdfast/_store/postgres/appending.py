@@ -281,8 +281,7 @@ class Batch:
     def send(self, link: Link) -> None:
         """Change the rows that are still as they were seen, and insert what belongs to them."""
         changes = [(self._was[run_no], made) for run_no, made in self._made.items()]
-        told = [self._namespace] if self.tells else []
-        self._changed = send(link, changes, self._chunks, told=told)
+        self._changed = send(link, changes, self._chunks)
         self.broken({run_no: None for run_no in self._made if run_no not in self._changed})
 
     def send_rest(self, link: Link) -> None:

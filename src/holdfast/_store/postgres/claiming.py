@@ -57,7 +57,7 @@ class Claimer:
                     return Busy(row, decisions.refusal(row, name))
                 applied = self._apply(row, owner, at_us, why)
                 made.append(applied.row)
-                changed = send(link, [(row, applied)], [], told=[self._namespace])
+                changed = send(link, [(row, applied)], [])
                 assert changed, "the row was locked"
             return self._claimed(applied.row)
 

@@ -63,6 +63,7 @@ class PostgresFleet:
 
         def now_us(self) -> int: ...
         def _lease_until_us(self) -> int: ...
+        def _tell(self) -> None: ...
         def _came_back(self, link: Link) -> None: ...
 
     # -- pulses --------------------------------------------------------------------------------
@@ -103,10 +104,9 @@ class PostgresFleet:
         def work(link: Link, _tries: int) -> None:
             with link.writing():
                 link.change("put_limits", values)
-                link.fetch("notify", (self.namespace,))
 
         self._database.work(work)
-        self._notices.tell()
+        self._tell()
 
     def queues(self) -> builtins.list[QueueState]:
         states = {limits.queue: QueueState(limits) for limits in self._claimer.limits()}
@@ -238,7 +238,7 @@ class PostgresFleet:
                 row = decisions.arrived(run.row, self.namespace, numbers[0])
                 chunks = [(row.run_no, number, body) for number, body in run.chunks.items()]
                 made = Applied(list(run.entries), row)
-                if not sending.start(link, [made], chunks, told=[self.namespace]):
+                if not sending.start(link, [made], chunks):
                     raise RunConflict(row.run_id, "by another process, just now")
                 self._put_keys(link, run.keys, row)
                 for number, (message, taken_seq) in enumerate(run.messages, 1):
@@ -249,7 +249,9 @@ class PostgresFleet:
                     link.change("add_message", (row.run_no, values[0] & SEQ_MASK, *values[2:]))
             return True
 
-        return self._database.work(work)
+        is_new = self._database.work(work)
+        self._tell()
+        return is_new
 
     def _put_keys(self, link: Link, keys: Sequence[KeyState], row: RunRow) -> None:
         for state in keys:

@@ -59,7 +59,7 @@ DISCARD PLANS
 SELECT pg_current_xact_id()::text
 
 -- name: notify
-SELECT pg_notify('holdfast', %s)
+SELECT set_config('synchronous_commit', 'off', true), pg_notify('holdfast', %s)
 
 -- name: listen
 LISTEN holdfast
@@ -110,8 +110,7 @@ WITH wanted AS (
 )
 SELECT run_no,
   CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
-    THEN set_config('synchronous_commit', 'on', true) END,
-  (SELECT count(pg_notify('holdfast', told)) FROM unnest($44::text[]) AS told)
+    THEN set_config('synchronous_commit', 'on', true) END
 FROM changed
 
 -- The same for one entry of one run that goes on as it was: what most steps are, at half the cost.
@@ -179,8 +178,7 @@ WITH wanted AS (
 )
 SELECT run_no,
   CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
-    THEN set_config('synchronous_commit', 'on', true) END,
-  (SELECT count(pg_notify('holdfast', told)) FROM unnest($48::text[]) AS told)
+    THEN set_config('synchronous_commit', 'on', true) END
 FROM made
 
 -- name: run_numbers

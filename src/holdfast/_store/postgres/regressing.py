@@ -80,4 +80,4 @@ def _hold(link: Link, row: RunRow, acknowledged_seq: int, at_us: int) -> None:
     changes = {"held_reason": HeldReason.CORRUPT.value, "wake_us": None, "waiting_on": None}
     write = Write(Lease(row, acting=True), [draft], changes=changes)
     applied = apply(row, write, 0)
-    send(link, [(row, applied)], [], told=[row.namespace])
+    send(link, [(row, applied)], [])

@@ -31,14 +31,12 @@ def send(
     link: Link,
     changes: Sequence[tuple[RunRow, Applied]],
     chunks: Sequence[tuple[int, int, bytes]],
-    *,
-    told: Sequence[str] = (),
 ) -> set[int]:
-    """Change each row that is still as it was seen, and insert what belongs to it; `told` are the
-    namespaces whose listeners are woken. Returns the numbers of the runs that changed."""
+    """Change each row that is still as it was seen, and insert what belongs to it; returns the
+    numbers of the runs that changed."""
     if not changes:
         return set()
-    if len(changes) == 1 and not chunks and not told:
+    if len(changes) == 1 and not chunks:
         was, made = changes[0]
         if len(made.entries) == 1 and _still(was) == _still(made.row):
             return _send_one(link, was, made)
@@ -50,7 +48,6 @@ def send(
         *_turned(rows, _MOVED),
         *_turned(entries, _ENTRY),
         *_turned([_chunk(*chunk) for chunk in chunks], _CHUNK),
-        told,
     ]
     return set(link.call(APPEND, APPEND.params(columns)))
 
@@ -66,8 +63,6 @@ def start(
     link: Link,
     made: Sequence[Applied],
     chunks: Sequence[tuple[int, int, bytes]],
-    *,
-    told: Sequence[str] = (),
 ) -> set[int]:
     """Insert runs that are new, with what belongs to them; returns their numbers."""
     rows = [records.run_values(run.row) for run in made]
@@ -76,7 +71,6 @@ def start(
         *_turned(rows, _ROW),
         *_turned(entries, _ENTRY),
         *_turned([_chunk(*chunk) for chunk in chunks], _CHUNK),
-        told,
     ]
     return set(link.call(START, START.params(columns)))
 

@@ -44,6 +44,7 @@ from holdfast._store.postgres.owners import Owners
 from holdfast._store.postgres.packing import fetch_with, packed
 from holdfast._store.postgres.place import parse
 from holdfast._store.postgres.remembering import Remembered
+from holdfast._store.postgres.telling import Teller
 from holdfast._store.records import SEQ_BITS
 from holdfast.errors import RunNotFound, StoreUnusable
 
@@ -60,6 +61,7 @@ class PostgresStore(PostgresFleet):
         namespace: str = "default",
         clock: Callable[[], int] | None = None,
         lease_s: float = 30.0,
+        create: bool = True,
     ) -> None:
         place = parse(url)
         self.url = place.shown
@@ -68,7 +70,7 @@ class PostgresStore(PostgresFleet):
         self._clock = DatabaseClock(clock)
         with first_link(place) as link:
             try:
-                row = opening.open_store(link, place.shown, place.partitions)
+                row = opening.open_store(link, place.shown, place.partitions, create=create)
             except psycopg.Error as error:
                 raise translated(error, place.shown) from error
             self._set_clock(link)
@@ -81,13 +83,14 @@ class PostgresStore(PostgresFleet):
         self._database.came_back = self._came_back
         self._owners = Owners(self._database, self.now_us, int(lease_s * 1_000_000))
         self._notices = Notices(place.conninfo, namespace)
+        self._teller = Teller(self._tell_others)
         self._appender = Appender(
             self._database,
             self._remembered,
             self._owners,
             self._lease_until_us,
             namespace,
-            self._notices.tell,
+            self._tell,
         )
         self._claimer = Claimer(self._database, self._owners, self._lease_until_us, namespace)
         self._fetch = packed(self._database.read)
@@ -148,7 +151,16 @@ class PostgresStore(PostgresFleet):
     def wait_for_change(self, timeout_s: float) -> bool:
         return self._notices.wait(timeout_s)
 
+    def _tell_others(self) -> None:
+        self._database.read("notify", (self.namespace,))
+
+    def _tell(self) -> None:
+        """Wake those who wait for a change, here and in other processes."""
+        self._notices.tell()
+        self._teller.tell()
+
     def close(self) -> None:
+        self._teller.close()
         self._notices.close()
         with contextlib.suppress(Exception):  # The server may be gone: then the pulse runs out.
             self._owners.end()
@@ -179,12 +191,12 @@ class PostgresStore(PostgresFleet):
                 for number, body in new.chunks
             ]
             if not tries:
-                fresh = sending.start(link, made, chunks, told=[self.namespace])
+                fresh = sending.start(link, made, chunks)
                 return self._started(link, news, made, fresh)
             # What an earlier try committed may not be on the replicas yet. A lock is a write: the
             # commit of it waits until they have both.
             with link.writing():
-                fresh = sending.start(link, made, chunks, told=[self.namespace])
+                fresh = sending.start(link, made, chunks)
                 started = self._started(link, news, made, fresh)
                 for run in started:
                     link.fetch("lock_run", (run.row.run_no,))
@@ -193,7 +205,7 @@ class PostgresStore(PostgresFleet):
         started = self._database.work(work)
         for found in started:
             self._remembered.acknowledged(found.row)
-        self._notices.tell()
+        self._tell()
         return started
 
     def _started(
@@ -221,7 +233,7 @@ class PostgresStore(PostgresFleet):
     def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
         claimed = self._claimer.claim(run_id, owner, at_us)
         self._remembered.acknowledged(claimed.row)
-        self._notices.tell()
+        self._tell()
         return claimed
 
     def post(self, run_id: str, message: Message) -> Posted:
@@ -238,11 +250,10 @@ class PostgresStore(PostgresFleet):
                         return Posted.ACCEPTED if ours else Posted.DUPLICATE
                 values = msgspec.structs.astuple(posted)
                 link.change("add_message", (row.run_no, number, *_as_text(values[2:])))
-                link.fetch("notify", (self.namespace,))
             return Posted.ACCEPTED
 
         posted = self._database.work(work)
-        self._notices.tell()
+        self._tell()
         return posted
 
     def _existing(self, link: Link, run_id: str) -> RunRow:
