@@ -65,6 +65,15 @@ class Cut:
         self.pair: Pair | None = None
         self.before = {TO_SERVER: 0, TO_CLIENT: 0}
         self.fired = False
+        self.turns: list[int] = []
+        """After how many bytes the client waited for an answer."""
+        self._answered = True
+
+    def saw(self, direction: str, said: int) -> None:
+        """Note where the client had said so much and got an answer."""
+        if direction == TO_SERVER and self._answered and said:
+            self.turns.append(said)
+        self._answered = direction == TO_CLIENT
 
     def deliver(self) -> None:
         """Let the server have what was held back, long after the client has given up; returns when
@@ -158,6 +167,13 @@ class Proxy:
         work()
         with self._lock:
             return {way: self.bytes[way] - count for way, count in before.items()}
+
+    def turns(self, work: Callable[[], Any]) -> list[int]:
+        """Return after how many bytes a piece of work waits for an answer and says more."""
+        plan = self.cut(TO_SERVER, after=1 << 62)
+        work()
+        self.mend()
+        return plan.turns
 
     def measure(self, work: Callable[[], Any]) -> dict[str, int]:
         """Return how many bytes a piece of work takes on the connection that it uses."""
@@ -262,6 +278,8 @@ class Proxy:
             plan = self._plan
             if plan is not None and direction == TO_SERVER and plan.pair is None:
                 plan.pair, plan.before = pair, dict(pair.bytes)
+            if plan is not None and plan.pair is pair:
+                plan.saw(direction, pair.bytes[TO_SERVER] - plan.before[TO_SERVER])
             pair.bytes[direction] += len(data)
             self.bytes[direction] += len(data)
             if pair.cut:
