@@ -27,6 +27,7 @@ from holdfast._core.lifecycle import FINAL, HeldReason, Status
 from holdfast._core.resume import doubts_of_the_dead, draft, moved_to
 from holdfast._core.rows import Lease, RunRow, Write
 from holdfast._ops.inspect import fold
+from holdfast._store.addresses import shown
 from holdfast._store.contract import Committed, Query, Store, WholeRun
 from holdfast.errors import Corrupt, Regressed, RunConflict, StoreError, UsageError
 
@@ -284,9 +285,5 @@ def compare(here: WholeRun, there: WholeRun) -> None:
 
 
 def told(url: str) -> str:
-    """Return an address without the password in it."""
-    scheme, found, rest = url.partition("?")[0].partition("://")
-    name, at, place = rest.rpartition("@")
-    if not found or not at:
-        return url
-    return f"{scheme}://{name.partition(':')[0]}@{place}"
+    """Return an address without the password in it, and without options."""
+    return url if url.startswith("sqlite") else shown(url).partition("?")[0]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
+from holdfast._store.addresses import NoStore, shown
 from holdfast._store.contract import Store
 from holdfast._store.memory import MemoryStore
 from holdfast.errors import StoreUnusable
@@ -30,13 +32,16 @@ def open_store(
     namespace: str = "default",
     clock: Callable[[], int] | None = None,
     lease_s: float = 30.0,
+    create: bool = True,
 ) -> Store:
-    """Open the store that a URL names."""
+    """Open the store that a URL names; unless it may be made, one that is not there is an error."""
     if url in {"memory:", "memory://"}:
         return MemoryStore(namespace=namespace, clock=clock, lease_s=lease_s)
-    if urlsplit(url).scheme in {"postgresql", "postgres"}:
-        return _open_postgres(url, namespace=namespace, clock=clock, lease_s=lease_s)
+    if _parts(url).scheme in {"postgresql", "postgres"}:
+        return _open_postgres(url, namespace=namespace, clock=clock, lease_s=lease_s, create=create)
     place = parse(url)
+    if not create and not Path(place.path).exists():
+        raise NoStore(url)
     from holdfast._store.sqlite import SqliteStore
 
     return SqliteStore(
@@ -62,24 +67,36 @@ def _open_postgres(url: str, **options: Any) -> Store:
     return PostgresStore(url, **options)
 
 
+def _parts(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:  # Its text has the address, and that may have a password.
+        raise StoreUnusable(
+            f"{shown(url)!r} is not the URL of a store; write {FORMS}; in a user, a password or a "
+            "path, what is not a letter or a digit is written as %XX"
+        ) from None
+
+
 def parse(url: str) -> SqlitePlace:
     """Take a SQLite URL apart; anything else is refused with what to write instead."""
-    parts = urlsplit(url)
+    parts = _parts(url)
     if parts.scheme != "sqlite":
-        raise StoreUnusable(f"{url!r} is not the URL of a store; write {FORMS}")
+        raise StoreUnusable(f"{shown(url)!r} is not the URL of a store; write {FORMS}")
     if parts.netloc or not parts.path.startswith("/") or len(parts.path) < 2:
         raise StoreUnusable(
-            f"{url!r} names no file; three slashes for a relative path, four for an absolute "
+            f"{shown(url)!r} names no file; three slashes for a relative path, four for an absolute "
             f"one: {FORMS}"
         )
     if parts.fragment:
-        raise StoreUnusable(f"{url!r} has a '#', which must be written as %23")
+        raise StoreUnusable(f"{shown(url)!r} has a '#', which must be written as %23")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - set(_OPTIONS))
     if unknown:
-        raise StoreUnusable(f"{url!r} has an unknown option {unknown[0]!r}; known: mode, force_fs")
+        raise StoreUnusable(
+            f"{shown(url)!r} has an unknown option {unknown[0]!r}; known: mode, force_fs"
+        )
     if options.get("mode", "rw") not in {"ro", "rw"}:
-        raise StoreUnusable(f"{url!r}: mode is ro or rw")
+        raise StoreUnusable(f"{shown(url)!r}: mode is ro or rw")
     return SqlitePlace(
         unquote(parts.path[1:]),
         read_only=options.get("mode") == "ro",

@@ -1,4 +1,4 @@
-"""The process in which a supervised run is executed: `python -m holdfast._ops.cli.child ORDER`.
+"""The process in which a supervised run is executed: `python -m holdfast._ops.cli.child FD`.
 
 It reports how it ended through a pipe of its own. A process that ends without a report has died,
 whatever its exit code is, and its supervisor starts another.
@@ -6,11 +6,13 @@ whatever its exit code is, and its supervisor starts another.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
 import os
 import signal
+import subprocess
 import sys
 import typing
 from pathlib import Path
@@ -42,9 +44,36 @@ class Report(msgspec.Struct):
     message: str = ""
 
 
+def start(
+    module: str, order: msgspec.Struct, pass_fds: tuple[int, ...], **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start a process of ours, and give it its order through a pipe: what stands in its arguments
+    can be read by everybody on the machine, and an address may have a password."""
+    reads, writes = os.pipe()
+    try:
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
+            [sys.executable, "-m", module, str(reads)], pass_fds=(*pass_fds, reads), **options
+        )
+    except BaseException:
+        os.close(writes)
+        raise
+    finally:
+        os.close(reads)
+    # One that has died already does not read it; that is found out by whoever waits for it.
+    with contextlib.suppress(BrokenPipeError), os.fdopen(writes, "wb") as pipe:
+        pipe.write(msgspec.json.encode(order))
+    return process
+
+
+def ordered(argv: list[str]) -> bytes:
+    """Return the order that this process was started with."""
+    with os.fdopen(int(argv[1]), "rb") as pipe:
+        return pipe.read()
+
+
 def main(argv: list[str]) -> int:
     """Execute one order."""
-    order = msgspec.json.decode(argv[1], type=Order)
+    order = msgspec.json.decode(ordered(argv), type=Order)
     sys.argv = [order.target.partition(":")[0]]  # What the user's module looks at is not for us.
     signal.signal(signal.SIGTERM, _terminated)
     report = execute(order)

@@ -14,14 +14,13 @@ from holdfast._ops.cli.session import (
     ERROR,
     NOT_FOUND,
     OK,
-    NoStore,
     Session,
     command,
     open_store,
-    sqlite_path,
 )
 from holdfast._ops.copying import Fate, Moved
 from holdfast._ops.text import count
+from holdfast._store.addresses import NoStore
 from holdfast._store.contract import Store
 from holdfast._store.memory import MemoryStore
 from holdfast.errors import UsageError
@@ -76,22 +75,16 @@ def _copy(
 def _opened(url: str, namespace: str) -> Store:
     if url.startswith("memory:"):
         raise UsageError("a store in memory belongs to one process, and cannot be copied")
-    if url.startswith("sqlite") and not _exists(url):
-        raise NoStore(url)
-    return open_store(url, namespace)
+    return open_store(url, namespace, create=False)
 
 
 def _target(url: str, namespace: str, *, dry_run: bool) -> Store:
     if url.startswith("memory:"):
         raise UsageError("a store in memory ends with this command; name a file or a database")
-    if dry_run and url.startswith("sqlite") and not _exists(url):
+    try:
+        return open_store(url, namespace, create=not dry_run)
+    except NoStore:
         return MemoryStore(namespace=namespace)  # Nothing is there, and nothing is made.
-    return open_store(url, namespace)
-
-
-def _exists(url: str) -> bool:
-    path = sqlite_path(url)
-    return path is None or path.exists()
 
 
 def _moving(

@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast._ops.cli.session import DAMAGED, OK, Session, command, sqlite_path
+from holdfast._ops.cli.session import DAMAGED, OK, Session, command
 from holdfast._ops.text import count
+from holdfast._store.addresses import shown
 from holdfast.errors import UsageError
 
 
@@ -60,13 +61,20 @@ def _restore(session: Session, path: Path) -> None:
     effect without a record goes through its on_doubt before it is executed.
     """
     from holdfast._store.copies import restore
+    from holdfast._store.locate import parse
 
-    target = sqlite_path(session.url)
-    if target is None:
+    if session.url.startswith("memory:"):
         raise UsageError("a store in memory cannot be restored; say where with --url sqlite:///…")
-    restore(str(path), str(target))
+    if session.url.startswith("postgres"):
+        raise UsageError(
+            f"{shown(session.url)} is a database of a server: restore it with pg_restore, or by the "
+            "server's own means, and `holdfast adopt` it; runs of a backup in a file are put there "
+            "with `holdfast copy`"
+        )
+    target = parse(session.url).path
+    restore(str(path), target)
     if session.as_json:
-        session.answer(restored=str(target))
+        session.answer(restored=target)
     else:
         session.say(f"Restored: {target}, from {path}.")
 

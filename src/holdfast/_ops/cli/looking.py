@@ -14,10 +14,11 @@ from rich.text import Text
 from holdfast._core.commands import command as command_line
 from holdfast._core.lifecycle import Status
 from holdfast._ops import explain as explaining, inspect
-from holdfast._ops.cli.session import NoStore, Session, command, print_line
+from holdfast._ops.cli.session import Session, command, print_line
 from holdfast._ops.explanation import Explanation
 from holdfast._ops.inspect import EntryView, RunSummary, RunView, StepView
 from holdfast._ops.text import clipped, count, length, shown, visible
+from holdfast._store.addresses import NoStore
 from holdfast._store.contract import Query, Store
 from holdfast.errors import UsageError
 

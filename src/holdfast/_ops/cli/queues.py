@@ -10,9 +10,10 @@ from rich.table import Table
 
 from holdfast._ops import queues
 from holdfast._ops.cli.looking import cell, table
-from holdfast._ops.cli.session import NoStore, Session, command
+from holdfast._ops.cli.session import Session, command
 from holdfast._ops.queues import QueueView, WorkerView
 from holdfast._ops.text import count, length
+from holdfast._store.addresses import NoStore
 from holdfast.errors import UsageError
 
 COUNT_MAX = 2**31 - 1

@@ -12,7 +12,6 @@ import getpass
 import os
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -21,6 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast._ops.text import visible
+from holdfast._store.addresses import shown as shown_url
 from holdfast._store.contract import Store
 from holdfast.errors import (
     Corrupt,
@@ -74,7 +74,7 @@ class Session:
         self.url = url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL
         self.namespace = namespace or "default"
         self.as_json = as_json
-        given = (("--url", url), ("--namespace", namespace))
+        given = (("--url", url and shown_url(url)), ("--namespace", namespace))
         self._options = [f"{name} {shlex.quote(value)}" for name, value in given if value]
         self.out = console(stderr=False)
         self.err = console(stderr=True)
@@ -86,9 +86,7 @@ class Session:
     def store(self, *, create: bool = False) -> Store:
         """Open the store; unless it may be created, one that is not there is an error."""
         if self._store is None:
-            if not create and not self.exists():
-                raise NoStore(self.url)
-            self._store = open_store(self.url, self.namespace)
+            self._store = open_store(self.url, self.namespace, create=create)
             self.warning = self._store.regression()
             if self.warning is not None and not self.as_json:
                 self.banner(
@@ -96,11 +94,6 @@ class Session:
                     f"It can be read. Effects are blocked until you accept it: {self.pasteable('adopt')}",
                 )
         return self._store
-
-    def exists(self) -> bool:
-        """Say whether the store is there, without making it."""
-        path = sqlite_path(self.url)
-        return path is None or path.exists()
 
     def close(self) -> None:
         """Release the store."""
@@ -156,16 +149,6 @@ class Session:
         return code
 
 
-class NoStore(HoldfastError):
-    """There is no store yet where one was looked for."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(
-            f"there is no store at {url} yet; it is made when a first run is started "
-            "(`holdfast demo` shows one), or say where it is: --url, or HOLDFAST_URL"
-        )
-
-
 def console(*, stderr: bool) -> Console:
     """Return a console that prints text as it is: no markup, no guesses, no emoji."""
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
@@ -184,18 +167,11 @@ def code_of(error: BaseException) -> int:
     return next((code for kind, code in _CODES if isinstance(error, kind)), ERROR)
 
 
-def sqlite_path(url: str) -> Path | None:
-    """Return the file of a SQLite store; an address that is none is refused."""
-    from holdfast._store import locate
-
-    return None if url.startswith("memory:") else Path(locate.parse(url).path)
-
-
-def open_store(url: str, namespace: str) -> Store:
+def open_store(url: str, namespace: str, *, create: bool = True) -> Store:
     """Open a store by its address."""
     from holdfast._store import locate
 
-    return locate.open_store(url, namespace=namespace)
+    return locate.open_store(url, namespace=namespace, create=create)
 
 
 def os_user() -> str:

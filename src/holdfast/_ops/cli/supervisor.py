@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 
 import msgspec
 
 from holdfast._core.lifecycle import CLAIMABLE
-from holdfast._ops.cli.child import Order, Report
+from holdfast._ops.cli.child import Order, Report, start
 from holdfast._ops.cli.following import Follower
 from holdfast._ops.cli.session import ERROR, HELD, INTERRUPTED
 from holdfast.errors import StoreError
@@ -40,14 +39,10 @@ class Child:
     ) -> None:
         self._reads, writes = os.pipe()
         order = msgspec.structs.replace(order, report_fd=writes)
-        self.process = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
-            [
-                sys.executable,
-                "-m",
-                "holdfast._ops.cli.child",
-                msgspec.json.encode(order).decode(),
-            ],
-            pass_fds=(writes,),
+        self.process = start(
+            "holdfast._ops.cli.child",
+            order,
+            (writes,),
             stdout=stdout,
             env=None if env is None else os.environ | env,
         )

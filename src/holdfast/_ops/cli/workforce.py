@@ -11,13 +11,13 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
+from holdfast._ops.cli.child import start
 from holdfast._ops.cli.session import ERROR, INTERRUPTED, OK, USAGE
 from holdfast._ops.cli.workshop import Order, Standing
 
@@ -62,14 +62,10 @@ class Process:
         life_reads, self._life = os.pipe()
         order = msgspec.structs.replace(self.order, report_fd=writes, life_fd=life_reads)
         try:
-            self._popen = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
-                [
-                    sys.executable,
-                    "-m",
-                    "holdfast._ops.cli.workshop",
-                    msgspec.json.encode(order).decode(),
-                ],
-                pass_fds=(writes, life_reads),
+            self._popen = start(
+                "holdfast._ops.cli.workshop",
+                order,
+                (writes, life_reads),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE if self._captures else None,
                 stderr=subprocess.STDOUT if self._captures else None,

@@ -1,4 +1,4 @@
-"""One process of `holdfast worker`: `python -m holdfast._ops.cli.workshop ORDER`.
+"""One process of `holdfast worker`: `python -m holdfast._ops.cli.workshop FD`.
 
 It imports the flows, works until it is told to end, and reports through a pipe how it stands, one
 JSON object per line. It ends by itself, in good order, when the process that started it is gone.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast._ops.cli.child import module_named
+from holdfast._ops.cli.child import module_named, ordered
 from holdfast._ops.cli.session import ERROR, OK, code_of
 from holdfast.errors import HoldfastError, StoreFailed
 
@@ -72,7 +72,7 @@ class Standing(msgspec.Struct):
 
 def main(argv: list[str]) -> int:
     """Work until told to end."""
-    order = msgspec.json.decode(argv[1], type=Order)
+    order = msgspec.json.decode(ordered(argv), type=Order)
     sys.argv = [order.modules[0]]  # What the user's module looks at is not for us.
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -19,15 +19,18 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import pq
 from psycopg_pool import ConnectionPool
 
-from holdfast._store.postgres.failures import may_be_tried_again, translated
+from holdfast._store.postgres.failures import may_be_tried_again, not_opened, translated
 from holdfast._store.postgres.link import Link
 from holdfast._store.postgres.place import Place
-from holdfast.errors import StoreError, StoreFailed, StoreUnusable
+from holdfast.errors import StoreError, StoreFailed
 
 log = logging.getLogger("holdfast.store")
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+# A connection that broke cannot be tidied up: that is no news beside the error itself.
+logging.getLogger("psycopg").addFilter(lambda record: not record.msg.startswith("error ignored"))
 
 T = TypeVar("T")
 Work = Callable[[Link, int], T]
@@ -237,11 +240,15 @@ def first_link(place: Place) -> Link:
     try:
         return Link.connect(place.conninfo, **_LINK_OPTIONS)
     except psycopg.Error as error:
-        told = " ".join(str(error).split())
-        raise StoreUnusable(
-            f"{place.shown} cannot be opened: {told}; is the server running, and is the address "
-            "right?"
-        ) from error
+        refused = not_opened(error, place)
+        refused.unreachable = is_away(place)
+        raise refused from None
+
+
+def is_away(place: Place) -> bool:
+    """Tell whether no server answers there, or one that is not ready yet: it is no matter of who
+    asks, and of what for."""
+    return pq.PGconn.ping(place.conninfo.encode()) in (pq.Ping.NO_RESPONSE, pq.Ping.REJECT)
 
 
 _open_databases: weakref.WeakSet[Database] = weakref.WeakSet()

@@ -6,6 +6,8 @@ import psycopg
 from psycopg import errors as pg
 from psycopg_pool import PoolTimeout, TooManyRequests
 
+from holdfast._store.addresses import without_secrets
+from holdfast._store.postgres.place import Place
 from holdfast.errors import HoldfastError, StoreFailed, StoreFull, StoreUnusable
 
 _NEVER = (
@@ -51,7 +53,34 @@ def translated(error: BaseException, shown: str) -> HoldfastError:
             f"{shown}: {told}; the role needs CREATE on the database once (for the schema "
             "`holdfast`), then the rights of its owner on that schema"
         )
-    return StoreFailed(
+    failed = StoreFailed(
         f"{shown} cannot be reached, or a commit was not confirmed: {told}; what was acknowledged "
         "stands, and what was not is looked up when it is taken up again"
     )
+    failed.unreachable = True
+    return failed
+
+
+def not_opened(error: BaseException, place: Place) -> StoreUnusable:
+    """Return what it means that the first connection could not be made, and what helps.
+
+    The driver has only a text for it. A server that refuses says FATAL in every language.
+    """
+    told = without_secrets(" ".join(str(error).split()), place.url)
+    if isinstance(error, psycopg.ProgrammingError):
+        return StoreUnusable(
+            f"{place.shown} is not an address that the driver understands: {told}; in a user and a "
+            "password, what is not a letter or a digit is written as %XX"
+        )
+    if "FATAL" not in told and "password" not in told:
+        help_ = "; is the server running, and is the address right?"
+    elif "password" in told or "authentication" in told:
+        help_ = (
+            "; give the right user and password in the URL (HOLDFAST_URL keeps it out of the list "
+            "of processes), in PGPASSWORD, or in ~/.pgpass"
+        )
+    elif "database" in told and "does not exist" in told:
+        help_ = "; create it: createdb NAME"
+    else:
+        help_ = ""
+    return StoreUnusable(f"{place.shown} cannot be opened: {told}{help_}")

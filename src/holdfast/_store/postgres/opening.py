@@ -10,6 +10,7 @@ from importlib.resources import files
 import msgspec
 
 from holdfast._store import schema_versions
+from holdfast._store.addresses import NoStore
 from holdfast._store.postgres.link import Link
 from holdfast.errors import StoreUnusable
 
@@ -59,9 +60,11 @@ def partitioned(step: str, count: int) -> str:
     return "\n".join([made, *parts])
 
 
-def open_store(link: Link, shown: str, partitions: int = 0) -> StoreRow:
+def open_store(link: Link, shown: str, partitions: int = 0, *, create: bool = True) -> StoreRow:
     """Check the server, bring the schema up to date, and return the store's row."""
     has_schema = check_server(link, shown)
+    if not has_schema and not create:
+        raise NoStore(shown)
     if not has_schema or _version(link, shown) < known():
         with link.writing():
             link.fetch("lock_schema")
@@ -84,6 +87,13 @@ def is_standby(link: Link) -> bool:
 def check_server(link: Link, shown: str) -> bool:
     """Refuse a server that cannot keep a promise; tell whether our schema is there."""
     ((has_schema, is_standby, fsync, version, encoding),) = link.fetch("has_schema")
+    if isinstance(encoding, bytes):  # As the driver gives texts of which it cannot know the signs.
+        encoding = encoding.decode()
+    if encoding != "UTF8":
+        raise StoreUnusable(
+            f"{shown} has the encoding {encoding}; create a database with UTF8: "
+            "createdb --encoding=UTF8 --template=template0 NAME"
+        )
     if is_standby:
         raise StoreUnusable(
             f"{shown} is a standby: it cannot be written to, and what it shows may be old; give the "
@@ -96,8 +106,6 @@ def check_server(link: Link, shown: str) -> bool:
         )
     if version < OLDEST_SERVER:
         raise StoreUnusable(f"{shown} is PostgreSQL {version // 10_000}; 13 or later is needed")
-    if encoding != "UTF8":
-        raise StoreUnusable(f"{shown} has the encoding {encoding}; create it with UTF8")
     return bool(has_schema)
 
 

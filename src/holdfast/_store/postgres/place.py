@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
+from holdfast._store.addresses import shown
 from holdfast.errors import StoreUnusable
 
 POOL_SIZE = 4
@@ -24,6 +25,8 @@ class Place(msgspec.Struct, frozen=True):
     """Where the server is, and how many connections may be open to it beside the fixed ones."""
 
     conninfo: str
+    url: str
+    """As it was given, with whatever secret it has."""
     shown: str
     """The URL without its password."""
     pool_size: int = POOL_SIZE
@@ -34,6 +37,8 @@ class Place(msgspec.Struct, frozen=True):
 def parse(url: str) -> Place:
     """Take a URL apart; what is not ours is libpq's."""
     parts = urlsplit(url)
+    if parts.fragment:
+        raise StoreUnusable(f"{shown(url)} has a '#', which must be written as %23")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     size = _number(url, options, "pool", POOL_SIZE)
     partitions = _number(url, options, "partitions", 0)
@@ -42,22 +47,13 @@ def parse(url: str) -> Place:
         given.setdefault("target_session_attrs", "read-write")
     for name, value in _DEFAULTS.items():
         given.setdefault(name, value)
-    conninfo = urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(given), ""))
-    return Place(conninfo, _shown(url), size, partitions)
+    conninfo = f"{parts.scheme}://{parts.netloc}{parts.path}?{urlencode(given)}"
+    return Place(conninfo, url, shown(url), size, partitions)
 
 
 def _number(url: str, options: dict[str, str], name: str, default: int) -> int:
     if name not in options:
         return default
     if not options[name].isdecimal() or int(options[name]) < 1:
-        raise StoreUnusable(f"{_shown(url)}: {name}={options[name]!r} is not a number from 1 on")
+        raise StoreUnusable(f"{shown(url)}: {name}={options[name]!r} is not a number from 1 on")
     return int(options[name])
-
-
-def _shown(url: str) -> str:
-    """Return a URL as people may see it: without its password."""
-    parts = urlsplit(url)
-    user, at, hosts = parts.netloc.rpartition("@")
-    user = user.partition(":")[0]
-    options = [(name, value) for name, value in parse_qsl(parts.query) if name != "password"]
-    return urlunsplit((parts.scheme, user + at + hosts, parts.path, urlencode(options), ""))

@@ -1,0 +1,65 @@
+"""Addresses of stores as people may see them, and the error for one where no store is yet."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+from holdfast.errors import StoreUnusable
+
+_SECRET = frozenset({"password", "sslpassword"})
+_QUERY = re.compile(r"\?[A-Za-z_]+=")
+_PAIR = re.compile(r"(\b(?:ssl)?password\s*=\s*)('[^']*'|[^\s&]*)", re.IGNORECASE)
+
+
+class NoStore(StoreUnusable):
+    """There is no store yet where one was looked for."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"there is no store at {shown(url)} yet; it is made when a first run is started "
+            "(`holdfast demo` shows one), or say where it is: --url, or HOLDFAST_URL"
+        )
+
+
+def shown(url: str) -> str:
+    """Return an address without any password in it, whatever is wrong with it otherwise."""
+    if url.startswith(("sqlite:", "memory:")):
+        return url
+    head, options = _divided(url)
+    scheme, slashes, rest = head.partition("//")
+    if not slashes:
+        return _PAIR.sub(r"\1…", url)
+    user, at, place = rest.rpartition("@")
+    if not at and "@" in options:
+        return f"{scheme}//…"  # Whatever stands before the @ may be a password.
+    kept = [part for part in options[1:].split("&") if not _is_secret(part)]
+    more = "?" + "&".join(kept) if options and kept != [""] and kept else ""
+    return f"{scheme}//{user.partition(':')[0]}{at}{place}{more}"
+
+
+def without_secrets(text: str, url: str) -> str:
+    """Return what somebody else says of an address, without any part of its password."""
+    for secret in _secrets(url):
+        text = text.replace(secret, "…")
+    return text
+
+
+def _divided(url: str) -> tuple[str, str]:
+    found = _QUERY.search(url)
+    return (url, "") if found is None else (url[: found.start()], url[found.start() :])
+
+
+def _is_secret(option: str) -> bool:
+    return option.partition("=")[0].lower() in _SECRET
+
+
+def _secrets(url: str) -> list[str]:
+    """Return the passwords in an address and, of one that is written wrongly, its parts."""
+    head, options = _divided(url)
+    user, _, _ = head.partition("//")[2].rpartition("@")
+    found = [user.partition(":")[2]]
+    found += [part.partition("=")[2] for part in options[1:].split("&") if _is_secret(part)]
+    parts = [part for secret in found for part in re.split(r"[/@:?#&%]", secret)]
+    every = {*found, *map(unquote, found), *parts} - {""}
+    return sorted(every, key=len, reverse=True)
