@@ -171,6 +171,9 @@ class StaleView(RunError):
 class StoreError(HoldfastError):
     """Something about the store as a whole."""
 
+    unreachable = False
+    """Whether only the way to it is broken: the same call may go through in a moment."""
+
 
 class StoreUnusable(StoreError):
     """The store cannot be opened or used as asked; the message says why."""

@@ -11,6 +11,7 @@ not lose its leases. Each beat also
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,9 @@ from holdfast._core.entries import Draft, Kind
 from holdfast._core.rows import Lease, Write
 from holdfast._core.stops import Unwind
 from holdfast._runtime import logs
-from holdfast.errors import LeaseLost
+from holdfast._runtime.lookout import is_unreachable
+from holdfast._store.contract import Fenced
+from holdfast.errors import LeaseLost, StoreError
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -35,6 +38,7 @@ class Heartbeat:
         self._every_s = every_s
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._failed = False
 
     def ensure(self) -> None:
         """Start the thread if it is not there yet."""
@@ -62,8 +66,11 @@ class Heartbeat:
         executions = engine.executing()
         try:
             self._pulse(executions)
+            self._failed = False
         except Exception as error:
-            logs.failure("the pulse of this process failed", error=error)
+            self._tell(error)
+            if is_unreachable(error):
+                return
         for execution in executions:
             try:
                 execution.beat()
@@ -82,10 +89,20 @@ class Heartbeat:
         """Say that this process lives, and stop what it has lost."""
         engine = self._engine
         working = [(run.run_no, run.lease.row.epoch) for run in executions]
-        lost = set(engine.kept.pulse(engine.owner(), engine.facts(), working))
+        worker = engine.worker
+        with contextlib.nullcontext() if worker is None else worker.lookout.asking("pulse"):
+            lost = set(engine.kept.pulse(engine.owner(), engine.facts(), working))
         for execution in executions:
             if execution.run_no in lost:
                 execution.stop(Unwind(LeaseLost(execution.run_id)))
+
+    def _tell(self, error: Exception) -> None:
+        """Complain once, until it is over; a worker's own lookout has complained already."""
+        if not isinstance(error, StoreError):
+            logs.failure("the pulse of this process failed", error=error)
+        elif not self._failed and self._engine.worker is None:
+            logs.warning("the pulse of this process failed, and is tried again: %s", error)
+        self._failed = True
 
     def _give_back(self, lease: Lease) -> None:
         """Release a run that nobody works on here; a lost one is somebody else's already."""
@@ -93,5 +110,16 @@ class Heartbeat:
         body = msgspec.json.encode({"why": "its last write failed"})
         draft = Draft(Kind.RUN_RELEASED, engine.now_us(), body=body)
         # It is no progress: the claims that brought nothing go on being counted.
-        engine.kept.append([Write(lease, [draft], changes={"claims": lease.row.claims})])
+        write = Write(lease, [draft], changes={"claims": lease.row.claims})
+        outcome = engine.kept.append([write])[0]
+        if isinstance(outcome, Fenced) and self._is_ours(lease):
+            return  # A write of ours went through in the dark: again at the next beat.
         engine.given_back(lease)
+
+    def _is_ours(self, lease: Lease) -> bool:
+        """Look at a run whose row is not as we knew it; go on from there if it is still ours."""
+        row = self._engine.kept.get(lease.row.run_id)
+        if row is None or (row.epoch, row.owner) != (lease.row.epoch, lease.row.owner):
+            return False
+        lease.row = row
+        return True

@@ -29,11 +29,12 @@ from holdfast._runtime.clock import CHANCE
 from holdfast._runtime.flows import FlowLike
 from holdfast._runtime.frames import current_task
 from holdfast._runtime.listening import Bell
+from holdfast._runtime.lookout import Lookout
 from holdfast._runtime.rounds import Rounds
 from holdfast._runtime.slots import Place, Slots
 from holdfast._store.contract import Wanted
 from holdfast._store.decisions import queue_of
-from holdfast.errors import StoreError, UsageError
+from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     import asyncio
@@ -79,8 +80,7 @@ class Worker:
         self.drain_s = drain_s
         self.taken = 0
         """Runs taken so far."""
-        self.trouble: Exception | None = None
-        """Why the store could not be used the last time, until it can again."""
+        self.lookout = Lookout(self.name, engine)
         self._engine = engine
         self._given = None if flows is None else _checked(flows)
         self._queues = _named(queues)
@@ -111,6 +111,15 @@ class Worker:
     def draining(self) -> bool:
         """Whether it takes nothing more."""
         return self._ending.is_set()
+
+    @property
+    def trouble(self) -> Exception | None:
+        """Why the store cannot be used, until it can again."""
+        return self.lookout.trouble
+
+    def works_on(self, run_id: str) -> bool:
+        """Tell whether a run is in one of its places, or on its way there."""
+        return any(place.run_id == run_id for place in self._slots.places())
 
     def places(self) -> list[Place]:
         """Return the runs at work, longest first."""
@@ -265,12 +274,12 @@ class Worker:
             self._bell.muffle()
             wanted = min(self._slots.free, BATCH)
             try:
-                self._rounds.make()
-                got = self._take(wanted) if wanted else 0
-                failures = self._works_again(failures)
-            except Exception as error:
+                got = self._look(wanted)
+                failures = 0
+            except Exception:
                 failures += 1
-                self._backs_off(error, failures)
+                pause_s = min(BACKOFF_MAX_S, BACKOFF_S * 2 ** min(failures - 1, 16))
+                self._ending.wait(pause_s * CHANCE.uniform(0.5, 1.0))
                 continue
             if got == wanted and wanted:
                 continue
@@ -279,6 +288,18 @@ class Worker:
             moment = CHANCE.uniform(0, 1)
             if not self._bell.wait(look_s, moment * quiet_s, moment * HERD_S):
                 quiet_s = 0.0
+
+    def _look(self, wanted: int) -> int:
+        """Do what is due and take runs. One that is full only sees whether the store is there."""
+        if not wanted and not self.lookout.is_due():
+            self._rounds.make()
+            return 0
+        with self.lookout.asking("take"):
+            self._rounds.make()
+            if wanted:
+                return self._take(wanted)
+            self._engine.kept.by_number(0)
+            return 0
 
     def _take(self, limit: int) -> int:
         got = 0
@@ -323,26 +344,6 @@ class Worker:
         name = queue_of(lease.row)
         if name not in self._met:
             self._met.append(name)
-
-    def _works_again(self, failures: int) -> int:
-        if failures:
-            logs.warning("worker %s: the store can be used again", self.name)
-            self.trouble = None
-        return 0
-
-    def _backs_off(self, error: Exception, failures: int) -> None:
-        """A store that cannot be used is tried again, ever less often, and complained of once."""
-        if self._engine.closed:
-            return
-        self.trouble = error
-        pause_s = min(BACKOFF_MAX_S, BACKOFF_S * 2 ** min(failures - 1, 16))
-        if failures == 1:
-            text = "worker %s cannot take runs and tries again: %s"
-            if isinstance(error, StoreError):
-                logs.warning(text, self.name, error)
-            else:
-                logs.failure(text, self.name, error, error=error)
-        self._ending.wait(pause_s * CHANCE.uniform(0.5, 1.0))
 
 
 def _checked(flows: Iterable[Any]) -> dict[str, FlowLike]:
