@@ -193,6 +193,8 @@ BRINGS_ON = frozenset(
     }
 )
 """Entries that show that the run is no poison: the claim counter starts again."""
+NO_PROGRESS = b'{"why":"store error"'
+"""But a run that is given back because it could not write may be the cause of that itself."""
 
 
 def apply(row: RunRow, write: Write, lease_until_us: int) -> Applied:
@@ -266,7 +268,7 @@ def _fold(row: RunRow, draft: Draft, entry: Entry) -> None:
         row.attempts += 1
     if kind in DONE or (kind is Kind.STEP_SETTLED and draft.body.startswith(b'{"as":"done"')):
         row.steps += 1
-    if kind in BRINGS_ON:
+    if kind in BRINGS_ON and not draft.body.startswith(NO_PROGRESS):
         row.claims = 0
     if kind in GIVES_BACK:
         row.owner = None

@@ -125,8 +125,10 @@ def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -
 
     name = f"holdfast-{body.call.key}"
     body.call.at_large = True
-    threading.Thread(target=work, name=name, daemon=True).start()
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
     if not _waited(finished, timeout_s):
+        execution.engine.at_large.add(thread)
         return Called(
             error=TimeoutError(f"{body.call.key} did not end within {timeout_s:g} s"),
             timed_out=True,

@@ -68,6 +68,8 @@ class Engine:
         self.worker: Worker | None = None
         self._owner: int | None = None
         self._active: dict[str, Execution] = {}
+        self.at_large: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        """Threads of attempts whose time was up: nobody can stop them."""
         self._admitting: set[str] = set()
         self._abandoned: list[Lease] = []
         self._threads: ThreadPoolExecutor | None = None
@@ -104,6 +106,8 @@ class Engine:
             self._admitting.add(run_id)
         try:
             with self.doorway.admitting():
+                if self.worker is not None and self.worker.works_on(run_id):
+                    raise RunBusy(run_id, "the worker of this process")
                 yield
         finally:
             self._admitting.discard(run_id)
@@ -205,7 +209,8 @@ class Engine:
         if self._threads is not None:
             self._threads.shutdown(wait=False)
         self._resources.clear()
-        self.kept.close()
+        at_large = any(thread.is_alive() for thread in self.at_large)
+        self.kept.close(at_work=bool(self._active) or at_large)
 
     def after_fork(self) -> None:
         """Start anew in a forked child. The runs at work are the parent's: a call of theirs in the

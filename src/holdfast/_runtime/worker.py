@@ -32,6 +32,7 @@ from holdfast._runtime.listening import Bell
 from holdfast._runtime.lookout import Lookout
 from holdfast._runtime.rounds import Rounds
 from holdfast._runtime.slots import Place, Slots
+from holdfast._runtime.suspects import Hunger, tell
 from holdfast._store.contract import Wanted
 from holdfast._store.decisions import queue_of
 from holdfast.errors import UsageError
@@ -86,6 +87,7 @@ class Worker:
         self._queues = _named(queues)
         self._met: list[str] = list(self._queues or ())
         self._declares = declares
+        self._hunger = Hunger()
         self._ending = threading.Event()
         self._bell = Bell(engine)
         self._rounds = Rounds(engine, self._versions)
@@ -272,7 +274,7 @@ class Worker:
         failures = 0
         while not self._ending.is_set() and not self._engine.closed:
             self._bell.muffle()
-            wanted = min(self._slots.free, BATCH)
+            wanted = self._room()
             try:
                 got = self._look(wanted)
                 failures = 0
@@ -301,13 +303,32 @@ class Worker:
             self._engine.kept.by_number(0)
             return 0
 
+    def _room(self) -> int:
+        """Say how many runs may be taken: none beside a suspect, nor while room is made for one."""
+        if self._slots.has_suspect():
+            return 0
+        if self._hunger.is_emptying:
+            return 0 if self.working else 1
+        return min(self._slots.free, BATCH)
+
     def _take(self, limit: int) -> int:
-        got = 0
+        if self._hunger.is_emptying:
+            return self._take_suspect()
+        got, passed_over = 0, False
         for queues in self._orders():
-            got += self._take_from(queues, limit - got)
+            taken, passed = self._take_from(queues, limit - got)
+            got, passed_over = got + taken, passed_over or passed
             if got == limit:
                 break
+        self._hunger.looked(passed_over, got < limit)
+        if passed_over and not self.working:
+            return self._take_suspect()
         return got
+
+    def _take_suspect(self) -> int:
+        """Take a run that may kill this process, with nothing else in it."""
+        self._hunger.asked()
+        return any(self._take_from(queues, 1, suspects=True)[0] for queues in self._orders())
 
     def _orders(self) -> list[list[str] | None]:
         """Say which queues to look at, in which order: by chance, so that none starves another.
@@ -319,26 +340,30 @@ class Worker:
             return [None]
         return [known, None]
 
-    def _take_from(self, queues: list[str] | None, limit: int) -> int:
+    def _take_from(
+        self, queues: list[str] | None, limit: int, *, suspects: bool = False
+    ) -> tuple[int, bool]:
+        """Take and execute; returns how many, and whether a suspect was left out."""
         engine, slots = self._engine, self._slots
         with engine.doorway.taking():
             at_work = {*slots.numbers(), *(execution.run_no for execution in engine.executing())}
-            leases = engine.kept.take(
-                Wanted(
-                    owner=engine.owner(),
-                    limit=limit,
-                    at_us=engine.now_us(),
-                    flows=self._versions(),
-                    queues=queues,
-                    working=at_work,
-                )
+            wanted = Wanted(
+                owner=engine.owner(),
+                limit=limit,
+                at_us=engine.now_us(),
+                flows=self._versions(),
+                queues=queues,
+                working=at_work,
+                suspects=suspects,
             )
+            leases = engine.kept.take(wanted)
+            tell(wanted, leases)
             flows = self._flows()
             self.taken += len(leases)
             for lease in leases:
                 self._met_queue(lease)
                 slots.give(flows[lease.row.flow], lease)
-        return len(leases)
+        return len(leases), wanted.passed_over
 
     def _met_queue(self, lease: Lease) -> None:
         name = queue_of(lease.row)

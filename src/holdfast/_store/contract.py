@@ -110,6 +110,12 @@ class Wanted(msgspec.Struct):
     """In the order in which they are looked at; None means all."""
     working: Collection[int] = ()
     """Run numbers that are at work in this process; others of its own it may take again."""
+    suspects: bool = False
+    """Whether it asks for suspects only (`decisions.is_suspect`); else it gets none of them."""
+    passed_over: bool = False
+    """Written by the store: a suspect was left out whose turn it would have been."""
+    quarantined: list[RunRow] = []
+    """Written by the store: what was held instead of being given."""
 
 
 class Limits(msgspec.Struct):
@@ -264,7 +270,8 @@ class Store(Protocol):
     def take(self, wanted: Wanted) -> Leases:
         """Claim runs that are due, each as `claim` would, up to a limit: queue by queue in turns,
         within a queue by priority and then by age, and within the limits of the queues. A run
-        that was at work already (its owner died) needs no room in its queue."""
+        that was at work already (its owner died) needs no room in its queue. Suspects are given
+        only to those who ask for them, and then nothing else."""
         ...
 
     def append_within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
@@ -325,7 +332,8 @@ class Store(Protocol):
         ...
 
     def queues(self) -> Queues:
-        """Return every queue that has limits or an open run, by name, with its counts."""
+        """Return every queue that has limits, or a run that is open, failed or held, by name, with
+        its counts."""
         ...
 
     def put_schedule(self, row: ScheduleRow, expected_cursor_us: int | None) -> bool:
@@ -373,6 +381,7 @@ class Store(Protocol):
         """Block until another commit may have changed the store, or the time has passed."""
         ...
 
-    def close(self) -> None:
-        """Release everything; safe to call twice."""
+    def close(self, *, at_work: bool = False) -> None:
+        """Release everything; safe to call twice. With code of runs still `at_work` in this process
+        its owners are not given out as dead: what they began may yet happen."""
         ...

@@ -149,10 +149,11 @@ class MemoryStore(MemoryFleet):
             self._local.seen = self.world.commits
             return changed
 
-    def close(self) -> None:
+    def close(self, *, at_work: bool = False) -> None:
         with self.world.changed:
             self._closed = True
-            self.world.dead.update(self._owned)
+            if not at_work:
+                self.world.dead.update(self._owned)
             self.world.changed.notify_all()
 
     # -- writes --------------------------------------------------------------------------------

@@ -91,6 +91,11 @@ class Locks:
         if handle is not None:
             os.close(handle)
 
+    def keep(self) -> None:
+        """Hold the locks until the process ends: code of ours is still at work."""
+        self._forget_asking()
+        _kept.append(self)
+
     def close(self) -> None:
         """Let go of the locks: whoever asks now knows that we are gone."""
         self._forget_asking()
@@ -161,10 +166,13 @@ class Owners:
 def describe(owner: int, lock_inode: int, registered_us: int) -> OwnerRow:
     """Return the row that says who we are."""
     pid = os.getpid()
+    started = ""  # Unknown: then only the lock or the lease tells that we are gone.
+    with contextlib.suppress(OSError):
+        started = _start_time(pid) or ""
     return OwnerRow(
         owner=owner,
         pid=pid,
-        started=_start_time(pid) or "",
+        started=started,
         boot_id=_boot_id(),
         pid_namespace=_pid_namespace(),
         host=socket.gethostname(),
@@ -179,14 +187,18 @@ def is_gone(row: OwnerRow) -> bool:
         return False
     if (row.boot_id, row.pid_namespace) != (_boot_id(), _pid_namespace()):
         return False
-    return _start_time(row.pid) != row.started
+    try:
+        return _start_time(row.pid) != row.started and Path("/proc/self/stat").exists()
+    except OSError:
+        return False
 
 
 def _start_time(pid: int) -> str | None:
-    """Return when a process started, in ticks since boot; a zombie is over."""
+    """Return when a process started, in ticks since boot; a zombie is over. None if it is not
+    there; any other error (too many open files, no rights) proves nothing and is raised."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     return None if fields[0] in {"Z", "X"} else fields[19]
 
@@ -206,6 +218,7 @@ def _pid_namespace() -> int:
 # -- forks: a child must not keep its parent alive ------------------------------------------------
 
 _open_locks: weakref.WeakSet[Locks] = weakref.WeakSet()
+_kept: list[Locks] = []
 
 
 def _after_fork_in_child() -> None:

@@ -113,10 +113,13 @@ class SqliteStore(SqliteFleet):
     def wait_for_change(self, timeout_s: float) -> bool:
         return self._watch.wait(timeout_s)
 
-    def close(self) -> None:
+    def close(self, *, at_work: bool = False) -> None:
         self._watch.close()
         self._database.close()
-        self._locks.close()
+        if at_work:
+            self._locks.keep()
+        else:
+            self._locks.close()
         self._witness.close()
 
     # -- writes --------------------------------------------------------------------------------

@@ -304,15 +304,24 @@ WHERE namespace = %(namespace)s
   AND (%(queue)s::text IS NULL OR coalesce(queue, 'default') = %(queue)s::text)
   AND (%(held_reason)s::text IS NULL OR held_reason = %(held_reason)s::text)
   AND (%(tag)s::text IS NULL
-    OR tags::jsonb -> %(tag)s::text = to_jsonb(%(tag_value)s::text))
+    OR CASE WHEN position('\u0000' IN tags) = 0
+      THEN tags::jsonb -> %(tag)s::text = to_jsonb(%(tag_value)s::text) END)
 ORDER BY run_no DESC LIMIT %(limit)s
 
 -- name: runs_waiting_on
 SELECT {run_columns} FROM holdfast.runs WHERE waiting_on = %s AND namespace = %s ORDER BY run_no
 
 -- name: owners_of_open_runs
-SELECT p.owner, p.until_us FROM holdfast.pulses AS p
-WHERE EXISTS (SELECT 1 FROM holdfast.runs AS r WHERE r.owner = p.owner AND r.{open_runs})
+WITH RECURSIVE found AS (
+  SELECT (SELECT min(owner) FROM holdfast.runs WHERE owner IS NOT NULL AND {open_runs}) AS owner
+  UNION ALL
+  SELECT (SELECT min(r.owner) FROM holdfast.runs AS r
+    WHERE r.owner > found.owner AND r.{open_runs})
+  FROM found WHERE found.owner IS NOT NULL
+)
+SELECT found.owner, coalesce(p.until_us, 0)
+FROM found LEFT JOIN holdfast.pulses AS p ON p.owner = found.owner
+WHERE found.owner IS NOT NULL
 
 -- name: claimable_runs
 SELECT {run_columns} FROM holdfast.runs
@@ -342,6 +351,7 @@ SELECT queue FROM named WHERE queue IS NOT NULL
 SELECT {run_columns} FROM holdfast.runs
 WHERE namespace = %(namespace)s AND coalesce(queue, 'default') = %(queue)s
   AND owner IS NULL AND {open_runs} AND {due}
+  AND (NOT %(suspects)s OR claims >= %(suspect_at)s)
   AND (%(flows)s::text[] IS NULL
     OR (flow, version) IN (SELECT * FROM unnest(%(flows)s::text[], %(versions)s::text[])))
   AND (limit_key IS NULL OR limit_key <> ALL(%(full)s::text[]))
@@ -349,14 +359,20 @@ WHERE namespace = %(namespace)s AND coalesce(queue, 'default') = %(queue)s
 ORDER BY -coalesce(priority, 0), run_no LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
 
--- name: stranded_runs
-SELECT {run_columns} FROM holdfast.runs
-WHERE owner = ANY(%(owners)s::bigint[]) AND namespace = %(namespace)s AND {open_runs}
+-- name: stranded
+owner = ANY(%(owners)s::bigint[]) AND namespace = %(namespace)s AND {open_runs}
   AND (owner <> ALL(%(late)s::bigint[]) OR lease_until_us <= %(at_us)s)
   AND run_no <> ALL(%(working)s::bigint[])
   AND (%(queues)s::text[] IS NULL OR coalesce(queue, 'default') = ANY(%(queues)s::text[]))
   AND (%(flows)s::text[] IS NULL
     OR (flow, version) IN (SELECT * FROM unnest(%(flows)s::text[], %(versions)s::text[])))
+
+-- name: stranded_suspects
+SELECT run_no FROM holdfast.runs WHERE {stranded} AND claims >= %(suspect_at)s LIMIT 1
+
+-- name: stranded_runs
+SELECT {run_columns} FROM holdfast.runs
+WHERE {stranded} AND (claims >= %(suspect_at)s) = %(suspects)s
 ORDER BY -coalesce(priority, 0), run_no LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
 

@@ -159,11 +159,12 @@ class PostgresStore(PostgresFleet):
         self._notices.tell()
         self._teller.tell()
 
-    def close(self) -> None:
+    def close(self, *, at_work: bool = False) -> None:
         self._teller.close()
         self._notices.close()
-        with contextlib.suppress(Exception):  # The server may be gone: then the pulse runs out.
-            self._owners.end()
+        if not at_work:
+            with contextlib.suppress(Exception):  # The server may be gone: then the pulse runs out.
+                self._owners.end()
         self._database.close()
 
     # -- writes --------------------------------------------------------------------------------
