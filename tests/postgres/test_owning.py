@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from holdfast._core.rows import Lease, Write
-from holdfast._store.contract import Committed, Fenced
+from holdfast._store.contract import Committed, Fenced, Wanted
 from holdfast._store.locate import open_store
 from holdfast.testing.store_contract import FakeClock, new_run, step as step_entry
 from tests.crash import test_ownership as on_a_file
 from tests.crash.harness import World, payment_server
 from tests.crash.payments import Client
 from tests.postgres.fleet import Fleet
+from tests.postgres.server import Server
 
 SCRIPTS = Path(__file__).parent / "scripts"
 RACERS = 50
@@ -117,3 +118,18 @@ def test_row_55_and_56_the_time_is_that_of_the_database(
                 assert {entry.body["why"] for entry in claims} <= {"free", "own"}
     finally:
         fleet.close()
+
+
+def test_an_owner_whose_pulse_was_forgotten_is_found_all_the_same(
+    postgres_server: Server, postgres_database: str, postgres_url: str
+) -> None:
+    """A process that was idle for a day has no pulse any more when it takes its next run."""
+    store = open_store(postgres_url, lease_s=2.0)
+    store.start(new_run("r"), store.register_owner())
+    postgres_server.execute("DELETE FROM holdfast.pulses", postgres_database)
+    later_us = store.now_us() + 4_000_000
+    assert [row.run_id for row in store.claimable(later_us, 9)] == ["r"]
+    other = store.register_owner()
+    taken = store.take(Wanted(other, 9, later_us))
+    assert [lease.row.run_id for lease in taken] == ["r"]
+    store.close()
