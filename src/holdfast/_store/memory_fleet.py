@@ -180,7 +180,7 @@ class MemoryFleet:
             }
             now_us = self.world.now_us()
             for row in self._mine():
-                if row.status in CLAIMABLE:
+                if row.status in CLAIMABLE or row.status in (Status.FAILED, Status.HELD):
                     name = decisions.queue_of(row)
                     states.setdefault(name, QueueState(Limits(name)))
             for row in self._mine():

@@ -129,9 +129,8 @@ class SqliteFleet:
             state.delayed = count - running - ready
             state.oldest_us = oldest_us
         for name, failed, held, quarantined in read("stopped_counts", (self.namespace,)):
-            if name in states:
-                state = states[name]
-                state.failed, state.held, state.quarantined = failed, held, quarantined
+            state = states.setdefault(name, QueueState(Limits(name)))
+            state.failed, state.held, state.quarantined = failed, held, quarantined
         return [states[name] for name in sorted(states)]
 
     # -- schedules -----------------------------------------------------------------------------

@@ -113,9 +113,7 @@ class PostgresFleet:
         values = {"namespace": self.namespace, "at_us": self.now_us()}
         for name, *counts in self._database.read("queue_counts", values):
             known = states.get(name)
-            is_open = any(counts[:3])
-            if known is not None or is_open:
-                states[name] = QueueState(known.limits if known else Limits(name), *counts)
+            states[name] = QueueState(known.limits if known else Limits(name), *counts)
         return [states[name] for name in sorted(states)]
 
     # -- schedules -----------------------------------------------------------------------------

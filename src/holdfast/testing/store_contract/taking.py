@@ -358,14 +358,23 @@ class Taking(Ground):
         self.clock.advance_s(2)
         assert (self.state("work").ready, self.state("work").delayed) == (3, 0)
 
-    def test_a_queue_with_open_runs_is_shown_without_limits(self) -> None:
+    def test_a_queue_with_runs_that_need_somebody_is_shown_without_limits(self) -> None:
         assert self.store.queues() == []
-        failed = self.started_run("failed")
-        self.append(failed, entry(Kind.RUN_FAILED))
+        self.append(self.started_run("done"), entry(Kind.RUN_COMPLETED))
         assert self.store.queues() == []
+        self.append(self.started_run("failed"), entry(Kind.RUN_FAILED))
+        assert self.store.queues() == [QueueState(Limits("default"), failed=1)]
+        self.queued("held", queue="asks")
+        held = Write(
+            self.claimed("held"), [entry(Kind.RUN_HELD)], changes={"held_reason": "quarantined"}
+        )
+        self.store.append([held])
+        asks = QueueState(Limits("asks"), held=1, quarantined=1)
+        assert self.store.queues() == [asks, QueueState(Limits("default"), failed=1)]
         self.queued("r")
         self.queued("m", queue="mail")
         assert [state.limits for state in self.store.queues()] == [
+            Limits("asks"),
             Limits("default"),
             Limits("mail"),
         ]
