@@ -23,7 +23,7 @@ from rich.console import Console
 
 import holdfast as hf
 from holdfast._ops.cli.panel import Panel
-from holdfast._ops.cli.workforce import Workforce
+from holdfast._ops.cli.workforce import ONE_SIGNAL_S, Workforce
 from holdfast._ops.cli.workshop import AtWork, Order, Standing
 from holdfast._store.memory import MemoryStore
 from tests.ops.test_cli_run import PATIENCE_S, Command
@@ -133,10 +133,26 @@ def test_a_second_signal_ends_at_once(holdfast: Command, store: hf.Store):
         until((holdfast.folder / "inside").exists, process)
         process.send_signal(signal.SIGTERM)
         until(lambda: [seen for seen in store.workers() if seen.draining], process)
+        time.sleep(ONE_SIGNAL_S)  # Before that, it is taken for the same one.
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
     assert status(store, "r") == "running"
+
+
+def test_two_signals_in_the_same_instant_are_one(holdfast: Command, store: hf.Store):
+    """`timeout 60 holdfast worker …` signals the process, and then its group."""
+    submit(holdfast, "waits", "r", 5)
+    with worker(holdfast, store) as process:
+        until((holdfast.folder / "inside").exists, process)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        until(lambda: [seen for seen in store.workers() if seen.draining], process)
+        (holdfast.folder / "let-go").touch()
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    assert "killed" not in err
+    assert status(store, "r") == "completed"
 
 
 def test_a_killed_process_is_replaced_and_its_runs_go_on(holdfast: Command, store: hf.Store):
@@ -258,7 +274,8 @@ def test_the_view_fits_into_a_small_terminal():
     kept = MemoryStore()
     for number in range(9):
         kept.set_limits(hf.Queue(f"queue-{number}", concurrency=5).limits)
-    panel = Panel(kept, out)
+    panel = Panel(lambda: kept, kept.url, out)
+    panel.look()
     order = Order([], "", "", None, 50, 20.0, None, True, -1, -1)
     workforce = Workforce([order] * 7, panel.say)
     runs = [AtWork("a-run-with-a-long-id-" * 3, "agent\x1b[31m", "turns[3]/think", 0)] * 20
@@ -276,6 +293,24 @@ def test_the_view_fits_into_a_small_terminal():
     with out.capture() as captured:
         out.print(panel.picture(workforce))
     assert len(captured.get().splitlines()) <= 24
+    kept.close()
+
+
+def test_what_was_logged_is_brief_in_the_view_and_not_cut_too_early():
+    out = Console(width=80, height=24, record=True, file=io.StringIO())
+    kept = MemoryStore()
+    panel = Panel(lambda: kept, kept.url, out)
+    workforce = Workforce([Order([], "", "", None, 50, 20.0, None, True, -1, -1)], panel.say)
+    [process] = workforce.processes
+    process.output.append("2026-01-02 03:04:05,678 INFO run a completed")
+    process.output.append(f"2026-01-02 03:04:06,678 WARNING worker {'w' * 60} cannot use it: gone")
+    panel.draw(workforce)
+    out.print(panel.picture(workforce))
+    shown = out.export_text()
+    assert "03:04:05 run a completed" in shown
+    assert "03:04:06 ! worker" in shown
+    assert "cannot use it: gone" in shown
+    assert "2026" not in shown
     kept.close()
 
 

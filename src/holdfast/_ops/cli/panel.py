@@ -5,9 +5,12 @@ It fits into the terminal, 80 x 24 at least: what there is no room for is counte
 
 from __future__ import annotations
 
+import contextlib
+import re
+import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -27,26 +30,48 @@ LOOK_S = 1.0
 DRAW_S = 0.25
 PROCESSES_SHOWN = 4
 QUEUES_SHOWN = 4
-SAID_SHOWN = 5
+SAID_ROWS = 6
+LINE_ROWS = 3
+"""How many rows one line that was said may take."""
+_LOGGED = re.compile(r"^\d{4}-\d\d-\d\d (\d\d:\d\d:\d\d),\d{3} (\w+) ")
 
 
 class Panel:
     """Draws a workforce, now and then."""
 
-    def __init__(self, store: Store, out: Console) -> None:
-        self._store = store
+    def __init__(self, opens: Callable[[], Store], url: str, out: Console) -> None:
+        self._opens = opens
+        self._url = url
         self._out = out
-        self._said: deque[str] = deque(maxlen=SAID_SHOWN)
+        self._store: Store | None = None
+        self._said: deque[str] = deque(maxlen=SAID_ROWS)
         self._queues: list[QueueView] = []
-        self._looked_s = self._drawn_s = float("-inf")
+        self._drawn_s = float("-inf")
+        self._ending = threading.Event()
+        self._looker = threading.Thread(target=self._run, name="holdfast-view", daemon=True)
         self._live = Live(console=out, auto_refresh=False, vertical_overflow="crop")
 
     def __enter__(self) -> Self:
         self._live.start()
+        self._looker.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._live.stop()
+        self._ending.set()
+        self._looker.join(LOOK_S)
+
+    def _run(self) -> None:
+        """Look in a thread of its own: a store that does not answer must not stop the watch."""
+        while not self._ending.is_set():
+            self.look()
+            self._ending.wait(LOOK_S)
+
+    def look(self) -> None:
+        """See how the queues are; what is wrong with the store is told by the processes."""
+        with contextlib.suppress(StoreError):
+            self._store = self._store or self._opens()
+            self._queues = queues.queues(self._store)
 
     def say(self, text: str) -> None:
         """Remember what is to be seen at the bottom."""
@@ -56,16 +81,10 @@ class Panel:
         """Draw it, if the last time is a while ago."""
         for process in workforce.processes:
             while process.output:
-                self._said.append(process.output.popleft())
+                self._said.append(brief(process.output.popleft()))
         now_s = time.monotonic()
         if now_s - self._drawn_s < DRAW_S and not workforce.draining:
             return
-        if now_s - self._looked_s >= LOOK_S:
-            self._looked_s = now_s
-            try:
-                self._queues = queues.queues(self._store)
-            except StoreError as error:
-                self.say(f"! {error}")
         self._drawn_s = now_s
         self._live.update(self.picture(workforce), refresh=True)
 
@@ -80,33 +99,59 @@ class Panel:
             Text(),
         ]
         shown = self._queues[:QUEUES_SHOWN]
-        said = list(self._said)
+        said = self._rows_said()
         used = 4 + min(len(known), PROCESSES_SHOWN + 1) + (len(shown) + 2) + (len(said) + 1)
         parts += [self._runs(known, max(1, self._out.height - used - 3)), Text()]
         if shown:
             parts += [queues_table(shown), Text()]
-        parts += [Text(visible(line), "dim", no_wrap=True, overflow="ellipsis") for line in said]
-        return Group(*parts)
+        return Group(*parts, *said)
+
+    def _rows_said(self) -> list[Text]:
+        """Return the last lines that were said, the long ones in some rows."""
+        rows: list[Text] = []
+        for line in reversed(self._said):
+            folded = list(Text(visible(line), "dim").wrap(self._out, self._out.width))
+            if len(folded) > LINE_ROWS:
+                folded = [*folded[: LINE_ROWS - 1], folded[LINE_ROWS - 1].append(" …")]
+            if rows and len(rows) + len(folded) > SAID_ROWS:
+                break
+            rows = [*folded, *rows]
+        for row in rows:
+            row.no_wrap, row.overflow = True, "ellipsis"
+        return rows
 
     def _head(self, workforce: Workforce) -> Text:
-        state = "draining" if workforce.draining else "ready" if workforce.ready() else "starting"
+        state, style = self._state(workforce)
         working = sum(process.standing.working for process in workforce.processes)
         places = sum(process.order.concurrency for process in workforce.processes)
         line = Text(no_wrap=True, overflow="ellipsis")
         line.append("holdfast worker ", "bold")
-        line.append(f"{state}", {"ready": "green"}.get(state, "yellow"))
+        line.append(state, style)
         line.append(f"  {working} of {places} places in use")
         if workforce.restarts:
             line.append(f"  {count(workforce.restarts, 'restart')}", "red")
-        line.append(f"  {visible(self._store.url)}", "dim")
+        line.append(f"  {visible(self._url)}", "dim")
         return line
+
+    @staticmethod
+    def _state(workforce: Workforce) -> tuple[str, str]:
+        if workforce.draining:
+            return ("ended" if workforce.ended else "draining"), "yellow"
+        standings = [process.standing for process in workforce.processes]
+        silent = [one.silent_since for one in standings if one.silent_since is not None]
+        if silent:
+            since = time.strftime("%H:%M:%S", time.localtime(min(silent)))
+            return f"the store cannot be reached since {since}", "bold red"
+        return ("ready", "green") if workforce.ready() else ("starting", "yellow")
 
     @staticmethod
     def _processes(known: list[Process]) -> RenderableType:
         rows = table("PROCESS", "PID", "STATE", "AT WORK", "TAKEN")
         for process in known[:PROCESSES_SHOWN]:
             standing = process.standing
-            state = "dead" if not process.pid else "draining" if standing.draining else "ready"
+            state = "draining" if standing.draining else "ready"
+            if not process.pid:
+                state = "dead" if process.code else "ended" if process.code == 0 else "starting"
             if state == "ready" and not standing.ready:
                 state = "starting" if standing.trouble is None else "store!"
             rows.add_row(
@@ -129,7 +174,7 @@ class Panel:
         if not running:
             return Text("No run is at work.", "dim")
         rows = table("RUN", "FLOW", "STEP", "FOR")
-        now_us = self._store.now_us()
+        now_us = time.time_ns() // 1000 if self._store is None else self._store.now_us()
         shown = running[: room if total <= room else max(1, room - 1)]
         for run in shown:
             rows.add_row(
@@ -143,3 +188,8 @@ class Panel:
         for column in rows.columns:
             column.no_wrap, column.overflow = True, "ellipsis"
         return rows
+
+
+def brief(line: str) -> str:
+    """Return a line of the log without its date and level, so that there is room for what it says."""
+    return _LOGGED.sub(lambda it: f"{it[1]} {'' if it[2] == 'INFO' else '! '}", line)

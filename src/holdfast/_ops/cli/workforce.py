@@ -29,6 +29,8 @@ DEATHS_ALOUD = 5
 GRACE_S = 5.0
 """How long a process may take besides its drain, before it is killed."""
 TICK_S = 1.0
+ONE_SIGNAL_S = 1.0
+"""Signals so close to each other are one: `timeout` sends its own to a process and to its group."""
 READ_BYTES = 65536
 PIPE_LINES = 200
 
@@ -42,6 +44,8 @@ class Process:
         self.deaths = 0
         """In a row, each after a short life."""
         self.due_s = 0.0
+        self.code: int | None = None
+        """How it ended, while there is none."""
         self.output: deque[str] = deque(maxlen=PIPE_LINES)
         """The last lines that it printed, if they are captured."""
         self._captures = captures
@@ -57,6 +61,7 @@ class Process:
     def start(self, now_s: float, selector: selectors.BaseSelector) -> None:
         """Start it."""
         self._started_s = now_s
+        self.code = None
         self.standing = Standing(name=self.order.name or "")
         reads, writes = os.pipe()
         life_reads, self._life = os.pipe()
@@ -96,7 +101,7 @@ class Process:
         """Return the exit code of one that is gone, and forget it."""
         if self._popen is None or self._popen.poll() is None:
             return None
-        code = self._popen.returncode
+        code = self.code = self._popen.returncode
         os.close(self._life)
         if self._popen.stdout is not None:
             self._popen.stdout.close()
@@ -142,6 +147,7 @@ class Workforce:
         self._selector = selectors.DefaultSelector()
         self._signals: list[int] = []
         self._ending_s: float | None = None
+        self._told_s = float("-inf")
         self._was_ready = False
         self._code = OK
         self._ticked_s = time.monotonic()
@@ -152,6 +158,11 @@ class Workforce:
     def draining(self) -> bool:
         """Whether it was told to end."""
         return self._ending_s is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was told to end, and all processes have."""
+        return self.draining and not any(process.pid for process in self.processes)
 
     def live(self) -> bool:
         """Tell whether it still watches over its processes."""
@@ -200,7 +211,7 @@ class Workforce:
             self._was_ready = self._was_ready or any(p.standing.ready for p in self.processes)
             if self._on_tick is not None:
                 self._on_tick(self)
-            if self.draining and not any(process.pid for process in self.processes):
+            if self.ended:
                 return self._code
 
     def _start(self, process: Process, now_s: float) -> None:
@@ -233,6 +244,9 @@ class Workforce:
                 self._kill("it did not end in time")
             return
         number = self._signals.pop(0)
+        if now_s - self._told_s < ONE_SIGNAL_S:
+            return
+        self._told_s = now_s
         if self.draining:
             self._kill(f"a second {signal.Signals(number).name}")
             self._code = INTERRUPTED

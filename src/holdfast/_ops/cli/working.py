@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import sys
+import time
 
 import click
 
@@ -14,7 +16,8 @@ from holdfast._ops.cli.workforce import Workforce
 from holdfast._ops.cli.workshop import Order
 from holdfast._ops.health import Health
 from holdfast._ops.text import count
-from holdfast.errors import UsageError
+from holdfast._store.addresses import shown
+from holdfast.errors import StoreError, UsageError
 
 
 def add_to(group: click.Group) -> None:
@@ -64,7 +67,7 @@ def _worker(
     """
     if session.url.startswith("memory:"):
         raise UsageError("a worker needs a store that other processes can reach, not memory:")
-    store = session.store(create=True)
+    _open(session)
     orders = [
         Order(
             modules=list(modules),
@@ -85,14 +88,17 @@ def _worker(
         if watched:
             from holdfast._ops.cli.panel import Panel
 
-            panel = stack.enter_context(Panel(store, session.out))
+            opens = functools.partial(session.store, create=True)
+            panel = stack.enter_context(Panel(opens, shown(session.url), session.out))
             workforce = Workforce(orders, panel.say, captures=True, on_tick=panel.draw)
             panel.say(f"flows of {', '.join(modules)}; Ctrl-C drains")
         else:
-            store.close()  # It is there, and its processes have their own ways to it.
-            workforce = Workforce(orders, session.note)
-            session.note(
-                f"holdfast worker {os.getpid()}: {count(processes, 'process', 'processes')}"
+            session.close()  # It is there, and its processes have their own ways to it.
+            say = functools.partial(_say, session)
+            workforce = Workforce(orders, say)
+            say(
+                f"holdfast worker {os.getpid()}: {count(processes, 'process', 'processes')}, "
+                f"{shown(session.url)}"
             )
         if health is not None:
             checks = {"live": workforce.live, "ready": workforce.ready}
@@ -103,6 +109,20 @@ def _worker(
         session.answer(exit_code=code)
     sys.stdout.flush()
     return code
+
+
+def _open(session: Session) -> None:
+    """Say at once what is wrong with the store; one that cannot be reached is waited for, by the
+    processes, which say so."""
+    try:
+        session.store(create=True)
+    except StoreError as error:
+        if not error.unreachable:
+            raise
+
+
+def _say(session: Session, text: str) -> None:
+    session.note(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
 
 
 def _name(name: str | None, number: int, processes: int) -> str | None:

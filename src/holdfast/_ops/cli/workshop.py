@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -19,13 +20,16 @@ import msgspec
 
 from holdfast._ops.cli.child import module_named, ordered
 from holdfast._ops.cli.session import ERROR, OK, code_of
-from holdfast.errors import HoldfastError, StoreFailed
+from holdfast.errors import HoldfastError, StoreError, StoreFailed
 
 if TYPE_CHECKING:
+    from holdfast._opened import Store
     from holdfast._runtime.worker import Worker
 
 REPORT_S = 0.5
 SHOWN_RUNS = 20
+BACKOFF_S, BACKOFF_MAX_S = 0.2, 5.0
+"""Pauses between two tries to open a store that cannot be reached."""
 
 
 class Order(msgspec.Struct):
@@ -64,6 +68,9 @@ class Standing(msgspec.Struct):
     working: int = 0
     taken: int = 0
     trouble: str | None = None
+    """Why the store cannot be used."""
+    silent_since: float | None = None
+    """Since when (Unix time), if it cannot be used."""
     runs: list[AtWork] = []
     code: int | None = None
     """Set in the last report: why it ends."""
@@ -115,14 +122,15 @@ def _outlives(life_fd: int, ending: threading.Event) -> None:
 
 def work(order: Order, ending: threading.Event, reports: Reports) -> int:
     """Work until told to end; returns how many runs had to be left to their lease."""
-    import holdfast
     from holdfast._runtime.worker import Worker
 
     for module in order.modules:
         module_named(module)
     _log()
-    # Not the default: a module may have opened a store of its own.
-    with holdfast.open(order.url, namespace=order.namespace, default=False) as store:
+    opened = opened_store(order, ending, reports)
+    if opened is None:
+        return 0
+    with opened as store:
         worker = Worker(
             store.engine,
             queues=order.queues,
@@ -135,22 +143,50 @@ def work(order: Order, ending: threading.Event, reports: Reports) -> int:
             reports.send(standing(worker))
             while not ending.wait(REPORT_S):
                 reports.send(standing(worker))
-                if isinstance(worker.trouble, StoreFailed):
-                    raise worker.trouble  # This handle is dead; a new process opens another.
+                trouble = worker.trouble
+                if isinstance(trouble, StoreFailed) and not trouble.unreachable:
+                    raise trouble  # This handle is dead; a new process opens another.
             reports.send(msgspec.structs.replace(standing(worker), draining=True))
         return len(worker.places())
 
 
+def opened_store(order: Order, ending: threading.Event, reports: Reports) -> Store | None:
+    """Open the store, and wait for it as long as it cannot be reached; None if told to end."""
+    import holdfast
+    from holdfast._runtime import logs
+
+    pause_s = BACKOFF_S
+    waiting = Standing(name=order.name or "")
+    while True:
+        try:
+            # Not the default: a module may have opened a store of its own.
+            return holdfast.open(order.url, namespace=order.namespace, default=False)
+        except StoreError as error:
+            if not error.unreachable:
+                raise
+            if waiting.trouble is None:
+                waiting.trouble, waiting.silent_since = str(error), time.time()
+                logs.warning("the store cannot be reached; waiting for it: %s", error)
+        reports.send(waiting)
+        if ending.wait(pause_s):
+            return None
+        pause_s = min(BACKOFF_MAX_S, pause_s * 2)
+
+
 def standing(worker: Worker) -> Standing:
     """Return how a worker stands."""
-    places = worker.places()
+    places, trouble = worker.places(), worker.trouble
+    since = None
+    if trouble is not None:  # To the second: what has not changed is not said again.
+        since = float(int(time.time() - worker.lookout.silent_s()))
     return Standing(
         name=worker.name,
-        ready=worker.trouble is None and not worker.draining,
+        ready=trouble is None and not worker.draining,
         draining=worker.draining,
         working=len(places),
         taken=worker.taken,
-        trouble=None if worker.trouble is None else str(worker.trouble),
+        trouble=None if trouble is None else str(trouble),
+        silent_since=since,
         runs=[
             AtWork(place.run_id, place.flow.name, place.lease.row.current_step, place.since_us)
             for place in places[:SHOWN_RUNS]
