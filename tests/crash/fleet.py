@@ -97,11 +97,13 @@ class Fleet:
 
 
 @contextmanager
-def working(world: World, sizes: Sizes, *options: str) -> Iterator[Fleet]:
+def working(
+    world: World, sizes: Sizes, *options: str, script: Path = SCRIPTS / "fleet_flows.py"
+) -> Iterator[Fleet]:
     """A `holdfast worker` that ends with the block, in good order."""
     environment = world._environment({"pause_s": sizes.pause_s})
     command = [
-        *(str(HOLDFAST), "worker", str(SCRIPTS / "fleet_flows.py"), "--url", world.url),
+        *(str(HOLDFAST), "worker", str(script), "--url", world.url),
         *("--processes", str(sizes.processes), "--concurrency", str(sizes.concurrency), *options),
     ]
     with (world.root / "worker.log").open("ab") as log:

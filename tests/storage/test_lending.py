@@ -177,7 +177,7 @@ def test_a_take_reads_no_more_than_it_needs(bench: Bench) -> None:
     assert asked.count(Q["ready_runs"]) == 1
     values: dict[str, Any] = dict.fromkeys(["flows", "full", "spent", "working"], "[]")
     values |= {"namespace": "default", "queue": "default", "rank": -9, "after": 0, "limit": 5}
-    values |= {"at_us": 0, "begins": True, "owner": 1, "until_us": None}
+    values |= {"at_us": 0, "begins": True, "owner": 1, "until_us": None, "claims": 0}
     for name, index in (("ready_runs", "runs_ready"), ("runs_of_owner", "runs_owned")):
         plan = connection.execute("EXPLAIN QUERY PLAN " + Q[name], values).fetchall()
         told = "\n".join(row[3] for row in plan)

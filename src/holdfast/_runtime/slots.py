@@ -19,6 +19,7 @@ from holdfast._core.lifecycle import CLAIMABLE
 from holdfast._core.stops import Unwind
 from holdfast._runtime import logs
 from holdfast._runtime.admission import execution_of
+from holdfast._store.decisions import SUSPECT_AT
 from holdfast.errors import HoldfastError, RunError, RunFailed, RunHeld
 
 if TYPE_CHECKING:
@@ -96,6 +97,11 @@ class Slots:
         with self._changed:
             resting = [number for number, (_, until) in self._dropped.items() if until > now_s]
             return [*self._places, *resting]
+
+    def has_suspect(self) -> bool:
+        """Tell whether a run is at work that was taken to be alone, and has brought nothing new."""
+        with self._changed:
+            return any(place.lease.row.claims > SUSPECT_AT for place in self._places.values())
 
     def places(self) -> list[Place]:
         """Return the runs at work, longest first."""

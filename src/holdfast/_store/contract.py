@@ -277,7 +277,8 @@ class Store(Protocol):
     def append_within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
         """Commit what `work` does with a connection of this database together with the write that
         it returns. If it raises, or the write is refused, nothing of it has happened. The lease
-        has no write under way; the connection must not be committed or rolled back by `work`."""
+        has no write under way; the connection must not be committed or rolled back by `work`: what
+        cannot be refused is found out, and raises EndedByItself."""
         ...
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:

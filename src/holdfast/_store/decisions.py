@@ -30,6 +30,10 @@ from holdfast.errors import KeyConflict, RunConflict
 QUARANTINE_AT = 5
 """The claim in a row without anything new at which a run is held instead."""
 
+SUSPECT_AT = 2
+"""So many claims in a row without anything new make a run a suspect: its processes died, and it may
+be the cause. From now on a worker executes it alone, so that no other run dies with it."""
+
 DEFAULT_QUEUE = "default"
 """Where runs are that name no queue."""
 
@@ -148,6 +152,11 @@ def quarantine_write(row: RunRow, at_us: int) -> Write:
 def is_poison(row: RunRow) -> bool:
     """Tell whether the next claim would be one too many."""
     return row.claims + 1 >= QUARANTINE_AT
+
+
+def is_suspect(row: RunRow) -> bool:
+    """Tell whether a run may be what its processes died of."""
+    return row.claims >= SUSPECT_AT
 
 
 def queue_of(row: RunRow) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from holdfast._core.rows import RunRow
-from holdfast._store.contract import Limits
+from holdfast._store import decisions
+from holdfast._store.contract import Limits, Wanted
 
 T = TypeVar("T")
 
@@ -51,19 +52,32 @@ class Gate:
 
     def admits(self, row: RunRow) -> bool:
         """Tell whether a run may be claimed, and count it if so."""
+        if not self.would_admit(row):
+            return False
+        if row.owner is None:
+            self._begun[row.limit_key] += is_first(row)
+            self._running[row.limit_key] += 1
+        return True
+
+    def would_admit(self, row: RunRow) -> bool:
+        """Tell whether a run may be claimed."""
         if row.owner is not None:
             return True  # It was at work already: it has its place.
         key, limits = row.limit_key, self.limits
         if not self.is_open or (key is not None and not _below(self._running[key], limits.per_key)):
             return False
-        if is_first(row):
-            if not self.begins:
-                return False
-            if key is not None and not _below(self._begun[key], limits.per_key_rate):
-                return False
-            self._begun[key] += 1
-        self._running[key] += 1
-        return True
+        if not is_first(row):
+            return True
+        return self.begins and (key is None or _below(self._begun[key], limits.per_key_rate))
+
+    def gives(self, row: RunRow, wanted: Wanted) -> bool:
+        """Tell whether a candidate is given to who asks, and count it if so. A suspect that is left
+        out is noted."""
+        if decisions.is_suspect(row) == wanted.suspects:
+            return self.admits(row)
+        if not wanted.suspects and self.would_admit(row):
+            wanted.passed_over = True
+        return False
 
 
 def is_first(row: RunRow) -> bool:

@@ -87,6 +87,7 @@ class MemoryFleet:
     def take(self, wanted: Wanted) -> builtins.list[Lease]:
         with self.world.lock:
             self._check_open()
+            wanted.passed_over, wanted.quarantined = False, []
             known = gates.pairs(wanted.flows)
             due = [
                 row
@@ -108,12 +109,12 @@ class MemoryFleet:
                 taken: list[Lease] = []
                 while len(taken) < limit and (row := next(rows[name], None)) is not None:
                     gate = closed[name]
-                    if gate.admits(row) and (lease := self._take(row, wanted, gate)) is not None:
-                        taken.append(lease)
+                    if gate.gives(row, wanted):
+                        taken += self._take(row, wanted, gate)
                 return taken
 
             taken = gates.in_turns(names, wanted.limit, take_from)
-            if taken:
+            if taken or wanted.quarantined:
                 self.world.committed()
             return taken
 
@@ -145,12 +146,12 @@ class MemoryFleet:
         )
         return gates.Gate(limits, running.items(), begun.items())
 
-    def _take(self, row: RunRow, wanted: Wanted, gate: gates.Gate) -> Lease | None:
+    def _take(self, row: RunRow, wanted: Wanted, gate: gates.Gate) -> builtins.list[Lease]:
         why = decisions.why_claimable(
             row, wanted.owner, wanted.at_us, self._is_dead, self._pulse_until_us
         )
         if why is None:
-            return None
+            return []
         poison = decisions.is_poison(row)
         write = (
             decisions.quarantine_write(row, wanted.at_us)
@@ -163,7 +164,10 @@ class MemoryFleet:
             self.world.fleet.begun.append(begun)
         applied = apply(row, write, self._lease_until_us())
         self._keep(applied, ())
-        return None if poison else Lease(msgspec.structs.replace(applied.row))
+        made = msgspec.structs.replace(applied.row)
+        if poison:
+            wanted.quarantined.append(made)
+        return [] if poison else [Lease(made)]
 
     def set_limits(self, limits: Limits) -> None:
         with self.world.lock:

@@ -268,7 +268,7 @@ SELECT {run_columns} FROM runs NOT INDEXED WHERE run_no IN (
   SELECT run_no FROM runs INDEXED BY runs_ready
   WHERE namespace = :namespace AND coalesce(queue, 'default') = :queue
     AND -coalesce(priority, 0) >= :rank AND (-coalesce(priority, 0) > :rank OR run_no > :after)
-    AND status IN ('queued', 'running', 'waiting') AND {is_due}
+    AND status IN ('queued', 'running', 'waiting') AND {is_due} AND claims >= :claims
     AND (:begins OR epoch > 0)
     AND (:flows IS NULL OR flow || char(31) || version IN (SELECT value FROM json_each(:flows)))
     AND (limit_key IS NULL OR limit_key NOT IN (SELECT value FROM json_each(:full)))
@@ -293,7 +293,7 @@ SELECT {run_columns} FROM runs NOT INDEXED WHERE run_no IN (
   SELECT run_no FROM runs INDEXED BY runs_owned
   WHERE owner = :owner AND namespace = :namespace AND coalesce(queue, 'default') = :queue
     AND -coalesce(priority, 0) >= :rank AND (-coalesce(priority, 0) > :rank OR run_no > :after)
-    AND status IN ('queued', 'running', 'waiting')
+    AND status IN ('queued', 'running', 'waiting') AND claims >= :claims
     AND (:until_us IS NULL OR lease_until_us <= :until_us)
     AND run_no NOT IN (SELECT value FROM json_each(:working))
   ORDER BY -coalesce(priority, 0), run_no LIMIT :limit)

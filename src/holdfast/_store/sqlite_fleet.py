@@ -95,6 +95,7 @@ class SqliteFleet:
         self._check_index()
 
         def work(connection: Connection) -> tuple[builtins.list[Lease], Changed | None]:
+            wanted.passed_over, wanted.quarantined = False, []
             taking = Taking(self, connection, self._inside(connection), wanted)
             taken = gates.in_turns(taking.queues(), wanted.limit, taking.take_from)
             changed = Changed(b"".join(taking.digests)) if taking.digests else None

@@ -98,7 +98,7 @@ class Taking:
         gate, candidates = self._gates[queue], self._candidates[queue]
         taken: list[Lease] = []
         while len(taken) < limit and (row := next(candidates, None)) is not None:
-            if gate.admits(row) and (lease := self._take(row)) is not None:
+            if gate.gives(row, self._wanted) and (lease := self._take(row)) is not None:
                 taken.append(lease)
         return taken
 
@@ -112,7 +112,10 @@ class Taking:
         queue = decisions.queue_of(row)
         if gates.is_first(row) and gates.counts_starts(self._gates[queue].limits):
             self._begun(row, queue)
-        return None if claimed.owner is None else Lease(claimed)
+        if claimed.owner is None:
+            wanted.quarantined.append(claimed)
+            return None
+        return Lease(claimed)
 
     def _begun(self, row: RunRow, queue: str) -> None:
         at_us, period_us = self._wanted.at_us, self._gates[queue].limits.period_us
@@ -183,6 +186,7 @@ class Taking:
                 "rank": rank,
                 "after": after,
                 "limit": size,
+                "claims": decisions.SUSPECT_AT if self._wanted.suspects else 0,
             }
             found = fetch(values)
             yield from sorted(records.undamaged(found), key=_place)

@@ -99,6 +99,7 @@ class Claimer:
 
     def take(self, wanted: Wanted) -> list[Lease]:
         """Take runs that are due: first those that somebody left, then queue by queue."""
+        wanted.passed_over, wanted.quarantined = False, []
         pulses, strays, rows, queues = self._database.work(
             lambda link, _tries: self._seen(link, wanted)
         )
@@ -146,17 +147,20 @@ class Claimer:
             "limit": wanted.limit,
         }
 
-        def work(link: Link, _tries: int) -> list[Lease]:
+        def work(link: Link, _tries: int) -> list[RunRow]:
             with link.writing():
-                rows = link.fetch("stranded_runs", values)
+                rows, suspects = link.fetch_each(
+                    ("stranded_runs", values), ("stranded_suspects", values)
+                )
+                wanted.passed_over = bool(suspects) and not wanted.suspects
                 return self._taken(link, wanted, list(records.undamaged(rows)), None)
 
-        return self._database.work(work)
+        return _given(wanted, self._database.work(work))
 
     def _take_from(self, wanted: Wanted, limits: Limits, limit: int) -> list[Lease]:
         queue = limits.queue
 
-        def work(link: Link, _tries: int) -> list[Lease]:
+        def work(link: Link, _tries: int) -> list[RunRow]:
             with link.writing():
                 gate = gates.Gate(limits)
                 if gates.has_limits(limits):
@@ -165,7 +169,7 @@ class Claimer:
                         return []
                 return self._taken(link, wanted, self._ready(link, wanted, gate, limit), gate)
 
-        return self._database.work(work)
+        return _given(wanted, self._database.work(work))
 
     def _ready(self, link: Link, wanted: Wanted, gate: gates.Gate, limit: int) -> list[RunRow]:
         """Return runs of a queue that may be claimed, in order, past those that its limits keep."""
@@ -182,7 +186,7 @@ class Claimer:
             }
             found = link.fetch("ready_runs", values)
             seen += [row[0] for row in found]
-            ready += [row for row in records.undamaged(found) if gate.admits(row)]
+            ready += [row for row in records.undamaged(found) if gate.gives(row, wanted)]
             if len(found) < room or len(ready) == limit or not gate.is_open:
                 break
         return ready
@@ -201,7 +205,7 @@ class Claimer:
 
     def _taken(
         self, link: Link, wanted: Wanted, rows: Sequence[RunRow], gate: gates.Gate | None
-    ) -> list[Lease]:
+    ) -> list[RunRow]:
         changes: list[tuple[RunRow, Applied]] = []
         for row in rows:
             why = self._why(link, row, wanted.owner, wanted.at_us)
@@ -213,11 +217,7 @@ class Claimer:
             numbers, keys = [row.run_no for row in first], [row.limit_key for row in first]
             begun = (self._namespace, gate.limits.queue, wanted.at_us, numbers, keys)
             link.change("add_begun", begun)
-        return [
-            Lease(made.row)
-            for _, made in changes
-            if made.row.run_no in changed and made.row.status in CLAIMABLE
-        ]
+        return [made.row for _, made in changes if made.row.run_no in changed]
 
     def _filters(self, wanted: Wanted) -> dict[str, Any]:
         pairs = gates.pairs(wanted.flows)
@@ -225,6 +225,14 @@ class Claimer:
         return {
             "namespace": self._namespace,
             "at_us": wanted.at_us,
+            "suspects": wanted.suspects,
+            "suspect_at": decisions.SUSPECT_AT,
             "flows": None if known is None else [flow for flow, _ in known],
             "versions": None if known is None else [version for _, version in known],
         }
+
+
+def _given(wanted: Wanted, rows: Sequence[RunRow]) -> list[Lease]:
+    """Return what was claimed, and say to who asked what was held instead."""
+    wanted.quarantined += [row for row in rows if row.status not in CLAIMABLE]
+    return [Lease(row) for row in rows if row.status in CLAIMABLE]

@@ -15,11 +15,11 @@ from holdfast.testing.store_contract.ground import FakeClock, entry, intent, new
 from holdfast.testing.store_contract.owning import Owning
 from holdfast.testing.store_contract.reading import Reading
 from holdfast.testing.store_contract.sharing import Sharing
-from holdfast.testing.store_contract.taking import Taking
+from holdfast.testing.store_contract.suspects import Suspects
 from holdfast.testing.store_contract.writing import Writing
 
 __all__ = ["FakeClock", "StoreContract", "entry", "intent", "new_run", "started", "step"]
 
 
-class StoreContract(Writing, Owning, Sharing, Reading, Taking, Fleet):
+class StoreContract(Writing, Owning, Sharing, Reading, Suspects, Fleet):
     """All tests of the contract."""

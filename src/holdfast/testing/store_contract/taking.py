@@ -42,15 +42,17 @@ class Taking(Ground):
         queues: Sequence[str] | None = None,
         flows: Mapping[str, Sequence[str]] | None = None,
         working: Collection[int] | None = None,
+        suspects: bool = False,
         store: Store | None = None,
         owner: int | None = None,
     ) -> list[Lease]:
-        """Take what is due; `working` is all that this process owns, unless it is given."""
+        """Take what is due; `working` is all that this process owns, unless it is given. What was
+        asked for is kept as `wanted`, with what the store wrote there."""
         store, owner = store or self.store, self.owner if owner is None else owner
         if working is None:
             working = [number for number in range(1, 200) if self._is_owned(number, owner)]
-        wanted = Wanted(owner, limit, self.clock(), flows, queues, working)
-        return store.take(wanted)
+        self.wanted = Wanted(owner, limit, self.clock(), flows, queues, working, suspects)
+        return store.take(self.wanted)
 
     def _is_owned(self, run_no: int, owner: int) -> bool:
         row = self.store.by_number(run_no)
@@ -218,15 +220,17 @@ class Taking(Ground):
         assert self.ids(self.took()) == ["at work"]
         assert self.took() == []
         self.store.set_limits(Limits("default", paused=True))
-        assert self.ids(self.took(working=())) == ["at work"]
+        assert self.ids(self.took(working=(), suspects=True)) == ["at work"]
 
     def test_the_fifth_take_without_anything_new_is_quarantine(self) -> None:
         self.queued("poison", "fine")
-        for _ in range(4):
-            assert "poison" in self.ids(self.took(working=()))
+        for suspects in (False, False, True, True):
+            assert "poison" in self.ids(self.took(working=(), suspects=suspects))
+            assert self.wanted.quarantined == []
             self.append(self.claimed("fine"), step())
-        assert "poison" not in self.ids(self.took(working=()))
+        assert self.took(working=(), suspects=True) == []
         row = self.row("poison")
+        assert self.wanted.quarantined == [row]
         assert (row.status, row.held_reason, row.owner) == (Status.HELD, "quarantined", None)
         assert self.kinds("poison")[-1] == "run_held"
         state = self.state()

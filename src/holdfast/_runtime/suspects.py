@@ -1,0 +1,78 @@
+"""When a worker makes room for a suspect: a run that its processes may have died of.
+
+A suspect is executed alone in its process, so that nothing else dies with it. A worker that has
+nothing to do takes one at once. One that is at work becomes hungry: when a suspect has waited for a
+while, it takes nothing more until it is empty, and then the suspect. What does not end in time is not
+waited for: the worker goes on as usual, and tries again later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from holdfast._core.rows import Lease
+from holdfast._runtime import logs
+from holdfast._runtime.clock import CHANCE
+from holdfast._store.contract import Wanted
+
+HUNGRY_AFTER_S = 5.0
+"""How long a suspect waits for a worker with nothing to do, before one that is at work makes room."""
+EMPTYING_S = 60.0
+"""How long a worker takes nothing, at most, until it is empty."""
+SATED_S = 60.0
+"""How long it goes on as usual after it was not empty in time."""
+HERD = 1.4
+"""Workers become hungry at different times: one that has not yet sees that another was first."""
+
+
+class Hunger:
+    """What one worker knows of suspects that wait."""
+
+    def __init__(self) -> None:
+        self.sees_one = False
+        """Whether the last look passed one over."""
+        self._hungry_at_s: float | None = None
+        self._until_s: float | None = None
+        self._sated_until_s = 0.0
+
+    def looked(self, passed_over: bool, saw_all: bool) -> None:
+        """Take in what a look for other runs came by. One that found enough before it was through
+        says nothing about the rest."""
+        now_s = time.monotonic()
+        self.sees_one = passed_over
+        if not passed_over:
+            self._hungry_at_s = None if saw_all else self._hungry_at_s
+            return
+        if self._hungry_at_s is None:
+            self._hungry_at_s = now_s + HUNGRY_AFTER_S * CHANCE.uniform(1.0, HERD)
+        if now_s >= max(self._hungry_at_s, self._sated_until_s):
+            self._until_s = now_s + EMPTYING_S
+            logs.info("a run is to be executed alone: nothing is taken until this worker is empty")
+
+    @property
+    def is_emptying(self) -> bool:
+        """Whether nothing is to be taken beside what is at work."""
+        if self._until_s is not None and time.monotonic() >= self._until_s:
+            self._until_s = None
+            self._sated_until_s = time.monotonic() + SATED_S
+        return self._until_s is not None
+
+    def asked(self) -> None:
+        """A suspect was asked for: taken, or gone."""
+        self.sees_one = False
+        self._hungry_at_s = self._until_s = None
+
+
+def tell(wanted: Wanted, leases: Iterable[Lease]) -> None:
+    """Say which runs a take has held, and which suspect is executed now."""
+    for row in wanted.quarantined:
+        text = "run %s of %s is quarantined: %s; see: holdfast explain %s"
+        logs.warning(text, row.run_id, row.flow, _died(row.claims), row.run_id)
+    for row in (lease.row for lease in leases if wanted.suspects):
+        text = "run %s of %s is executed alone: %s"
+        logs.warning(text, row.run_id, row.flow, _died(row.claims - 1))
+
+
+def _died(times: int) -> str:
+    return f"{times} times in a row its process ended before anything new was recorded"
