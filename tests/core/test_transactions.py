@@ -25,7 +25,7 @@ from holdfast._core.retry import Retry
 from holdfast._core.rows import KeyState
 from holdfast._core.scripts import step_script
 from holdfast._core.stops import Unwind
-from holdfast.errors import KeyConflict, RunHeld, StepFailed, ValueRefused
+from holdfast.errors import KeyConflict, RunHeld, StepFailed, UsageError, ValueRefused
 
 DIGEST = b"d" * 16
 
@@ -116,6 +116,21 @@ def test_an_error_is_a_failure_with_its_start() -> None:
     assert not failed.value.outcome_unknown
     assert hand.kinds() == [[Kind.STEP_STARTED, Kind.STEP_FAILED]]
     assert hand.wrote[0].keys == []
+
+
+def test_one_that_ended_its_transaction_by_itself_is_in_doubt_and_never_tried_again() -> None:
+    hand = Hand(Transacted(error=UsageError("by itself"), in_doubt=True))
+
+    with pytest.raises(Unwind) as stopped:
+        hand.drive(call_of("k", retry=Retry(attempts=9)))
+
+    held = stopped.value.error
+    assert isinstance(held, RunHeld)
+    assert (held.reason, held.step) == ("in_doubt", "book")
+    assert hand.kinds() == [[Kind.STEP_STARTED, Kind.STEP_IN_DOUBT]]
+    [append] = hand.wrote
+    assert append.claim is not None
+    assert [key.state for key in append.keys] == ["in_doubt"]
 
 
 def test_it_is_tried_again_by_its_policy() -> None:

@@ -39,7 +39,7 @@ from holdfast._core.requests import (
     Wrote,
 )
 from holdfast._core.retry import ONCE, Retry
-from holdfast._core.rows import KeyClaim, KeyState
+from holdfast._core.rows import KeyChange, KeyClaim, KeyState
 from holdfast._core.stops import Unwind
 from holdfast.errors import KeyConflict, RunHeld, ValueRefused
 
@@ -167,6 +167,22 @@ def _refused(call: StepCall, why: str, taken: KeyState) -> Script:
     facts = {"error": told(error), "final": True, "conflict": conflict}
     yield Append(call, [Note(Kind.STEP_FAILED, facts, ends_attempt=True)])
     raise marked(error, call.key)
+
+
+def ended_by_itself(
+    call: StepCall, started: Note, claim: KeyClaim | None, error: BaseException, run_id: str
+) -> Script:
+    """The body of a transactional effect committed, or rolled back, by itself: only a person can
+    say what has happened. Its key, if it can still be had, is kept from others until then."""
+    doubt = _Doubt("error", True, error)
+    notes = [started, doubt.note()]
+    keys = []
+    if claim is not None:
+        keys = [KeyChange(claim.effect, claim.key, "in_doubt", False)]
+    wrote: Wrote = yield Append(call, notes, claim=claim, keys=keys)
+    if wrote.taken is not None:
+        yield Append(call, notes)
+    raise _held(call, doubt, run_id)
 
 
 def _effect_returned(call: StepCall, value: Any, run_id: str) -> Script:

@@ -120,6 +120,8 @@ class Transacted(msgspec.Struct):
     error: BaseException | None = None
     refused: bool = False
     """Whether the error is that the result cannot be stored."""
+    in_doubt: bool = False
+    """Whether the error is that the body ended the transaction by itself."""
     taken: KeyState | None = None
 
 

@@ -6,13 +6,14 @@ step. The start and the outcome are two entries of one commit.
 
     begin ── Transact ─┬─ committed ───────────► the result
                        ├─ an error, rolled back ► Append(failed) ── [Sleep, again] or StepFailed
+                       ├─ the body ended it by itself ► Append(in doubt), held
                        └─ another has the key ──► its result, or wait for it
 """
 
 from __future__ import annotations
 
 from holdfast._core.attempts import begin, failed_attempt, give_up, intent, key_change, pause
-from holdfast._core.doubt import NOTHING, key_is_taken, resume_effect
+from holdfast._core.doubt import NOTHING, ended_by_itself, key_is_taken, resume_effect
 from holdfast._core.entries import Kind
 from holdfast._core.history import Record, State
 from holdfast._core.requests import Note, Script, Sleep, StepCall, Transact, Transacted
@@ -39,20 +40,25 @@ def transaction_script(call: StepCall, record: Record | None, run_id: str) -> Sc
             done = yield _transact(call)
         if done.error is None:
             return done.value
+        if done.in_doubt:
+            yield from ended_by_itself(call, intent(call), _claim(call), done.error, run_id)
         wait_s = None if done.refused else (yield from pause(call, policy, done.error))
         if wait_s is None:
             return (yield from give_up(call, done.error, run_id))
         yield from failed_attempt(call, done.error, wait_s)
 
 
+def _claim(call: StepCall) -> KeyClaim | None:
+    if call.business_key is None:
+        return None
+    assert call.args_digest is not None
+    return KeyClaim(call.spec.name, call.business_key, call.key, call.args_digest)
+
+
 def _transact(call: StepCall) -> Transact:
-    claim = None
-    if call.business_key is not None:
-        assert call.args_digest is not None
-        claim = KeyClaim(call.spec.name, call.business_key, call.key, call.args_digest)
     return Transact(
         call,
         [intent(call), Note(Kind.STEP_COMPLETED, ends_attempt=True)],
-        claim,
+        _claim(call),
         key_change(call, "completed", result=True),
     )

@@ -18,7 +18,7 @@ from holdfast._core.rows import KeyClaim, KeyState, Write
 from holdfast._core.stops import Unwind
 from holdfast._runtime import attempt
 from holdfast._runtime.shield import Shield
-from holdfast._store.contract import Broken, Committed, Fenced, KeyTaken, Outcome
+from holdfast._store.contract import Broken, Committed, EndedByItself, Fenced, KeyTaken, Outcome
 from holdfast._store.decisions import may_claim_key
 from holdfast.errors import LeaseLost, StoreUnusable, UsageError, ValueRefused
 
@@ -96,6 +96,9 @@ def _transact(execution: Execution, request: Transact, work: _Work) -> Transacte
         # What the body ran into may be what the one that has the key meanwhile has written.
         taken = _taken(execution, request.claim)
         return work.failure() if taken is None else Transacted(taken=taken)
+    except EndedByItself as error:
+        work.undo()
+        return Transacted(error=error, in_doubt=True)
     except BaseException:
         work.undo()
         raise

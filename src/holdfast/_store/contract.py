@@ -19,6 +19,7 @@ import msgspec
 from holdfast._core.entries import Draft, Entry
 from holdfast._core.lifecycle import Status
 from holdfast._core.rows import KeyState, Lease, Message, RunRow, Write
+from holdfast.errors import UsageError
 
 
 class NewRun(msgspec.Struct):
@@ -209,6 +210,10 @@ Entries = list[Entry]
 Messages = list[Message]
 Findings = list[Finding]
 """Named, because inside `Store` the word `list` is one of its operations."""
+
+
+class EndedByItself(UsageError):
+    """The work inside a transaction of the store has ended it: what it did before may stay."""
 
 
 @runtime_checkable

@@ -24,10 +24,11 @@ from holdfast._store.contract import (
 )
 from holdfast._store.lookups import Fetch
 from holdfast._store.postgres import opening, sending
+from holdfast._store.postgres.lending import USERS_PATIENCE_S, lent
 from holdfast._store.postgres.link import Link, idle_ms
 from holdfast._store.postgres.packing import fetch_with
 from holdfast._store.records import SEQ_BITS, SEQ_MASK
-from holdfast.errors import RunConflict, UsageError
+from holdfast.errors import RunConflict
 
 if TYPE_CHECKING:
     from holdfast._store.postgres.appending import Appender, Batch
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from holdfast._store.postgres.owners import Owners
     from holdfast._store.postgres.remembering import Remembered
 
-USERS_PATIENCE_S = 300.0
-"""How long one statement of a user's transaction may take."""
 TRIES = 3
 """How often a user's transaction is done again after a deadlock."""
 
@@ -183,16 +182,8 @@ class PostgresFleet:
         row = lease.row
         if not link.fetch("run_stands", _guard(row)):
             return False
-        link.patience_s, patience_s = USERS_PATIENCE_S, link.patience_s
-        try:
+        with lent(link, began, row.run_id):
             write = work(link)
-        finally:
-            link.patience_s = patience_s
-        if link.fetch("transaction_id") != began:
-            raise UsageError(
-                f"run {row.run_id!r}: a transactional effect ended its transaction by "
-                "itself (COMMIT or ROLLBACK); leave that to Holdfast"
-            )
         batch.lock_keys([write])
         batch.work_out([write])
         batch.send(link)
