@@ -78,6 +78,7 @@ class Store:
         older_than: dt.timedelta | None = None,
         queue: str | None = None,
         held: str | None = None,
+        version: str | None = None,
         limit: int = 100,
     ) -> Summaries:
         """Return runs, newest first. `held` is the reason of held ones, such as "quarantined"."""
@@ -95,7 +96,7 @@ class Store:
             held_reason=held,
             limit=limit,
         )
-        return inspect.summaries(self.kept, query)
+        return inspect.summaries(self.kept, query, version)
 
     def history(self, run_id: str) -> Entries:
         """Return the entries of a run's journal, in order."""

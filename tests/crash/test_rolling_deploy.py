@@ -128,7 +128,7 @@ def test_runs_of_a_version_that_nobody_executes_are_said_aloud_and_not_lost(worl
         deployment.submit(TWO, "second-", 5)
         until_completed(store, 5)
         explained = " ".join(str(store.explain("first-0")).split())
-        assert "no worker alive can run version 1 of handle_order; they run 2" in explained
+        assert "alive cannot run version 1 of handle_order; it runs 2" in explained
         said = deployment.drain("new")
         assert "5 runs of version 1 of flow handle_order" in said
         assert said.count("cannot go on") == 1

@@ -29,6 +29,7 @@ class Journal:
         input: dict[str, Any] | None = None,
         owner: int | None = None,
         tags: dict[str, str] | None = None,
+        version: str = "1",
     ) -> None:
         self.store = store
         self.run_id = run_id
@@ -36,7 +37,7 @@ class Journal:
         new = NewRun(
             run_id,
             flow,
-            "1",
+            version,
             b"d" * 16,
             [self.draft(Kind.RUN_STARTED, **body)],
             tags=msgspec.json.encode(tags or {}).decode(),

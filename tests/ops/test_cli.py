@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def test_runs(holdfast, runs):
     result = holdfast("runs")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["RUN", "FLOW", "STATUS", "STEPS", "AT", "CHANGED"]
+    assert lines[0].split() == ["RUN", "FLOW", "VERSION", "STATUS", "STEPS", "AT", "CHANGED"]
     assert [line.split()[0] for line in lines[1:]] == [
         "nasty",
         "diverged",
@@ -89,6 +90,48 @@ def test_runs(holdfast, runs):
     assert holdfast("runs", "--older-than", "soon").exit_code == 2
     assert holdfast("runs", "--tag", "x").exit_code == 2
     assert holdfast("runs", "--status", "sleeping").exit_code == 2
+
+
+def test_runs_by_version(holdfast, runs):
+    Journal(runs, "newer", version="2").step("search")
+    assert [
+        run["run_id"] for run in as_json(holdfast("runs", "--json", "--version", "2"))["runs"]
+    ] == ["newer"]
+    older = as_json(holdfast("runs", "--json", "--version", "1", "--limit", "2"))["runs"]
+    assert [(run["run_id"], run["version"]) for run in older] == [("nasty", "1"), ("diverged", "1")]
+    assert "No runs like that" in holdfast("runs", "--version", "3").stdout
+    line = next(line for line in holdfast("runs").stdout.splitlines() if "newer" in line)
+    assert line.split()[:4] == ["newer", "pay", "2", "running"]
+    assert "version    2" in holdfast("show", "newer").stdout
+    assert as_json(holdfast("show", "newer", "--json"))["run"]["version"] == "2"
+
+
+def test_a_table_in_a_pipe_has_one_line_per_row(url, sqlite):
+    for at in range(3):
+        Journal(sqlite, f"{at}-" + "long" * 60).step("search")
+    result = CliRunner(env={"COLUMNS": None}).invoke(main, ["--url", url, "runs"])
+    assert len(result.stdout.splitlines()) == 4
+
+
+def test_a_new_queue_is_said_to_be_new(holdfast, runs):
+    typo = holdfast("queue", "mial", "--pause")
+    assert typo.exit_code == 0
+    assert "There was no queue mial before" in typo.stderr
+    assert "default" in typo.stderr
+    again = holdfast("queue", "mial", "--unpause")
+    assert again.stderr == ""
+    assert holdfast("queue", "default", "--pause").stderr == ""
+
+
+def test_a_row_that_cannot_be_read_is_told_in_words(holdfast, runs, url):
+    raw = sqlite3.connect(url.removeprefix("sqlite:///"))
+    with raw:
+        raw.execute("UPDATE runs SET status = 'x' WHERE run_id = 'done'")
+    raw.close()
+    text = holdfast("runs", env={"COLUMNS": "200"}).stdout
+    assert "'x' is no status of a run" in text
+    assert "KeyError" not in text
+    assert "days ago" not in text
 
 
 def test_show(holdfast, runs):

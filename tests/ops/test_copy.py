@@ -376,6 +376,10 @@ def test_only_a_confirmed_resume_lets_it_go_on_in_the_source(pair: Pair) -> None
     said = str(pair.source.explain("r"))
     assert "was moved to" in said
     assert "holdfast resume r --confirm" in said
+    assert pair.source.get("r").held_reason == "moved"
+    assert [seen.held_reason for seen in pair.source.list()] == ["moved"]
+    assert [seen.run_id for seen in pair.source.list(held="moved")] == ["r"]
+    assert pair.source.list(held="paused") == []
 
     pair.source.resume("r", confirm=True)
     assert run(pair.source, "r", "tea") == "2000 sent tea"

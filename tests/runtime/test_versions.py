@@ -458,7 +458,7 @@ def test_a_worker_takes_what_it_can_execute(store, caplog):
     with store.worker(flows=[two]):
         store.until("two", status="completed")
         explained = " ".join(str(store.explain("one")).split())
-        assert "no worker alive can run version 1 of deployed; they run 2" in explained
+        assert "alive cannot run version 1 of deployed; it runs 2" in explained
         assert "accepts=('1',)" in explained
     assert [store.get(run_id).status for run_id in ("one", "three")] == ["queued", "queued"]
     assert "version 1 of flow deployed (such as one) cannot go on" in caplog.text

@@ -181,7 +181,8 @@ def _failed(case: Case) -> None:
 
 def _take_up(case: Case, unknown: list[Record]) -> None:
     if not unknown:
-        case.goes_on_when_run("Remove the cause, then run your program again, or:")
+        case.do("Remove the cause, then leave it to the workers:", case.cmd("resume"))
+        case.goes_on_when_run("Or run your program again, or execute it here:")
         return
     for record in unknown:
         case.said.unknown.append(f"Whether {record.key} happened.")

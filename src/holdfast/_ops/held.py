@@ -113,6 +113,9 @@ def _quarantined(case: Case) -> None:
     case.where()
     case.progress()
     case.open_effects()
+    for record in case.past.open_doubts():
+        for meaning, arguments in doubts.ways_out(record):
+            case.do(meaning, case.cmd("settle", record.key, *arguments))
     said.unknown.append("Why: look at the logs of those processes (out of memory? a crash in C?).")
     case.do("Remove the cause, then let it be executed again:", case.cmd("resume"))
 

@@ -17,7 +17,7 @@ import msgspec
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.history import History, Record, State
 from holdfast._core.keys import name_of
-from holdfast._core.lifecycle import Status
+from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.resume import facts_of, held_facts
 from holdfast._core.rows import RunRow
 from holdfast._ops.readable import Reader
@@ -26,6 +26,9 @@ from holdfast.errors import RunNotFound
 
 VALUES = frozenset({"args", "input", "result", "value", "state", "error_args"})
 """The fields of an entry's body that hold encoded values; all others are plain facts."""
+
+MOVED = "moved"
+"""What is shown as the reason of a run that is held because it was moved to another store."""
 
 CLAIMABLE_MAX = 100_000
 """How many free runs are looked through for one."""
@@ -77,6 +80,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     flow: str
     status: str
     held_reason: str | None
+    """Why it is held; `moved` if it was moved to another store and goes on there."""
     generation: int
     owner: str | None
     current_step: str | None
@@ -84,6 +88,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     tags: dict[str, str]
     created_at: dt.datetime
     updated_at: dt.datetime
+    version: str = ""
+    """The version of the flow that it is executed with."""
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -106,6 +112,7 @@ class RunView(msgspec.Struct, frozen=True):
     tags: dict[str, str]
     created_at: dt.datetime
     updated_at: dt.datetime
+    version: str = ""
 
 
 class EntryView:
@@ -150,9 +157,20 @@ def view(store: Store, run_id: str, *, plain: bool = False) -> RunView:
     return _run_view(store, row, fold(store, row), plain=plain)
 
 
-def summaries(store: Store, query: Query) -> list[RunSummary]:
-    """Return the runs that a query asks for, newest first."""
-    return [_summary(store, row) for row in store.list(query)]
+def summaries(store: Store, query: Query, version: str | None = None) -> list[RunSummary]:
+    """Return the runs that a query asks for, newest first; only those of a version, if it is given.
+    A query may ask for runs that were moved, as if that were a reason of its own."""
+    asked = msgspec.structs.replace(query)
+    if query.held_reason == MOVED:
+        asked.held_reason = HeldReason.PAUSED.value
+    chosen: list[RunSummary] = []
+    while True:
+        rows = store.list(asked)
+        found = (_summary(store, row) for row in rows if version in (None, row.version))
+        chosen += [run for run in found if query.held_reason in (None, run.held_reason)]
+        if len(chosen) >= query.limit or len(rows) < asked.limit:
+            return chosen[: query.limit]
+        asked.before_run_no = rows[-1].run_no
 
 
 def history(store: Store, run_id: str, *, plain: bool = False) -> list[EntryView]:
@@ -184,6 +202,15 @@ def owner_of(store: Store, row: RunRow) -> str | None:
     return None if row.owner is None else store.owner_name(row.owner)
 
 
+def reason_of(store: Store, row: RunRow) -> str | None:
+    """Return why a run is held; one that goes on in another store is told from a paused one."""
+    if row.status is Status.HELD and row.held_reason == HeldReason.PAUSED:
+        last = store.entry(row.run_no, row.last_seq)
+        if last is not None and last.kind is Kind.RUN_HELD and "moved_to" in facts_of(last):
+            return MOVED
+    return row.held_reason
+
+
 def may_be_taken(store: Store, row: RunRow) -> bool:
     """Say whether a process may take the run up now: nobody has it, its owner is proven dead, or
     the lease has run out."""
@@ -201,7 +228,7 @@ def _run_view(store: Store, row: RunRow, past: History, *, plain: bool) -> RunVi
         run_id=row.run_id,
         flow=row.flow,
         status=str(row.status),
-        held_reason=row.held_reason,
+        held_reason=MOVED if held.get("moved_to") else row.held_reason,
         held_detail=held.get("detail"),
         actions=tuple(held.get("actions", ())),
         generation=row.generation,
@@ -215,6 +242,7 @@ def _run_view(store: Store, row: RunRow, past: History, *, plain: bool) -> RunVi
         tags=_json(row.tags),
         created_at=at(row.created_us),
         updated_at=at(row.updated_us),
+        version=row.version,
     )
 
 
@@ -223,7 +251,7 @@ def _summary(store: Store, row: RunRow) -> RunSummary:
         run_id=row.run_id,
         flow=row.flow,
         status=str(row.status),
-        held_reason=row.held_reason,
+        held_reason=reason_of(store, row),
         generation=row.generation,
         owner=owner_of(store, row),
         current_step=row.current_step,
@@ -231,6 +259,7 @@ def _summary(store: Store, row: RunRow) -> RunSummary:
         tags=_json(row.tags),
         created_at=at(row.created_us),
         updated_at=at(row.updated_us),
+        version=row.version,
     )
 
 

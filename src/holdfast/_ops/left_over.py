@@ -16,21 +16,23 @@ def nobody_executes(case: Case) -> bool:
         return False
     known = case.said.known
     versions = sorted({version for worker in alive for version in worker.flows.get(row.flow, ())})
-    among = f"Of {count(len(alive), 'worker')}"
+    alone = len(alive) == 1
+    among = "The one worker that is alive" if alone else f"None of the {len(alive)} workers alive"
     if not versions:
-        known.append(f"{among}, no worker alive has the flow {row.flow}.")
+        known.append(f"{among} {'does not have' if alone else 'has'} the flow {row.flow}.")
         case.do("Start a worker that has it:", command("worker", "MODULE"))
     elif row.version not in versions:
         known.append(
-            f"{among}, no worker alive can run version {row.version} of {row.flow}; they run "
-            f"{', '.join(versions)}."
+            f"{among} {'cannot' if alone else 'can'} run version {row.version} of {row.flow}; "
+            f"{'it runs' if alone else 'they run'} {', '.join(versions)}."
         )
         case.do(
             "Start a worker with the code of that version; or, if newer code replays it, say so "
             f"there, @flow(…, accepts=({row.version!r},)), and start its workers again."
         )
     else:
-        known.append(f"{among}, no worker alive takes from its queue, {queue_of(row)}.")
+        takes = "does not take" if alone else "takes"
+        known.append(f"{among} {takes} from its queue, {queue_of(row)}.")
         case.do("Start a worker that does:", command("worker", "MODULE", "--queue", queue_of(row)))
     return True
 

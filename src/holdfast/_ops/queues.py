@@ -93,7 +93,7 @@ def _worker(facts: str) -> WorkerView | None:
 
 
 def queues(store: Store) -> list[QueueView]:
-    """Return every queue that has limits or an open run."""
+    """Return every queue that has limits, or a run that is open, failed or held."""
     alive = workers(store)
     now_us = store.now_us()
     return [_queue(state, alive, now_us) for state in store.queues()]

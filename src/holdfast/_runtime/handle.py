@@ -6,19 +6,21 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 import msgspec
 
 from holdfast import errors
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import Status
+from holdfast._runtime.frames import current_task
 
 if TYPE_CHECKING:
     from holdfast._core.rows import RunRow
     from holdfast._runtime.engine import Engine
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 POLL_S = 0.5
 QUIET_S = 0.02
@@ -70,27 +72,86 @@ class Handle(Generic[R]):
 
     def result(self, timeout: float | None = None) -> R:
         """Wait for the end of the run and return its result, or raise why there is none."""
+        self._refuse_in_a_loop("result", "await handle.aio.result(…)")
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            row = self._row()
+            row = self.look()
             if row.status in SETTLED:
                 return cast("R", outcome(self._engine, row))
-            left_s = POLL_S if deadline is None else min(POLL_S, deadline - time.monotonic())
-            if left_s <= 0:
-                raise TimeoutError(f"run {self.run_id!r} is still {row.status} after {timeout} s")
-            if self._thread is not None and not self._thread.is_alive() and self._error is not None:
-                raise self._error
-            self._engine.kept.wait_for_change(left_s)
+            self._engine.kept.wait_for_change(patience_s(row, timeout, deadline))
 
     def stream(self, after: int = 0) -> Iterator[Emitted]:
         """Yield what the run emits, from entry number `after` on, until it goes no further."""
+        self._refuse_in_a_loop("stream", "async for … in handle.aio.stream(…)")
         return stream(self._engine, self.run_id, after)
+
+    @property
+    def aio(self) -> AwaitedHandle[R]:
+        """The same for callers in an event loop, which goes on meanwhile."""
+        return AwaitedHandle(self._engine, self)
+
+    def _refuse_in_a_loop(self, name: str, instead: str) -> None:
+        if current_task() is not None:
+            raise errors.UsageError(
+                f"{name}() of the handle of run {self.run_id!r} blocks, and this is an event loop; "
+                f"write `{instead}`"
+            )
+
+    def look(self) -> RunRow:
+        """Return the run's row as it is now; raise what ended its work in this process."""
+        row = self._row()
+        died = self._thread is not None and not self._thread.is_alive()
+        if row.status not in SETTLED and died and self._error is not None:
+            raise self._error
+        return row
 
     def _row(self) -> RunRow:
         row = self._engine.kept.get(self.run_id)
         if row is None:
             raise errors.RunNotFound(self.run_id)
         return row
+
+
+class AwaitedHandle(Generic[R]):
+    """`handle.aio`: the same for async callers. However many wait, they wait in the event loop; a
+    thread is needed only to look."""
+
+    def __init__(self, engine: Engine, handle: Handle[R]) -> None:
+        self._engine = engine
+        self._handle = handle
+        self.run_id = handle.run_id
+
+    async def status(self) -> Status:
+        """Return where the run is in its life."""
+        return await self._in_thread(self._handle.status)
+
+    async def result(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - as its twin
+        """Await the end of the run and return its result, or raise why there is none."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with Bell(self._engine) as bell:
+            while True:
+                row = await self._in_thread(self._handle.look)
+                if row.status in SETTLED:
+                    return cast("R", await self._in_thread(outcome, self._engine, row))
+                await bell.rings(patience_s(row, timeout, deadline))
+
+    def stream(self, after: int = 0) -> AsyncIterator[Emitted]:
+        """Yield what the run emits, from entry number `after` on, until it goes no further."""
+        return _awaited_stream(self._engine, self.run_id, after)
+
+    async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._engine.threads(), work, *args)
+
+
+def patience_s(row: RunRow, timeout: float | None, deadline: float | None) -> float:
+    """Return for how long to wait before looking again; raise if the time is over."""
+    left_s = POLL_S if deadline is None else min(POLL_S, deadline - time.monotonic())
+    if left_s <= 0:
+        raise TimeoutError(f"run {row.run_id!r} is still {row.status} after {timeout} s")
+    return left_s
 
 
 def outcome(engine: Engine, row: RunRow) -> Any:
@@ -139,30 +200,53 @@ def _news(engine: Engine, run_id: str, seen: int) -> tuple[list[Emitted], int, b
 async def aio_stream(run_id: str, /, *, after: int = 0) -> AsyncIterator[Emitted]:
     """Yield what a run of the default store emits, from async code. However many streams are
     open, they wait in the event loop: a thread is needed only to look at what is new."""
-    import asyncio
-
     from holdfast._runtime.engine import default_engine
 
-    engine = default_engine()
+    async for value in _awaited_stream(default_engine(), run_id, after):
+        yield value
+
+
+async def _awaited_stream(engine: Engine, run_id: str, after: int) -> AsyncIterator[Emitted]:
+    import asyncio
+
     loop = asyncio.get_running_loop()
-    changed = asyncio.Event()
-
-    def ring() -> None:
-        with contextlib.suppress(RuntimeError):  # The loop was closed: nobody waits.
-            loop.call_soon_threadsafe(changed.set)
-
-    engine.listener.add(ring)
-    try:
+    with Bell(engine) as bell:
         seen, settled = after, False
         while not settled:
-            changed.clear()
             look = loop.run_in_executor(engine.threads(), _news, engine, run_id, seen)
             news, seen, settled = await look
             for value in news:
                 yield value
             if not settled:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), POLL_S)
+                await bell.rings(POLL_S)
                 await asyncio.sleep(QUIET_S)
-    finally:
-        engine.listener.remove(ring)
+
+
+class Bell:
+    """Rings in the running event loop when the store has changed."""
+
+    def __init__(self, engine: Engine) -> None:
+        import asyncio
+
+        self._engine = engine
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        self._engine.listener.add(self._ring)
+        return self
+
+    def __exit__(self, *_ended: object) -> None:
+        self._engine.listener.remove(self._ring)
+
+    def _ring(self) -> None:
+        with contextlib.suppress(RuntimeError):  # The loop was closed: nobody waits.
+            self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def rings(self, within_s: float) -> None:
+        """Wait until it has rung since it was last waited for, or the time is over."""
+        import asyncio
+
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), within_s)
+        self._changed.clear()

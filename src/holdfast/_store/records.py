@@ -98,10 +98,10 @@ def run_row(values: Values) -> RunRow:
     run_id = values[2] if isinstance(values[2], str) else f"number {values[0]}"
     try:
         row = RunRow(*values)
-        row.status = _STATUSES[values[5]]
+        row.status = _status(values[5])
         expected = row.expected_digest()
     except _UNREADABLE as error:
-        raise Corrupt("its row in runs", run_id=run_id, why=repr(error)) from None
+        raise Corrupt("its row in runs", run_id=run_id, why=_wrong(error)) from None
     if row.digest != expected:
         raise Corrupt("its row in runs", run_id=run_id, why="the digest does not match")
     return row
@@ -113,7 +113,7 @@ def key_state(values: Values) -> KeyState:
         state = KeyState(*values)
         expected = state.expected_digest()
     except _UNREADABLE as error:
-        raise Corrupt(f"key {values[2]!r} of {values[1]!r}", why=repr(error)) from None
+        raise Corrupt(f"key {values[2]!r} of {values[1]!r}", why=_wrong(error)) from None
     if state.digest != expected:
         raise Corrupt(f"key {values[2]!r} of {values[1]!r}", why="the digest does not match")
     return state
@@ -159,7 +159,7 @@ def _check(row: StoreRow | OwnerRow | MessageRow, what: str) -> None:
     try:
         expected = row.sealed().digest
     except _UNREADABLE as error:
-        raise Corrupt(what, why=repr(error)) from None
+        raise Corrupt(what, why=_wrong(error)) from None
     if stored != expected:
         raise Corrupt(what, why="the digest does not match")
 
@@ -174,7 +174,7 @@ def entry(values: Values, prev: bytes, run_id: str) -> Entry:
         )
         expected = entry_digest(prev, run_id, seq, made)
     except _UNREADABLE as error:
-        raise Corrupt(f"entry {seq}", run_id=run_id, why=repr(error)) from None
+        raise Corrupt(f"entry {seq}", run_id=run_id, why=_wrong(error)) from None
     if digest != expected:
         raise Corrupt(f"entry {seq}", run_id=run_id, why="the digest does not match")
     return made
@@ -292,6 +292,17 @@ def undamaged(rows: Iterable[Values]) -> Iterator[RunRow]:
             yield run_row(values)
         except Corrupt as damage:
             log.warning("not claimed: %s", damage)
+
+
+def _wrong(error: Exception) -> str:
+    return f"it has a value that cannot be: {error}"
+
+
+def _status(name: str) -> Status:
+    try:
+        return _STATUSES[name]
+    except KeyError:
+        raise ValueError(f"{name!r} is no status of a run") from None
 
 
 def _kind(name: str) -> Kind:

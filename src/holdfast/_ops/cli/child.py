@@ -17,7 +17,7 @@ import sys
 import typing
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import msgspec
 
@@ -62,7 +62,7 @@ def start(
     # One that has died already does not read it; that is found out by whoever waits for it.
     with contextlib.suppress(BrokenPipeError), os.fdopen(writes, "wb") as pipe:
         pipe.write(msgspec.json.encode(order))
-    return process
+    return cast("subprocess.Popen[bytes]", process)
 
 
 def ordered(argv: list[str]) -> bytes:

@@ -53,7 +53,12 @@ def add_to(group: click.Group) -> None:
 @click.option("--status", multiple=True, type=click.Choice([str(status) for status in Status]))
 @click.option("--flow", help="Only runs of this flow.")
 @click.option("--queue", metavar="NAME", help="Only runs of this queue.")
-@click.option("--held", metavar="REASON", help="Only runs held for this reason: quarantined, …")
+@click.option(
+    "--held",
+    metavar="REASON",
+    help="Only runs held for this reason: in_doubt, diverged, quarantined, corrupt, paused, moved.",
+)
+@click.option("--version", metavar="TEXT", help="Only runs of this version of their flow.")
 @click.option("--tag", metavar="NAME=VALUE", help="Only runs with this tag.")
 @click.option("--older-than", metavar="AGE", help="Not changed for so long: 30s, 10m, 2h, 7d.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
@@ -63,6 +68,7 @@ def _runs(
     flow: str | None,
     queue: str | None,
     held: str | None,
+    version: str | None,
     tag: str | None,
     older_than: str | None,
     limit: int,
@@ -85,10 +91,10 @@ def _runs(
         held_reason=held,
         limit=limit,
     )
-    found = inspect.summaries(store, query)
+    found = inspect.summaries(store, query, version)
     if session.as_json:
         session.answer(runs=found)
-    elif not found and not any((status, flow, queue, held, tag, older_than)):
+    elif not found and not any((status, flow, queue, held, version, tag, older_than)):
         session.say(
             "No runs yet. Start one from your program (flow.run('my-run-id', …)), or:\n"
             "  holdfast run MODULE:FLOW RUN_ID --input '{…}'\n"
@@ -97,7 +103,7 @@ def _runs(
     elif not found:
         session.say("No runs like that.")
     else:
-        session.out.print(_runs_table(found, store.now_us()))
+        session.show(_runs_table(found, store.now_us()))
         if len(found) == limit:
             session.say(f"The newest {limit}; more with --limit.", "dim")
 
@@ -121,15 +127,18 @@ def _before_us(now_us: int, age: str | None) -> int | None:
 
 
 def _runs_table(found: list[RunSummary], now_us: int) -> Table:
-    rows = table("RUN", "FLOW", "STATUS", "STEPS", "AT", "CHANGED")
+    rows = table("RUN", "FLOW", "VERSION", "STATUS", "STEPS", "AT", "CHANGED")
     for run in found:
         status = f"held: {run.held_reason}" if run.status == "held" else run.status
         if run.status == "completed" and run.totals.degraded:
             status += ", degraded"
-        changed = length(max(0.0, now_us / 1e6 - run.updated_at.timestamp())) + " ago"
+        changed_s = run.updated_at.timestamp()
+        # A row that cannot be read has no time.
+        changed = f"{length(max(0.0, now_us / 1e6 - changed_s))} ago" if changed_s else ""
         rows.add_row(
             cell(run.run_id),
             cell(run.flow),
+            cell(run.version),
             cell(status, STYLES.get(run.status, "")),
             cell(str(run.totals.steps)),
             cell(run.current_step or ""),
@@ -153,7 +162,7 @@ def _show(session: Session, run_id: str, every: bool) -> None:
     steps = run.steps if every else run.steps[-STEPS_SHOWN:]
     if steps:
         session.say()
-        session.out.print(_steps_table(steps))
+        session.show(_steps_table(steps))
     if len(steps) < len(run.steps):
         session.say(f"The last {len(steps)} of {len(run.steps):,} steps; all with --all.", "dim")
     if run.status == "held":
@@ -166,6 +175,7 @@ def _print_head(session: Session, run: RunView) -> None:
     status = f"held: {run.held_reason}" if run.status == "held" else run.status
     _field(session, "run", run.run_id)
     _field(session, "flow", run.flow)
+    _field(session, "version", run.version)
     _field(session, "status", status, STYLES.get(run.status, ""))
     if run.held_detail:
         _field(session, "", run.held_detail)

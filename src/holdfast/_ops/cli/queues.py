@@ -52,9 +52,9 @@ def _queues(session: Session) -> None:
         session.answer(queues=found, workers=alive, saturation=queues.saturation(alive))
         return
     if found:
-        session.out.print(queues_table(found))
+        session.show(queues_table(found))
     else:
-        session.say("No queue has an open run, or limits.")
+        session.say("No queue has limits, or a run that is open, failed or held.")
     session.say(about_workers(alive), "dim")
 
 
@@ -100,7 +100,8 @@ def about_workers(alive: list[WorkerView]) -> str:
     places = sum(worker.concurrency for worker in alive)
     share = queues.saturation(alive) or 0.0
     return (
-        f"{count(len(alive), 'worker')} alive, {working} of {places} places in use ({share:.0%})."
+        f"{count(len(alive), 'worker')} alive; {working} of {places} places were in use ({share:.0%}) "
+        "when they last said so, up to a third of a lease ago."
     )
 
 
@@ -156,13 +157,20 @@ def _queue(
     if paused is not None:
         changes["paused"] = paused
     store = session.store(create=bool(changes))
+    known = {queue.name for queue in queues.queues(store)} if changes else set[str]()
     if changes:
         limits = queues.limits_of(store, name)
         store.set_limits(msgspec.structs.replace(limits, **changes))
     found = [queue for queue in queues.queues(store) if queue.name == name]
     if not found:
-        raise UsageError(f"no queue {name!r} has an open run, or limits; see: holdfast queues")
+        raise UsageError(
+            f"there is no queue {name!r} with limits, or with a run that is open, failed or held; "
+            "see: holdfast queues"
+        )
+    if changes and name not in known and not session.as_json:
+        others = ", ".join(sorted(known)) or "none"
+        session.note(f"There was no queue {name} before; it has limits now. Known were: {others}.")
     if session.as_json:
         session.answer(queue=found[0])
     else:
-        session.out.print(queues_table(found))
+        session.show(queues_table(found))

@@ -34,7 +34,7 @@ def _schedules(session: Session) -> None:
     if session.as_json:
         session.answer(schedules=found)
     elif found:
-        session.out.print(_table(found))
+        session.show(_table(found))
     else:
         session.say("No worker of this store has declared a schedule yet.")
 

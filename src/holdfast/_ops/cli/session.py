@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 import msgspec
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from holdfast._ops.text import visible
@@ -37,6 +38,7 @@ from holdfast.errors import (
 )
 
 JSON_VERSION = 1
+UNFOLDED_CHARS = 10_000
 DEFAULT_URL = "sqlite:///holdfast.db"
 
 OK, ERROR, USAGE, HELD, FAILED, BUSY, NOT_FOUND, DAMAGED, CANCELLED = range(9)
@@ -117,6 +119,13 @@ class Session:
         """Print a line for people; whatever it holds is made inert."""
         self.out.print(Text(visible(text, lines=True), style=style), soft_wrap=True)
 
+    def show(self, table: Table) -> None:
+        """Print a table: folded to the width of a terminal, and one line per row elsewhere."""
+        out = self.out
+        if not out.is_terminal and "COLUMNS" not in os.environ:
+            out = console(stderr=False, width=UNFOLDED_CHARS)
+        out.print(table)
+
     def note(self, text: str, style: str = "") -> None:
         """Print a line beside the answer (standard error)."""
         self.err.print(Text(visible(text, lines=True), style=style), soft_wrap=True)
@@ -149,9 +158,9 @@ class Session:
         return code
 
 
-def console(*, stderr: bool) -> Console:
+def console(*, stderr: bool, width: int | None = None) -> Console:
     """Return a console that prints text as it is: no markup, no guesses, no emoji."""
-    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, width=width)
 
 
 def print_line(out: Console, line: Text) -> None:

@@ -1,0 +1,77 @@
+"""Handles in an event loop: nothing blocks it, and what would is refused with what to write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+import holdfast
+from holdfast import emit, flow, step
+from holdfast.errors import RunFailed, UsageError
+
+PATIENCE_S = 30
+
+
+@step
+def tell(n: int) -> int:
+    emit(n)
+    return n * 2
+
+
+@flow
+def told(n: int) -> int:
+    return tell(n)
+
+
+@flow
+def fails() -> None:
+    raise ValueError("no")
+
+
+@pytest.fixture
+def store() -> Iterator[holdfast.Store]:
+    with holdfast.open("memory:") as opened:
+        yield opened
+
+
+def test_a_blocking_call_in_an_event_loop_is_refused(store: holdfast.Store) -> None:
+    async def main() -> None:
+        handle = told.submit("r", 1)
+        with pytest.raises(UsageError, match=r"await handle\.aio\.result"):
+            handle.result()
+        with pytest.raises(UsageError, match=r"handle\.aio\.stream"):
+            handle.stream()
+        assert await asyncio.to_thread(store.get, "r")
+
+    asyncio.run(main())
+
+
+def test_the_loop_goes_on_while_a_result_is_awaited(store: holdfast.Store) -> None:
+    async def main() -> None:
+        waits = [
+            asyncio.create_task(told.submit(f"r{n}", n).aio.result(PATIENCE_S)) for n in range(50)
+        ]
+        await asyncio.sleep(0)
+        assert not any(wait.done() for wait in waits)
+        async with store.worker(flows=[told]):
+            assert await asyncio.gather(*waits) == [n * 2 for n in range(50)]
+
+    asyncio.run(main())
+
+
+def test_what_an_awaited_handle_says(store: holdfast.Store) -> None:
+    async def main() -> None:
+        handle = await told.aio.start("r", 4)
+        assert handle.aio.run_id == "r"
+        assert await handle.aio.result(timeout=PATIENCE_S) == 8
+        assert await handle.aio.status() == "completed"
+        assert [one.value async for one in handle.aio.stream()] == [4]
+        waits = await told.aio.submit("waits", 1)
+        with pytest.raises(TimeoutError, match="is still queued"):
+            await waits.aio.result(timeout=0.01)
+        with pytest.raises(RunFailed, match="no"):
+            await (await fails.aio.start("f")).aio.result(PATIENCE_S)
+
+    asyncio.run(main())
