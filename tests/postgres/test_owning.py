@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
+import psycopg
 import pytest
 
 from holdfast._core.rows import Lease, Write
-from holdfast._store.contract import Committed, Fenced, Wanted
+from holdfast._store.contract import Committed, Fenced, Limits, Wanted
 from holdfast._store.locate import open_store
 from holdfast.testing.store_contract import FakeClock, new_run, step as step_entry
 from tests.crash import test_ownership as on_a_file
@@ -132,4 +134,22 @@ def test_an_owner_whose_pulse_was_forgotten_is_found_all_the_same(
     other = store.register_owner()
     taken = store.take(Wanted(other, 9, later_us))
     assert [lease.row.run_id for lease in taken] == ["r"]
+    store.close()
+
+
+def test_what_was_taken_is_given_although_another_queue_is_stuck(
+    postgres_url: str, postgres_database: str, postgres_server: Server
+) -> None:
+    """Leases that were committed must not be lost with an error that came after them."""
+    store = open_store(postgres_url, lease_s=2.0)
+    owner = store.register_owner()
+    for queue in ("a", "b"):
+        store.set_limits(Limits(queue, concurrency=5))
+        store.start(msgspec.structs.replace(new_run(queue), queue=queue), None)
+    with psycopg.connect(postgres_url) as other:
+        other.execute("SELECT * FROM holdfast.queues WHERE queue = 'b' FOR UPDATE")
+        taken = store.take(Wanted(owner, 9, store.now_us(), queues=["a", "b"]))
+        assert [lease.row.run_id for lease in taken] == ["a"]
+    taken = store.take(Wanted(owner, 9, store.now_us(), working=[taken[0].row.run_no]))
+    assert [lease.row.run_id for lease in taken] == ["b"]
     store.close()

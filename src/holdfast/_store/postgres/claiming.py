@@ -6,6 +6,7 @@ Rows are locked while they are looked at; a worker leaves out those that another
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +20,9 @@ from holdfast._store.postgres.link import Link
 from holdfast._store.postgres.owners import Owners
 from holdfast._store.postgres.packing import fetch_with
 from holdfast._store.postgres.sending import send
-from holdfast.errors import Corrupt, RunNotFound
+from holdfast.errors import Corrupt, RunNotFound, StoreError
+
+log = logging.getLogger("holdfast.store")
 
 PAGES_MAX = 20
 """How often a take looks past runs that the limits of their queue keep."""
@@ -32,11 +35,13 @@ class Claimer:
         self,
         database: Database,
         owners: Owners,
+        now_us: Callable[[], int],
         lease_until_us: Callable[[], int],
         namespace: str,
     ) -> None:
         self._database = database
         self._owners = owners
+        self._now_us = now_us
         self._lease_until_us = lease_until_us
         self._namespace = namespace
 
@@ -106,7 +111,7 @@ class Claimer:
         dead, late = self._owners.not_alive(pulses, wanted.at_us)
         taken: list[Lease] = []
         if dead or late or strays:
-            taken = self._take_stranded(wanted, dead, late)
+            taken += self._take_stranded(wanted, dead, late)
         limits = {values[0]: Limits(*values) for values in rows}
         names = [queue for (queue,) in queues]
         if wanted.queues is None:
@@ -115,9 +120,18 @@ class Claimer:
             names = [queue for queue in wanted.queues if queue in names]
 
         def take_from(queue: str, limit: int) -> Sequence[Lease]:
-            return self._take_from(wanted, limits.get(queue) or Limits(queue), limit)
+            found = self._take_from(wanted, limits.get(queue) or Limits(queue), limit)
+            taken.extend(found)
+            return found
 
-        return taken + gates.in_turns(names, wanted.limit - len(taken), take_from)
+        try:
+            gates.in_turns(names, wanted.limit - len(taken), take_from)
+        except StoreError as error:
+            if not taken:
+                raise
+            # What was taken is ours, and must be executed; the rest can wait for the next look.
+            log.warning("only %d runs were taken: %s", len(taken), error)
+        return taken
 
     def _seen(self, link: Link, wanted: Wanted) -> list[list[Any]]:
         """Look round in one round trip: owners, runs of our own that we lost track of, queues."""
@@ -164,7 +178,7 @@ class Claimer:
             with link.writing():
                 gate = gates.Gate(limits)
                 if gates.has_limits(limits):
-                    gate = self._gate(link, queue, wanted.at_us)
+                    gate = self._gate(link, queue)
                     if not gate.is_open:
                         return []
                 return self._taken(link, wanted, self._ready(link, wanted, gate, limit), gate)
@@ -181,6 +195,8 @@ class Claimer:
                 **self._filters(wanted),
                 "queue": gate.limits.queue,
                 "full": gate.full_keys(),
+                "spent": gate.spent_keys(),
+                "begins": gate.begins,
                 "seen": seen,
                 "limit": room,
             }
@@ -191,14 +207,14 @@ class Claimer:
                 break
         return ready
 
-    def _gate(self, link: Link, queue: str, at_us: int) -> gates.Gate:
+    def _gate(self, link: Link, queue: str) -> gates.Gate:
         """Count what is at work and what was begun, with the queue locked until the commit."""
         found = link.fetch("limits_locked", (self._namespace, queue))
         limits = Limits(*found[0]) if found else Limits(queue)
         running = link.fetch("running_by_key", (self._namespace, queue))
         begun: list[Any] = []
         if gates.counts_starts(limits):
-            since_us = at_us - limits.period_us
+            since_us = self._now_us() - limits.period_us
             link.change("forget_begun", (self._namespace, queue, since_us))
             begun = link.fetch("begun_by_key", (self._namespace, queue, since_us))
         return gates.Gate(limits, running, begun)
@@ -215,7 +231,8 @@ class Claimer:
         if gate is not None and gates.counts_starts(gate.limits):
             first = [row for row, _ in changes if gates.is_first(row)]
             numbers, keys = [row.run_no for row in first], [row.limit_key for row in first]
-            begun = (self._namespace, gate.limits.queue, wanted.at_us, numbers, keys)
+            # The time is that under the lock of the queue: it may have been waited for.
+            begun = (self._namespace, gate.limits.queue, self._now_us(), numbers, keys)
             link.change("add_begun", begun)
         return [made.row for _, made in changes if made.row.run_no in changed]
 

@@ -355,6 +355,8 @@ WHERE namespace = %(namespace)s AND coalesce(queue, 'default') = %(queue)s
   AND (%(flows)s::text[] IS NULL
     OR (flow, version) IN (SELECT * FROM unnest(%(flows)s::text[], %(versions)s::text[])))
   AND (limit_key IS NULL OR limit_key <> ALL(%(full)s::text[]))
+  AND (limit_key IS NULL OR epoch > 0 OR limit_key <> ALL(%(spent)s::text[]))
+  AND (%(begins)s OR epoch > 0)
   AND run_no <> ALL(%(seen)s::bigint[])
 ORDER BY -coalesce(priority, 0), run_no LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED

@@ -92,7 +92,9 @@ class PostgresStore(PostgresFleet):
             namespace,
             self._tell,
         )
-        self._claimer = Claimer(self._database, self._owners, self._lease_until_us, namespace)
+        self._claimer = Claimer(
+            self._database, self._owners, self.now_us, self._lease_until_us, namespace
+        )
         self._fetch = packed(self._database.read)
 
     def _set_clock(self, link: Link) -> None:

@@ -313,6 +313,14 @@ class Taking(Ground):
         self.clock.advance_s(10)
         assert sorted(self.ids(self.took())) == ["a-2", "b-2"]
 
+    def test_a_key_that_has_had_its_share_hides_no_other(self) -> None:
+        limits = Limits("default", per_key_rate=1, period_us=10 * SECOND_US)
+        self.store.set_limits(limits)
+        self.queued(*(f"a-{number}" for number in range(30)), key="a")
+        self.queued("b", key="b")
+        assert self.ids(self.took(1)) == ["a-0"]
+        assert self.ids(self.took(1)) == ["b"]
+
     def test_a_rate_of_one_queue_is_not_counted_in_another(self) -> None:
         for queue in ("a", "b"):
             self.store.set_limits(Limits(queue, rate=1))
