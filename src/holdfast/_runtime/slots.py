@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from holdfast._core.lifecycle import CLAIMABLE
 from holdfast._core.stops import Unwind
-from holdfast._runtime import logs
+from holdfast._runtime import ending, logs
 from holdfast._runtime.admission import execution_of
+from holdfast._runtime.finishing import finish_async
 from holdfast._store.decisions import SUSPECT_AT
 from holdfast.errors import HoldfastError, RunError, RunFailed, RunHeld
 
@@ -43,7 +44,7 @@ Job = Callable[[], None]
 class Place:
     """One run at work."""
 
-    __slots__ = ("execution", "flow", "lease", "since_us", "task")
+    __slots__ = ("begun", "execution", "flow", "lease", "since_us", "task")
 
     def __init__(self, flow: FlowLike, lease: Lease, since_us: int) -> None:
         self.flow = flow
@@ -51,6 +52,8 @@ class Place:
         self.since_us = since_us
         self.execution: Execution | None = None
         self.task: asyncio.Task[None] | None = None
+        self.begun = False
+        """Whether its task has come to its first line."""
 
     @property
     def run_id(self) -> str:
@@ -114,7 +117,11 @@ class Slots:
         with self._changed:
             self._places[lease.row.run_no] = place
         threads = self._loading if flow.awaits else self._threads
-        threads.do(lambda: self._work(place))
+        try:
+            threads.do(lambda: self._work(place))
+        except RuntimeError as error:  # No more threads: that may pass, and others may have some.
+            logs.failure("run %s could not be executed", place.run_id, error=error)
+            self._abandon(place)
 
     # -- at work -------------------------------------------------------------------------------
 
@@ -149,11 +156,14 @@ class Slots:
     def _begin(self, loop: asyncio.AbstractEventLoop, place: Place, execution: Execution) -> None:
         work = self._awaited(place, execution)
         place.task = loop.create_task(work, name=f"holdfast run {place.run_id}")
-        if self._stopping is not None:
-            place.task.cancel()
+        place.task.add_done_callback(lambda _task: self._has_ended(place))
 
     async def _awaited(self, place: Place, execution: Execution) -> None:
+        place.begun = True
         try:
+            if execution.stopped is not None:  # Before it began: it is only to be given back.
+                await finish_async(execution, ending.raised(execution, execution.stopped))
+                return
             await cast("AsyncFlow[..., Any]", place.flow).execute(execution)
             logs.info("run %s of %s completed", place.run_id, place.flow.name)
         except BaseException as error:
@@ -162,6 +172,18 @@ class Slots:
                 raise
         finally:
             self._leave(place)
+
+    def _has_ended(self, place: Place) -> None:
+        """A task that was cancelled before its first moment has done nothing at all."""
+        if not place.begun:
+            self._abandon(place)
+
+    def _abandon(self, place: Place) -> None:
+        """Have a run given back that was never begun."""
+        if place.execution is not None:
+            self._engine.leave(place.execution)
+        self._engine.abandon(place.lease)
+        self._leave(place)
 
     def _leave(self, place: Place) -> None:
         row = place.lease.row
@@ -218,7 +240,7 @@ class Slots:
         for place in places:
             if place.task is not None:
                 with contextlib.suppress(RuntimeError):  # The loop is closed: nothing works in it.
-                    place.task.get_loop().call_soon_threadsafe(place.task.cancel)
+                    place.task.get_loop().call_soon_threadsafe(_cancel, place)
 
     def close(self) -> None:
         """Let the threads end when they have nothing more to do."""
@@ -226,6 +248,12 @@ class Slots:
         self._loading.close()
         if self._own_loop is not None:
             self._own_loop.close()
+
+
+def _cancel(place: Place) -> None:
+    """End what awaits something; what has not begun sees by itself that it is to stop."""
+    if place.begun and place.task is not None:
+        place.task.cancel()
 
 
 def _given_back(run_id: str) -> Unwind:
@@ -250,10 +278,20 @@ class Threads:
         with self._lock:
             self._idle -= 1
             if self._idle < 0 and self._threads < self._most:
-                self._threads += 1
-                self._idle += 1
-                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+                self._start()
             self._jobs.put(job)
+
+    def _start(self) -> None:
+        """Start one more; if that is not possible, one that is there will do."""
+        try:
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        except RuntimeError:
+            if not self._threads:
+                self._idle += 1
+                raise
+        else:
+            self._threads += 1
+            self._idle += 1
 
     def _run(self) -> None:
         while True:
