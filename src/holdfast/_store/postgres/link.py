@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import generators, pq
+from psycopg.rows import tuple_row
 
 from holdfast._store import sql
 
@@ -84,18 +85,20 @@ class Link(psycopg.Connection[Any]):
 
     def fetch(self, name: str, values: Any = ()) -> list[Any]:
         """Run a named statement; returns its rows."""
-        cursor = self.execute(Q[name].encode(), _outward(values), prepare=False)
+        cursor = self._run(name, values)
         if cursor.description is None:
             return []
         return [_inward(row) for row in cursor.fetchall()]
 
+    def _run(self, name: str, values: Any) -> psycopg.Cursor[Any]:
+        # Rows are tuples for us, whatever a user's transaction has set.
+        cursor = self.cursor(row_factory=tuple_row)
+        return cursor.execute(Q[name].encode(), _outward(values), prepare=False)
+
     def fetch_each(self, *queries: tuple[str, Any]) -> list[list[Any]]:
         """Run several named statements in one round trip; returns the rows of each."""
         with self.pipeline():
-            cursors = [
-                self.execute(Q[name].encode(), _outward(values), prepare=False)
-                for name, values in queries
-            ]
+            cursors = [self._run(name, values) for name, values in queries]
         return [
             [_inward(row) for row in cursor.fetchall()] if cursor.description else []
             for cursor in cursors
@@ -103,7 +106,7 @@ class Link(psycopg.Connection[Any]):
 
     def change(self, name: str, values: Any = ()) -> int:
         """Run a named statement; returns how many rows it changed."""
-        return self.execute(Q[name].encode(), _outward(values), prepare=False).rowcount
+        return self._run(name, values).rowcount
 
     @contextlib.contextmanager
     def writing(self) -> Generator[Link, None, None]:
