@@ -255,7 +255,9 @@ def open(
 ) -> Store:
     """Open a store, and make it the one that runs of this process use.
 
-    URLs: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:`.
+    URLs: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://user@host/database`,
+    `memory:`. The one of the environment: `holdfast.open(os.environ["HOLDFAST_URL"])`; a process
+    that opens nothing uses that by itself.
     """
     from holdfast._store.locate import open_store
 

@@ -381,3 +381,10 @@ def test_failed_runs_are_taken_up_together(holdfast: Command, store: hf.Store):
         assert store.handle("f0").result(PATIENCE_S) == "mended"
     for wrong in ([], ["r", "--failed"], ["--failed", "--quarantined"], ["--queue", "q"]):
         assert holdfast("resume", *wrong).returncode == 2
+
+
+def test_a_worker_can_be_given_another_lease(holdfast: Command, store: hf.Store) -> None:
+    with worker(holdfast, store, "--lease", "7"):
+        [left_s] = [(pulse.until_us - store.kept.now_us()) / 1e6 for pulse in store.kept.pulses()]
+        assert 0 < left_s <= 7
+    assert holdfast("worker", MODULE, "--lease", "0").returncode == 2

@@ -14,18 +14,18 @@ from holdfast.errors import RunFailed, UsageError
 PATIENCE_S = 30
 
 
-@step
+@step(name="awaited_tell")
 def tell(n: int) -> int:
     emit(n)
     return n * 2
 
 
-@flow
+@flow(name="awaited_told")
 def told(n: int) -> int:
     return tell(n)
 
 
-@flow
+@flow(name="awaited_fails")
 def fails() -> None:
     raise ValueError("no")
 

@@ -45,6 +45,15 @@ def add_to(group: click.Group) -> None:
     help="How long runs at work may take to end when the worker is told to.",
 )
 @click.option(
+    "--lease",
+    "lease_s",
+    metavar="SECONDS",
+    type=click.FloatRange(1),
+    default=30.0,
+    show_default=True,
+    help="How long nobody else takes its runs after it was last heard of.",
+)
+@click.option(
     "--health", metavar="HOST:PORT", help="Answer GET /live and GET /ready there, with 200 or 503."
 )
 @click.option("--name", help="What the fleet calls it. Default: host and process id.")
@@ -55,6 +64,7 @@ def _worker(
     concurrency: int,
     processes: int,
     drain_s: float,
+    lease_s: float,
     health: str | None,
     name: str | None,
 ) -> int:
@@ -80,6 +90,7 @@ def _worker(
             declares=number == 0,
             report_fd=-1,
             life_fd=-1,
+            lease_s=lease_s,
         )
         for number in range(processes)
     ]

@@ -48,6 +48,7 @@ class Order(msgspec.Struct):
     report_fd: int
     life_fd: int
     """A pipe whose other end is held by whoever started it, and by nobody else."""
+    lease_s: float = 30.0
 
 
 class AtWork(msgspec.Struct, frozen=True):
@@ -160,7 +161,9 @@ def opened_store(order: Order, ending: threading.Event, reports: Reports) -> Sto
     while True:
         try:
             # Not the default: a module may have opened a store of its own.
-            return holdfast.open(order.url, namespace=order.namespace, default=False)
+            return holdfast.open(
+                order.url, namespace=order.namespace, default=False, lease_s=order.lease_s
+            )
         except StoreError as error:
             if not error.unreachable:
                 raise
