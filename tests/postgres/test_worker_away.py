@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import holdfast as hf
@@ -156,7 +157,8 @@ def test_the_view_says_that_the_store_cannot_be_reached(holdfast: Command, serve
 
 
 def test_only_the_way_to_the_server_is_told_apart(server: Server):
-    away = failures.translated(failures.psycopg.OperationalError("gone"), "postgresql://x")
+    away = failures.translated(psycopg.OperationalError("gone"), "postgresql://x")
+    assert isinstance(away, hf.errors.StoreFailed)
     assert away.unreachable
     url = server.database("once")
     server.stop("immediate")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
@@ -74,8 +75,8 @@ def test_a_task_that_is_cancelled_before_its_first_moment_is_given_back(
         loop = asyncio.get_running_loop()
         make = loop.create_task
 
-        def cancelled(work: object, **kwargs: object) -> object:
-            task = make(work, **kwargs)  # type: ignore[arg-type, call-overload]
+        def cancelled(work: Any, **kwargs: Any) -> Any:
+            task: asyncio.Task[Any] = make(work, **kwargs)
             if str(kwargs.get("name")).startswith("holdfast run"):
                 task.cancel()
             return task
