@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -23,12 +24,12 @@ def tree(pid: int) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
+    """Threads may end, and the process too, while they are looked at."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found += map(int, task.read_text().split())
-        except OSError:
-            continue
+    with suppress(OSError):
+        for task in list(Path(f"/proc/{pid}/task").iterdir()):
+            with suppress(OSError):
+                found += map(int, (task / "children").read_text().split())
     return found
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Numbers = dict[str, float]
 EXECUTIONS = "executions-{phase}.log"
+EXECUTED_WITHIN_S = 60
 
 
 class Perform(Protocol):
@@ -138,10 +139,11 @@ class Submissions:
             time.sleep(chance.uniform(0.05, 0.25))
             self._at[str(number)] = time.monotonic()
             yield number
-        with self._path.open("rb") as log:
-            while log.read().count(b"\n") < self._runs:
-                log.seek(0)
-                time.sleep(0.01)
+        deadline = time.monotonic() + EXECUTED_WITHIN_S
+        while self._path.read_bytes().count(b"\n") < self._runs:
+            if time.monotonic() > deadline:
+                raise TimeoutError("no worker executes what was submitted")
+            time.sleep(0.01)
 
     def numbers(self) -> Numbers:
         """The moment of each submission, by its number."""
