@@ -158,7 +158,7 @@ class _Work:
             raise _without_database(here)
         if called.error is not None:
             self._error = called.error
-            raise _RolledBack
+            raise _RolledBack from called.error  # The store sees whether it was its own doing.
         try:
             return self._prepared(called.value)
         except ValueRefused as refused:

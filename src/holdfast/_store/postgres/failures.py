@@ -32,9 +32,34 @@ _AGAIN = (
 )
 
 
+class LinkLost(psycopg.OperationalError):
+    """The connection broke before the transaction was to be committed: nothing of it happened."""
+
+
+_ENDED_BY_SERVER = (
+    LinkLost,
+    pg.DeadlockDetected,
+    pg.SerializationFailure,
+    pg.AdminShutdown,
+    pg.CrashShutdown,
+    pg.CannotConnectNow,
+)
+
+
 def may_be_tried_again(error: BaseException) -> bool:
     """Tell whether the same transaction may go through at the next try."""
     return isinstance(error, _AGAIN) and not isinstance(error, _NEVER)
+
+
+def passes(error: BaseException | None) -> bool:
+    """Tell whether a transaction was ended by the server or by the way to it, with nothing of it
+    done, so that the same may go through when it is done again. Whoever raised another error
+    because of it is asked too."""
+    while error is not None:
+        if isinstance(error, _ENDED_BY_SERVER):
+            return may_be_tried_again(error)
+        error = error.__cause__
+    return False
 
 
 def translated(error: BaseException, shown: str) -> HoldfastError:

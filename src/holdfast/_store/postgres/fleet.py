@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import random
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ from holdfast._store.contract import (
 )
 from holdfast._store.lookups import Fetch
 from holdfast._store.postgres import opening, sending
+from holdfast._store.postgres.failures import LinkLost, passes
 from holdfast._store.postgres.lending import USERS_PATIENCE_S, lent
 from holdfast._store.postgres.link import Link, idle_ms
 from holdfast._store.postgres.packing import fetch_with
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast._store.postgres.remembering import Remembered
 
 TRIES = 3
-"""How often a user's transaction is done again after a deadlock."""
+"""How often a user's transaction is done at most, if a deadlock or a lost connection ended it."""
 
 
 class PostgresFleet:
@@ -145,9 +148,12 @@ class PostgresFleet:
         for left in reversed(range(TRIES)):
             try:
                 return self._within(lease, work)
-            except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure):
-                if not left:
+            except BaseException as error:
+                if not left or not passes(error):
+                    if isinstance(error, LinkLost):
+                        raise self._database.translated(error) from error
                     raise
+            time.sleep(random.uniform(0.05, 0.2))  # noqa: S311
         raise AssertionError
 
     def _within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
@@ -155,6 +161,7 @@ class PostgresFleet:
         broke: if the commit is not found, nothing of it has happened, and the caller is told."""
         database = self._database
         batch: Batch | None = None
+        link: Link | None = None
         try:
             with database.pool().connection(timeout=database.patience_s) as link:
                 link.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
@@ -167,6 +174,10 @@ class PostgresFleet:
         except psycopg.OperationalError as error:
             if batch is None or not self._was_committed(batch):
                 raise database.translated(error) from error
+        except Exception as error:
+            if link is not None and (link.closed or link.broken):
+                raise LinkLost("the connection broke inside a user's transaction") from error
+            raise
         assert batch is not None
         outcome = self._appender.concluded(batch)[0]
         if isinstance(outcome, Broken):
