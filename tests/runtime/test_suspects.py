@@ -169,7 +169,7 @@ def test_a_quarantine_is_told(store: testing.PrivateStore, caplog: pytest.LogCap
 
 def test_hunger(monkeypatch: pytest.MonkeyPatch):
     now_s = 1000.0
-    monkeypatch.setattr(suspects.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr("holdfast._runtime.suspects.time.monotonic", lambda: now_s)
     monkeypatch.setattr(suspects, "HERD", 1.0)
     hunger = Hunger()
     hunger.looked(passed_over=True, saw_all=True)
