@@ -26,6 +26,10 @@ class DatabaseClock:
         self._floor_us = 0
         self._lock = threading.Lock()
 
+    def has_forked(self) -> None:
+        """In a forked child: whoever held the lock is not there."""
+        self._lock = threading.Lock()
+
     def now_us(self) -> int:
         """Return the time of the database."""
         with self._lock:

@@ -100,6 +100,8 @@ class Database:
         may take the runs over."""
         self.came_back: Callable[[Link], None] = lambda _link: None
         """Called with the first connection after one broke, before it is used."""
+        self.has_forked: Callable[[], None] = lambda: None
+        """Called in a forked child: locks may have been held by threads that are not there."""
         self._lease_s = lease_s
         self._closed = False
         self._links: weakref.WeakSet[Link] = weakref.WeakSet()
@@ -221,6 +223,7 @@ class Database:
         if pool is not None:
             _inherited.append(pool)  # Its threads are not here; it must not be cleaned up either.
         self._fresh()
+        self.has_forked()
 
     def close(self) -> None:
         """Close everything; safe to call twice."""

@@ -40,6 +40,12 @@ class Notices:
         self._bell: socket.socket | None = None
         self._rope: socket.socket | None = None
 
+    def has_forked(self) -> None:
+        """In a forked child: begin anew; the thread and the connection are the parent's."""
+        closing = self._closing
+        self._fresh()
+        self._closing = closing
+
     def wait(self, timeout_s: float) -> bool:
         """Block until something was told, or the time has passed."""
         if self._pid != os.getpid():

@@ -27,6 +27,10 @@ class Remembered:
         self._said: set[tuple[int, bytes]] = set()
         self._lock = threading.Lock()
 
+    def has_forked(self) -> None:
+        """In a forked child: whoever held the lock is not there."""
+        self._lock = threading.Lock()
+
     def acknowledged(self, row: RunRow) -> None:
         """Remember what was just committed."""
         with self._lock:

@@ -81,6 +81,7 @@ class PostgresStore(PostgresFleet):
         self._remembered.lost = row.lost
         self._database = Database(place, lease_s)
         self._database.came_back = self._came_back
+        self._database.has_forked = self._has_forked
         self._owners = Owners(self._database, self.now_us, int(lease_s * 1_000_000))
         self._notices = Notices(place.conninfo, namespace)
         self._teller = Teller(self._tell_others)
@@ -100,6 +101,11 @@ class PostgresStore(PostgresFleet):
     def _set_clock(self, link: Link) -> None:
         self._clock.ask(lambda: int(link.fetch("now")[0][0]))
         self._clock.not_before(link.fetch("latest_time")[0][0])
+
+    def _has_forked(self) -> None:
+        self._clock.has_forked()
+        self._remembered.has_forked()
+        self._notices.has_forked()
 
     def _came_back(self, link: Link) -> None:
         """After a connection broke: is it the same server, with all that it acknowledged?"""
