@@ -484,8 +484,10 @@ def test_a_schedule_ticks_in_one_store_only(pair: Pair) -> None:
 
     assert sorted(copying_fleet.copy_schedules(here, there)) == ["resting", "ticking"]
 
-    assert schedules(here) == {"ticking": (100, True), "resting": (200, True)}
-    assert schedules(there) == {"ticking": (100, False), "resting": (200, True)}
+    # Pausing moves the cursor: a worker that is just ticking must not undo it.
+    assert schedules(here) == {"ticking": (101, True), "resting": (200, True)}
+    assert schedules(there) == {"ticking": (101, False), "resting": (200, True)}
+    assert not here.put_schedule(ScheduleRow("ticking", "cp-report", "{}", 150), 100)
     assert list(copying_fleet.copy_schedules(here, there)) == []
 
 
@@ -516,8 +518,8 @@ def test_a_schedule_is_moved_by_the_next_copy_wherever_the_first_one_died(
     ticking = [s for kept in (here, there) for s in schedules(kept).values() if not s[1]]
     assert len(ticking) <= 1
     list(copying_fleet.copy_schedules(here, there))
-    assert schedules(here) == {"ticking": (100, True)}
-    assert schedules(there) == {"ticking": (100, False)}
+    assert schedules(here) == {"ticking": (101, True)}
+    assert schedules(there) == {"ticking": (101, False)}
 
 
 # --- the command ------------------------------------------------------------------------------

@@ -61,6 +61,8 @@ def _pause(source: Store, name: str) -> ScheduleRow | None:
         row = next((row for row in source.schedules() if row.name == name), None)
         if row is None or row.paused:
             return row
-        if source.put_schedule(msgspec.structs.replace(row, paused=True), row.cursor_us):
-            return msgspec.structs.replace(row, paused=True)
+        # A worker that has read it as it was must not write it back (see schedules.set_schedule).
+        paused = msgspec.structs.replace(row, paused=True, cursor_us=row.cursor_us + 1)
+        if source.put_schedule(paused, row.cursor_us):
+            return paused
     return None
