@@ -10,12 +10,14 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast import Fail
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import HeldReason, Status
-from holdfast._ops import actions
+from holdfast._ops import actions, queues
+from holdfast._ops.cli.queues import about_workers
 from holdfast._ops.explain import _STATUS, explain
 from holdfast._ops.held import _REASON
 from holdfast._store.contract import Store
@@ -229,3 +231,27 @@ def test_text_of_others_is_inert(store: Store):
     assert "\\u001b[2J" in said
     assert "\\u202e" in said
     assert "\\x9b" in said
+
+
+@pytest.mark.parametrize(
+    ("workers", "flows", "told"),
+    [
+        (1, {"pay": ["2"]}, "The one worker that is alive cannot run version 1 of pay; it runs 2."),
+        (2, {"pay": ["2"]}, "None of the 2 workers alive can run version 1 of pay; they run 2."),
+        (1, {}, "The one worker that is alive does not have the flow pay."),
+        (2, {}, "None of the 2 workers alive has the flow pay."),
+        (2, {"pay": ["1"]}, "None of the 2 workers alive takes from its queue, default."),
+    ],
+)
+def test_who_is_alive_and_cannot_execute_it(workers: int, flows: object, told: str, clock):
+    store = MemoryStore(clock=clock)
+    Journal(store, "r").step("search").released()
+    facts = {"pid": 1, "host": "h", "queues": ["mail"], "flows": flows, "concurrency": 8}
+    facts |= {"working": 3, "saturation": 0.0, "draining": False}
+    for number in range(workers):
+        told_of_itself = msgspec.json.encode(facts | {"worker": f"w{number}"}).decode()
+        store.pulse(store.register_owner(), told_of_itself, [])
+    assert told in explain(store, "r").known
+    about = about_workers(queues.workers(store))
+    assert f"{3 * workers} of {8 * workers} places were in use" in about
+    assert "when they last said so" in about
