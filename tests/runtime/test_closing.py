@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_row_36_an_error_in_the_process_table_proves_nothing(monkeypatch):
     def no_descriptors(*_args, **_kwargs):
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(ownership.Path, "read_text", no_descriptors)
+    monkeypatch.setattr(Path, "read_text", no_descriptors)
     monkeypatch.setattr(ownership, "_boot_id", lambda: row.boot_id)
     assert not ownership.is_gone(row)
 
@@ -139,7 +140,7 @@ def test_a_write_that_went_through_in_the_dark_does_not_strand_its_run(store):
     engine.heartbeat.beat()
     engine.heartbeat.beat()
     row = kept.get("r")
-    assert row.owner is None  # type: ignore[union-attr]
+    assert row.owner is None
     assert engine.abandoned() == []
     assert isinstance(kept.claim("r", engine.owner(), kept.now_us()), Lease)
 
@@ -157,4 +158,4 @@ def test_a_run_given_back_because_it_could_not_write_has_made_no_progress(store)
         body = b'{"why":"store error","error":{}}'
         kept.append([Write(lease, [Draft(Kind.RUN_RELEASED, kept.now_us(), body=body)])])
     kept.claim("r", owner, kept.now_us())
-    assert kept.get("r").held_reason == "quarantined"  # type: ignore[union-attr]
+    assert kept.get("r").held_reason == "quarantined"
