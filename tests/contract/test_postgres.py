@@ -8,10 +8,15 @@ import pytest
 from holdfast._store.contract import Store
 from holdfast._store.postgres.store import PostgresStore
 from holdfast.testing.store_contract import StoreContract, new_run
+from holdfast.testing.store_contract.ground import Ground
+from holdfast.testing.store_contract.sharing import Sharing
+from holdfast.testing.store_contract.writing import Writing
 from tests.postgres.server import Server
 
 
-class TestPostgres(StoreContract):
+class OnServer(Ground):
+    """How a store on a server is opened, and how its processes and commits are lost."""
+
     server: Server
     url: str
 
@@ -52,8 +57,12 @@ class TestPostgres(StoreContract):
             return [line for (line,) in found]
 
 
-class TestPartitioned(TestPostgres):
-    """The same with journal, chunks and inbox divided by run number."""
+class TestPostgres(OnServer, StoreContract):
+    """The whole contract."""
+
+
+class TestPartitioned(OnServer, Writing, Sharing):
+    """What is written and read, with journal, chunks and inbox divided by run number."""
 
     def open_store(self, namespace: str = "default") -> Store:
         url = f"{self.url}?partitions=3"

@@ -48,7 +48,7 @@ def test_a_run_id_of_users_is_taken(run_id):
         ("a\u2028b", "U\\+2028"),
         ("x" * (RUN_ID_MAX_CHARS + 1), "at most 200"),
         ("x" * 1_000_000, "has 1000000"),
-        ("parent" + CHILD_SEPARATOR + "child", "child runs"),
+        ("parent" + CHILD_SEPARATOR + "child", "derived"),
         (7, "not int"),
         (None, "not NoneType"),
         (b"a", "not bytes"),

@@ -177,8 +177,9 @@ def ordered(bank: Bank) -> holdfast.Flow[[], list[str]]:
 
     @effect
     def charge() -> str:
+        made = bank.charge()  # Asks the library for its key first: an interrupt may strike there.
         bank.calls["charge"] += 1
-        return bank.charge()
+        return made
 
     @charge.on_doubt
     def look_up() -> Any:

@@ -8,14 +8,13 @@ from tests.crash.harness import BOTH_STORES, World
 from tests.crash.kills import POINTS, RESULT, SCRIPT, kill_at_random, kill_several, summary
 from tests.crash.payments import Client
 
-pytestmark = BOTH_STORES
-
 KILLS = 10
 SEEDS = [1, 2]
 PROGRAMS = 6
 """Random flows per seed; each of them is killed several times."""
 
 
+@BOTH_STORES
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_kills(world: World, payments: Client, seed: int) -> None:
     result = kill_at_random(world, payments, kills=KILLS, seed=seed)
@@ -23,12 +22,14 @@ def test_random_kills(world: World, payments: Client, seed: int) -> None:
     assert result.kills == KILLS
 
 
+@BOTH_STORES
 def test_random_kills_among_several_processes(world: World, payments: Client) -> None:
     result = kill_several(world, payments, kills=KILLS, seed=SEEDS[0])
     assert not result.violations, "\n".join(result.violations)
     assert result.kills == KILLS
 
 
+@BOTH_STORES
 @pytest.mark.parametrize("half", [0, 1])
 def test_every_boundary(world: World, payments: Client, half: int) -> None:
     """Die at each place in turn, every resume ending at the next one.

@@ -323,7 +323,7 @@ def refused_in_step(run: Any) -> str:
     return str(error.value)
 
 
-def test_a_step_inside_a_step_is_part_of_it(store: holdfast.Store) -> None:
+def test_a_step_inside_a_step_is_part_of_that_step(store: holdfast.Store) -> None:
     @step
     def outer() -> int:
         return work(2) + work(3)

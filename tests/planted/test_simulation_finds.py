@@ -158,8 +158,7 @@ def _start_without_a_look(engine: Any, request: Any, owner: Any) -> Any:
     draft = Draft(Kind.RUN_STARTED, engine.now_us(), body=b'{"input":null}')
     digest = digest_of(request.input)
     new = NewRun(request.run_id, request.flow, "1", digest, [draft])
-    started = engine.kept.start(new, owner)
-    return started.row, started.lease
+    return engine.kept.start(new, owner)
 
 
 def ends_are_touched(patch: pytest.MonkeyPatch) -> None:
