@@ -388,3 +388,41 @@ def test_a_worker_can_be_given_another_lease(holdfast: Command, store: hf.Store)
         [left_s] = [(pulse.until_us - store.kept.now_us()) / 1e6 for pulse in store.kept.pulses()]
         assert 0 < left_s <= 7
     assert holdfast("worker", MODULE, "--lease", "0").returncode == 2
+
+
+NARROW = """
+import os, time
+from holdfast import Queue, flow, step
+
+def note(word):
+    with open("ledger", "a") as ledger:
+        ledger.write(word + "\\n")
+
+@step(name="narrow step")
+def passes(n: int) -> int:
+    note("in")
+    time.sleep(0.1)
+    note("out")
+    return n
+
+@flow(name="narrow", queue=Queue("narrow", concurrency=1))
+def narrow(n: int) -> int:
+    return passes(n)
+"""
+
+
+def test_no_process_takes_before_the_limits_are_declared(holdfast: Command, store: hf.Store):
+    """The runs are there before the first worker: whichever process looks first knows the limit."""
+    (holdfast.folder / "narrow.py").write_text(NARROW)
+    code = "import narrow\nfor n in range(6): narrow.narrow.submit(f'r{n}', n)"
+    submitted = [sys.executable, "-c", code]
+    subprocess.run(
+        submitted, cwd=holdfast.folder, env=holdfast.env, stderr=subprocess.DEVNULL, check=True
+    )
+    process = holdfast.start("worker", "narrow.py", "--processes", "3", "--concurrency", "3")
+    try:
+        until(lambda: len(store.list(status="completed")) == 6, process)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (holdfast.folder / "ledger").read_text().split() == ["in", "out"] * 6

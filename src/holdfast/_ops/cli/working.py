@@ -87,7 +87,7 @@ def _worker(
             concurrency=concurrency,
             drain_s=drain_s,
             name=_name(name, number, processes),
-            declares=number == 0,
+            declares=True,
             report_fd=-1,
             life_fd=-1,
             lease_s=lease_s,
