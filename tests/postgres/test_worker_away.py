@@ -48,6 +48,12 @@ def worker(holdfast: Command, port: int, *options: str) -> Iterator[subprocess.P
         process.communicate()
 
 
+def _read(process: subprocess.Popen[str], said: list[str]) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        said.append(line)
+
+
 def test_a_worker_whose_places_are_all_taken_sees_that_the_server_has_gone(
     holdfast: Command, server: Server
 ):
@@ -84,14 +90,20 @@ def test_a_worker_waits_for_a_server_that_is_not_there_yet(holdfast: Command, se
     (holdfast.folder / "let-go").touch()
     server.stop("immediate")
     with worker(holdfast, port) as process:
-        until(lambda: answer(port, "/ready")[0] == 503, process)
+        said: list[str] = []
+        reader = threading.Thread(target=_read, args=(process, said), daemon=True)
+        reader.start()
+        until(lambda: "waiting for it" in "".join(said), process)
+        assert answer(port, "/ready")[0] == 503
         assert answer(port, "/live")[0] == 200
         server.start()
         until(lambda: answer(port, "/ready")[0] == 200, process)
         with hf.open(holdfast.env["HOLDFAST_URL"], default=False) as store:
             until(lambda: status(store, "r") == "completed", process)
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=PATIENCE_S)
+        process.wait(PATIENCE_S)
+        reader.join(PATIENCE_S)
+    err = "".join(said)
     assert process.returncode == 0, err
     assert err.count("waiting for it") == 1, err
     assert "Traceback" not in err

@@ -196,6 +196,12 @@ WHERE status IN ('queued', 'running', 'waiting') AND namespace = :namespace
     END
 ORDER BY run_no LIMIT :limit
 
+-- name: claimable_runs_hidden
+SELECT run_no FROM ({claimable_runs_scan}) EXCEPT SELECT run_no FROM ({claimable_runs})
+
+-- name: runs_waiting_on_hidden
+SELECT run_no FROM ({runs_waiting_on_scan}) EXCEPT SELECT run_no FROM ({runs_waiting_on})
+
 -- name: entries
 SELECT {entry_columns} FROM journal WHERE id BETWEEN ? AND ? ORDER BY id
 
