@@ -315,7 +315,7 @@ class SqliteStore(SqliteFleet):
         """Read by an index; now and then compare the answer with the table itself."""
         if self._is_time_to_scan(name):
             # One statement sees one state, whatever others write meanwhile.
-            twice = values if isinstance(values, dict) else (*values, *values)
+            twice: Any = values if isinstance(values, dict) else (*values, *values)
             if self._database.read(f"{name}_hidden", twice):
                 raise Corrupt(f"the index behind {name}", why="it does not show every run")
         return self._database.read(name, values)
