@@ -311,11 +311,13 @@ class SqliteStore(SqliteFleet):
         self._scanned_s[name] = now_s
         return True
 
-    def _confirmed(self, name: str, values: Any) -> builtins.list[Any]:
+    def _confirmed(
+        self, name: str, values: Mapping[str, object] | tuple[object, ...]
+    ) -> builtins.list[Any]:
         """Read by an index; now and then compare the answer with the table itself."""
         if self._is_time_to_scan(name):
             # One statement sees one state, whatever others write meanwhile.
-            twice: Any = values if isinstance(values, dict) else (*values, *values)
+            twice = (*values, *values) if isinstance(values, tuple) else values
             if self._database.read(f"{name}_hidden", twice):
                 raise Corrupt(f"the index behind {name}", why="it does not show every run")
         return self._database.read(name, values)
