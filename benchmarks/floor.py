@@ -7,22 +7,20 @@ and the fewest statements that keep a step durable: one insert and a commit.
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 import apsw
 
+from benchmarks import handing_over
+from benchmarks.handing_over import ROW
 from benchmarks.worker import Executions, Marks, Numbers, Stopwatch, serve
-from benchmarks.workloads import PAYLOAD_BYTES, Request, as_json, message
+from benchmarks.workloads import Request, as_json, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROW = bytes(PAYLOAD_BYTES)
 INSERT = "INSERT INTO steps (run, number, body) VALUES (?, ?, ?)"
 
 
@@ -48,11 +46,16 @@ def one_run(request: Request) -> Numbers:
     return watch.numbers(request.steps)
 
 
+def insert_together(connection: apsw.Connection, rows: list[tuple[int, int, bytes]]) -> None:
+    """Many rows, one commit."""
+    with connection:
+        connection.executemany(INSERT, rows)
+
+
 def insert_shared(connection: apsw.Connection, runs: int, steps: int) -> None:
     """One commit for the step that every run handed over at the same time."""
     for number in range(steps):
-        with connection:
-            connection.executemany(INSERT, [(run, number, ROW) for run in range(runs)])
+        insert_together(connection, [(run, number, ROW) for run in range(runs)])
 
 
 def many_runs(request: Request, work: Callable[[apsw.Connection, int, int], object]) -> Numbers:
@@ -64,57 +67,11 @@ def many_runs(request: Request, work: Callable[[apsw.Connection, int, int], obje
 
 
 def hand_over_in_threads(connection: apsw.Connection, runs: int, steps: int) -> None:
-    """Each run is a thread that waits for its commit; one more thread commits."""
-    handed: SimpleQueue[tuple[tuple[int, int, bytes], Lock] | None] = SimpleQueue()
-
-    def run(number: int) -> None:
-        committed = Lock()
-        committed.acquire()
-        for step in range(steps):
-            handed.put(((number, step, ROW), committed))
-            committed.acquire()
-
-    def commit() -> None:
-        while (first := handed.get()) is not None:
-            batch = [first]
-            with suppress(Empty):
-                while (another := handed.get_nowait()) is not None:
-                    batch.append(another)
-            with connection:
-                connection.executemany(INSERT, [row for row, _ in batch])
-            for _, committed in batch:
-                committed.release()
-
-    committer = Thread(target=commit)
-    committer.start()
-    with ThreadPoolExecutor(max_workers=runs) as pool:
-        list(pool.map(run, range(runs)))
-    handed.put(None)
-    committer.join()
+    handing_over.in_threads(partial(insert_together, connection), runs, steps)
 
 
-async def hand_over_in_tasks(connection: apsw.Connection, runs: int, steps: int) -> None:
-    """Each run is a task; what they handed over commits when all of them wait."""
-    loop = asyncio.get_running_loop()
-    handed: list[tuple[tuple[int, int, bytes], asyncio.Future[None]]] = []
-
-    def commit() -> None:
-        batch = handed.copy()
-        handed.clear()
-        with connection:
-            connection.executemany(INSERT, [row for row, _ in batch])
-        for _, committed in batch:
-            committed.set_result(None)
-
-    async def run(number: int) -> None:
-        for step in range(steps):
-            if not handed:
-                loop.call_soon(commit)
-            committed = loop.create_future()
-            handed.append(((number, step, ROW), committed))
-            await committed
-
-    await asyncio.gather(*map(run, range(runs)))
+def hand_over_in_tasks(connection: apsw.Connection, runs: int, steps: int) -> None:
+    asyncio.run(handing_over.in_tasks(partial(insert_together, connection), runs, steps))
 
 
 def conversation(request: Request) -> Numbers:
@@ -147,9 +104,7 @@ if __name__ == "__main__":
             "w1/steps": one_run,
             "w2/shared": lambda request: many_runs(request, insert_shared),
             "w2/threads": lambda request: many_runs(request, hand_over_in_threads),
-            "w2/async": lambda request: many_runs(
-                request, lambda *sizes: asyncio.run(hand_over_in_tasks(*sizes))
-            ),
+            "w2/async": lambda request: many_runs(request, hand_over_in_tasks),
             "w3/new": conversation,
             "w4": killed,
         }

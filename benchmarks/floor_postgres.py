@@ -10,19 +10,20 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 import psycopg
 
+from benchmarks import handing_over
+from benchmarks.handing_over import ROW
 from benchmarks.worker import Executions, Marks, Numbers, Stopwatch, serve
-from benchmarks.workloads import PAYLOAD_BYTES, Request, as_json, message
+from benchmarks.workloads import Request, as_json, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROW = bytes(PAYLOAD_BYTES)
 CONNECTIONS = 8
 INSERT = "INSERT INTO steps (run, number, body) VALUES (%s, %s, %s)"
 INSERT_MANY = (
@@ -104,55 +105,11 @@ def several_connections(request: Request) -> Numbers:
 
 
 def hand_over_in_threads(connection: Connection, runs: int, steps: int) -> None:
-    """Each run is a thread that waits for its commit; one more thread commits."""
-    handed: SimpleQueue[tuple[Row, Lock] | None] = SimpleQueue()
-
-    def run(number: int) -> None:
-        committed = Lock()
-        committed.acquire()
-        for step in range(steps):
-            handed.put(((number, step, ROW), committed))
-            committed.acquire()
-
-    def commit() -> None:
-        while (first := handed.get()) is not None:
-            batch = [first]
-            with suppress(Empty):
-                while (another := handed.get_nowait()) is not None:
-                    batch.append(another)
-            insert_together(connection, [row for row, _ in batch])
-            for _, committed in batch:
-                committed.release()
-
-    committer = Thread(target=commit)
-    committer.start()
-    with ThreadPoolExecutor(max_workers=runs) as pool:
-        list(pool.map(run, range(runs)))
-    handed.put(None)
-    committer.join()
+    handing_over.in_threads(partial(insert_together, connection), runs, steps)
 
 
-async def hand_over_in_tasks(connection: Connection, runs: int, steps: int) -> None:
-    """Each run is a task; what they handed over commits when all of them wait."""
-    loop = asyncio.get_running_loop()
-    handed: list[tuple[Row, asyncio.Future[None]]] = []
-
-    def commit() -> None:
-        batch = handed.copy()
-        handed.clear()
-        insert_together(connection, [row for row, _ in batch])
-        for _, committed in batch:
-            committed.set_result(None)
-
-    async def run(number: int) -> None:
-        for step in range(steps):
-            if not handed:
-                loop.call_soon(commit)
-            committed = loop.create_future()
-            handed.append(((number, step, ROW), committed))
-            await committed
-
-    await asyncio.gather(*map(run, range(runs)))
+def hand_over_in_tasks(connection: Connection, runs: int, steps: int) -> None:
+    asyncio.run(handing_over.in_tasks(partial(insert_together, connection), runs, steps))
 
 
 def conversation(request: Request) -> Numbers:
@@ -187,9 +144,7 @@ if __name__ == "__main__":
             "w2/one-insert": lambda request: many_runs(request, insert_in_one),
             "w2/connections": several_connections,
             "w2/threads": lambda request: many_runs(request, hand_over_in_threads),
-            "w2/async": lambda request: many_runs(
-                request, lambda *sizes: asyncio.run(hand_over_in_tasks(*sizes))
-            ),
+            "w2/async": lambda request: many_runs(request, hand_over_in_tasks),
             "w3/new": conversation,
             "w4": killed,
         }

@@ -39,10 +39,6 @@ ROLLBACK
 -- name: checkpoint
 PRAGMA wal_checkpoint(PASSIVE)
 
--- name: truncate_wal
-PRAGMA wal_checkpoint(TRUNCATE)
-
-
 -- The append of an owner --------------------------------------------------------------------------
 -- The guard is the fence, the row lock and the sequence number at once: zero rows is a lost lease.
 -- A step of a running run touches no index; only `run_moved` sets what indexes are made of.
@@ -444,14 +440,8 @@ SELECT {message_columns} FROM inbox NOT INDEXED ORDER BY id
 -- name: all_owners
 SELECT {owner_columns} FROM owners ORDER BY owner
 
--- name: all_incarnations
-SELECT incarnation, at_us, actor, accepted, digest FROM incarnations ORDER BY incarnation
-
 -- name: all_chunks
 SELECT id, digest, CAST(body AS BLOB) FROM chunks ORDER BY id
-
--- name: chunk_ids
-SELECT id FROM chunks WHERE id BETWEEN ? AND ?
 
 -- name: count_runs
 SELECT count(*), max(run_no) FROM runs NOT INDEXED

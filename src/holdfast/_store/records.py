@@ -17,6 +17,7 @@ from holdfast._core.digest import seal
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import GENESIS, KeyState, Message, RunRow, entry_digest
+from holdfast._store.contract import Query
 from holdfast.errors import Corrupt
 
 log = logging.getLogger("holdfast.store")
@@ -25,6 +26,7 @@ Values = Sequence[Any]
 
 SEQ_BITS = 32
 SEQ_MASK = (1 << SEQ_BITS) - 1
+_END_OF_PREFIX = chr(0x10FFFF)
 _KINDS = {kind.value: kind for kind in Kind}
 _STATUSES = {status.value: status for status in Status}
 _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
@@ -310,3 +312,24 @@ def _kind(name: str) -> Kind:
         return _KINDS[name]
     except KeyError:
         raise ValueError(f"{name!r} is no kind of entry") from None
+
+
+def list_values(query: Query, namespace: str, statuses: object) -> dict[str, object]:
+    """Return what the query `list_runs` is given; each dialect has its own form of several
+    statuses."""
+    tag, tag_value = query.tag or (None, None)
+    prefix = query.run_id_prefix
+    return {
+        "namespace": namespace,
+        "before": query.before_run_no,
+        "status": statuses,
+        "flow": query.flow,
+        "prefix": prefix,
+        "prefix_end": None if prefix is None else prefix + _END_OF_PREFIX,
+        "updated_before_us": query.updated_before_us,
+        "queue": query.queue,
+        "held_reason": query.held_reason,
+        "tag": tag,
+        "tag_value": tag_value,
+        "limit": query.limit,
+    }

@@ -42,7 +42,6 @@ from holdfast.errors import Corrupt, RunNotFound
 
 SCAN_EVERY_S = 60.0
 """How often an answer of the workers' indexes is compared with the table itself."""
-_END_OF_PREFIX = chr(0x10FFFF)
 
 
 class SqliteStore(SqliteFleet):
@@ -237,7 +236,11 @@ class SqliteStore(SqliteFleet):
         return lookups.run_by_number(self._database.read, run_no, self._writer.row.last_run_no)
 
     def list(self, query: Query) -> builtins.list[RunRow]:
-        found = self._database.read("list_runs", _filters(query, self.namespace))
+        statuses = (
+            None if query.status is None else msgspec.json.encode(list(query.status)).decode()
+        )
+        values = records.list_values(query, self.namespace, statuses)
+        found = self._database.read("list_runs", values)
         rows = [records.run_row_or_held(values) for values in found]
         if not _is_filtered(query):
             self._check_complete(rows, query)
@@ -321,28 +324,6 @@ class SqliteStore(SqliteFleet):
             if self._database.read(f"{name}_hidden", twice):
                 raise Corrupt(f"the index behind {name}", why="it does not show every run")
         return self._database.read(name, values)
-
-
-def _filters(query: Query, namespace: str) -> dict[str, object]:
-    tag, tag_value = query.tag or (None, None)
-    prefix = query.run_id_prefix
-    status = None
-    if query.status is not None:
-        status = msgspec.json.encode(list(query.status)).decode()
-    return {
-        "namespace": namespace,
-        "before": query.before_run_no,
-        "status": status,
-        "flow": query.flow,
-        "prefix": prefix,
-        "prefix_end": None if prefix is None else prefix + _END_OF_PREFIX,
-        "updated_before_us": query.updated_before_us,
-        "queue": query.queue,
-        "held_reason": query.held_reason,
-        "tag": tag,
-        "tag_value": tag_value,
-        "limit": query.limit,
-    }
 
 
 def _is_filtered(query: Query) -> bool:

@@ -17,7 +17,7 @@ import re
 import struct
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import psycopg
 from psycopg import generators, pq
@@ -25,7 +25,6 @@ from psycopg.rows import tuple_row
 
 from holdfast._store import sql
 
-RV = TypeVar("RV")
 Q = sql.load("postgres/queries.sql")
 
 PLANNED_FOR_S = 5.0

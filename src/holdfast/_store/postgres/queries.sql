@@ -36,9 +36,6 @@ status IN ('queued', 'running', 'waiting')
 -- name: begin
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
 
--- name: begin_reading
-BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
-
 -- name: commit
 COMMIT
 
@@ -134,18 +131,6 @@ SELECT run_no,
   CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
     THEN set_config('synchronous_commit', 'on', true) END
 FROM changed
-
--- name: add_entries
-INSERT INTO holdfast.journal (run_no, seq, kind, step, attempt, position, at_us, started_us,
-  args_digest, digest, body)
-SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[],
-  $6::bigint[], $7::bigint[], $8::bigint[], $9::bytea[], $10::bytea[], $11::text[])
-RETURNING seq
-
--- name: add_chunks
-INSERT INTO holdfast.chunks (run_no, number, digest, body)
-SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::text[])
-RETURNING number
 
 -- New runs, with their first entries and chunks. One that is there already is left alone, and so is
 -- what would belong to it. Returns the runs that are new.

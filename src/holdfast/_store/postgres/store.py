@@ -48,8 +48,6 @@ from holdfast._store.postgres.telling import Teller
 from holdfast._store.records import SEQ_BITS
 from holdfast.errors import RunNotFound, StoreUnusable
 
-_END_OF_PREFIX = chr(0x10FFFF)
-
 
 class PostgresStore(PostgresFleet):
     """One process's handle on a store on a server."""
@@ -287,7 +285,9 @@ class PostgresStore(PostgresFleet):
         return records.run_row(found[0]) if found else None
 
     def list(self, query: Query) -> builtins.list[RunRow]:
-        found = self._database.read("list_runs", _filters(query, self.namespace))
+        statuses = None if query.status is None else [status.value for status in query.status]
+        values = records.list_values(query, self.namespace, statuses)
+        found = self._database.read("list_runs", values)
         return [records.run_row_or_held(values) for values in found]
 
     def load(self, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> builtins.list[Entry]:
@@ -355,22 +355,3 @@ def _as_text(values: Sequence[Any]) -> builtins.list[Any]:
         value.decode() if at == 4 and isinstance(value, bytes) else value
         for at, value in enumerate(values)
     ]
-
-
-def _filters(query: Query, namespace: str) -> dict[str, object]:
-    tag, tag_value = query.tag or (None, None)
-    prefix = query.run_id_prefix
-    return {
-        "namespace": namespace,
-        "before": query.before_run_no,
-        "status": None if query.status is None else [status.value for status in query.status],
-        "flow": query.flow,
-        "prefix": prefix,
-        "prefix_end": None if prefix is None else prefix + _END_OF_PREFIX,
-        "updated_before_us": query.updated_before_us,
-        "queue": query.queue,
-        "held_reason": query.held_reason,
-        "tag": tag,
-        "tag_value": tag_value,
-        "limit": query.limit,
-    }
