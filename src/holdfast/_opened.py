@@ -6,12 +6,11 @@ import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast._core.effects import Done, Fail, NotDone
+from holdfast._acting import Acting, actor_or_user
 from holdfast._core.lifecycle import Status
 from holdfast._runtime import engine as engines
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.handle import Emitted, Handle, stream as stream_of
-from holdfast._runtime.queues import Queue
 from holdfast._runtime.recovery import recover
 from holdfast._store import contract
 from holdfast.errors import RunNotFound, UsageError
@@ -19,7 +18,7 @@ from holdfast.errors import RunNotFound, UsageError
 if TYPE_CHECKING:
     from holdfast._ops.explanation import Explanation
     from holdfast._ops.inspect import EntryView, RunSummary, RunView
-    from holdfast._ops.queues import QueueView, Resumed, WorkerView
+    from holdfast._ops.queues import QueueView, WorkerView
     from holdfast._ops.schedules import ScheduleView
     from holdfast._runtime.worker import Worker
 
@@ -30,13 +29,10 @@ if TYPE_CHECKING:
     RunIds = list[str]
     QueueViews = list[QueueView]
     WorkerViews = list[WorkerView]
-    AllResumed = list[Resumed]
     ScheduleViews = list[ScheduleView]
 
-list_ = list
 
-
-class Store:
+class Store(Acting):
     """An opened store. A context manager; `close()` releases everything."""
 
     def __init__(self, kept: contract.Store, engine: Engine) -> None:
@@ -138,63 +134,6 @@ class Store:
         """Yield what a run emits, from entry number `after` on, until it goes no further."""
         return stream_of(self.engine, run_id, after)
 
-    # -- acting --------------------------------------------------------------------------------
-
-    def settle(
-        self,
-        run_id: str,
-        step: str,
-        decision: Done[Any] | NotDone | Fail,
-        *,
-        actor: str | None = None,
-    ) -> Any:
-        """Settle an effect in doubt: Done(value), NOT_DONE or Fail(reason)."""
-        from holdfast._ops import actions
-
-        return actions.settle(self.kept, run_id, step, decision, actor=actor or _actor())
-
-    def resume(
-        self,
-        run_id: str,
-        *,
-        actor: str | None = None,
-        accept_change: bool = False,
-        confirm: bool = False,
-    ) -> Any:
-        """Record the decision to take a failed or held run up again."""
-        from holdfast._ops import actions
-
-        return actions.resume(
-            self.kept,
-            run_id,
-            actor=actor or _actor(),
-            accept_change=accept_change,
-            confirm=confirm,
-        )
-
-    def resume_all(
-        self, *, queue: str | None = None, status: str = "failed", actor: str | None = None
-    ) -> AllResumed:
-        """Take up again all failed (or `status="quarantined"`) runs of a queue, or of all queues.
-
-        Returns what became of each; the error of one does not stop the others.
-        """
-        from holdfast._ops import queues
-
-        return list_(queues.resume_all(self.kept, queue, status, actor or _actor()))
-
-    def set_schedule(self, name: str, *, paused: bool) -> ScheduleView:
-        """Pause a schedule, or let it go on."""
-        from holdfast._ops import schedules
-
-        return schedules.set_schedule(self.kept, name, paused=paused)
-
-    def set_queue(self, queue: Queue) -> None:
-        """Set the limits of a queue; they hold at once, for every worker of this store."""
-        if not isinstance(queue, Queue):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"store.set_queue({queue!r}): a holdfast.Queue")
-        self.kept.set_limits(queue.limits)
-
     def worker(
         self,
         *,
@@ -238,7 +177,7 @@ class Store:
 
     def adopt(self, *, actor: str | None = None) -> str:
         """Accept a store that lost acknowledged records; says what was accepted."""
-        return self.kept.adopt(actor or _actor())
+        return self.kept.adopt(actor_or_user(actor))
 
 
 def stream(run_id: str, /, *, after: int = 0) -> Iterator[Emitted]:
@@ -283,12 +222,3 @@ def _statuses(status: str | Sequence[str] | None) -> Sequence[Status] | None:
     except ValueError:
         known = ", ".join(member.value for member in Status)
         raise UsageError(f"status={status!r}: one of {known}") from None
-
-
-def _actor() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"

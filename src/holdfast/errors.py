@@ -4,6 +4,9 @@ HoldfastError
 ├── UsageError                 the code is wrong: change it
 │   └── ValueRefused           a value would not survive: change what the step takes or returns
 ├── StepFailed                 a step gave up: the flow may handle it
+├── ChildFailed                a child run failed or was cancelled: the flow may handle it
+├── WaitTimedOut               nothing came in time: the flow may handle it
+├── Refused                    a person said no: the flow may handle it
 ├── TurnLimit                  a loop reached its limit
 ├── KeyConflict                a business key is taken by a call with other arguments
 ├── RunError                   one run; carries run_id
@@ -13,6 +16,10 @@ HoldfastError
 │   ├── RunHeld                it waits for a decision; carries reason and actions
 │   ├── RunFailed              it failed; run it again to take it up
 │   ├── RunCancelled           it was cancelled, and that is final
+│   ├── RunRolledBack          what it did was undone, and that is final
+│   ├── RunEnded               it has ended: nobody would read a signal or an answer
+│   ├── RunDeleted             its journal was removed; the id is not given again
+│   ├── AnswerConflict         somebody else has answered
 │   ├── LeaseLost              another owner took it over; nothing was written
 │   └── StaleView              it changed since it was looked at: look again
 └── StoreError                 the store as a whole
@@ -68,6 +75,37 @@ class StepFailed(HoldfastError):
         self.attempts = attempts
         self.run_id = run_id
         self.outcome_unknown = outcome_unknown
+
+
+class ChildFailed(HoldfastError):
+    """A child run failed or was cancelled; looks the same live and replayed."""
+
+    def __init__(self, run_id: str, status: str, type_name: str, message: str) -> None:
+        what = "was cancelled" if status == "cancelled" else f"failed: {type_name}: {message}"
+        super().__init__(f"child run {run_id!r} {what}")
+        self.run_id = run_id
+        self.status = status
+        self.type_name = type_name
+        self.message = message
+
+
+class WaitTimedOut(HoldfastError, TimeoutError):
+    """What was waited for did not come in time; looks the same live and replayed."""
+
+    def __init__(self, step: str, what: str) -> None:
+        super().__init__(f"{step}: {what} did not come in time")
+        self.step = step
+        self.what = what
+
+
+class Refused(HoldfastError):
+    """A person refused what was asked; looks the same live and replayed."""
+
+    def __init__(self, step: str, reason: str, actor: str) -> None:
+        super().__init__(f"{step} was refused by {actor}{reason and ': ' + reason}")
+        self.step = step
+        self.reason = reason
+        self.actor = actor
 
 
 class TurnLimit(HoldfastError):
@@ -150,6 +188,41 @@ class RunCancelled(RunError):
 
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id, f"run {run_id!r} was cancelled")
+
+
+class RunRolledBack(RunError):
+    """What the run did was undone; that is final."""
+
+    def __init__(self, run_id: str, reason: str = "") -> None:
+        super().__init__(run_id, f"run {run_id!r} was rolled back{reason and ': ' + reason}")
+        self.reason = reason
+
+
+class RunEnded(RunError):
+    """The run has ended (or failed), so that a message to it would never be read."""
+
+    def __init__(self, run_id: str, status: str, what: str) -> None:
+        super().__init__(run_id, f"run {run_id!r} is {status}: nobody would read {what}")
+        self.status = status
+        self.what = what
+
+
+class RunDeleted(RunError):
+    """The run was removed; its id is kept, so that it is not born again."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            run_id, f"run {run_id!r} was deleted; its id is not given again: choose another"
+        )
+
+
+class AnswerConflict(RunError):
+    """The question was answered before; the first answer counts."""
+
+    def __init__(self, run_id: str, name: str, actor: str) -> None:
+        super().__init__(run_id, f"{name} of run {run_id!r} was answered already by {actor}")
+        self.name = name
+        self.actor = actor
 
 
 class LeaseLost(RunError):

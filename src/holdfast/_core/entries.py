@@ -28,6 +28,13 @@ class Kind(StrEnum):
     RUN_COMPLETED = "run_completed"
     RUN_FAILED = "run_failed"
     RUN_CANCELLED = "run_cancelled"
+    RUN_ROLLED_BACK = "run_rolled_back"
+    RUN_FORKED = "run_forked"
+    CANCEL_REQUESTED = "cancel_requested"
+    ROLLBACK_REQUESTED = "rollback_requested"
+    BUDGET_RAISED = "budget_raised"
+    GAP_FOUND = "gap_found"
+    FINDING_NOTED = "finding_noted"
     CHANGE_ACCEPTED = "change_accepted"
     STEP_STARTED = "step_started"
     STEP_COMPLETED = "step_completed"
@@ -40,7 +47,33 @@ class Kind(StrEnum):
     VALUE_RECORDED = "value_recorded"
     SCOPE_OPENED = "scope_opened"
     STATE_SAVED = "state_saved"
+    FACT_WATCHED = "fact_watched"
+    TIMER_SET = "timer_set"
+    TIMER_FIRED = "timer_fired"
+    SIGNAL_AWAITED = "signal_awaited"
+    SIGNAL_RECEIVED = "signal_received"
+    QUESTION_ASKED = "question_asked"
+    QUESTION_ANSWERED = "question_answered"
+    CHILD_STARTED = "child_started"
+    CHILD_ENDED = "child_ended"
+    WAIT_TIMED_OUT = "wait_timed_out"
     EMITTED = "emitted"
+
+
+WAIT_BEGINS = frozenset(
+    {Kind.TIMER_SET, Kind.SIGNAL_AWAITED, Kind.QUESTION_ASKED, Kind.CHILD_STARTED}
+)
+"""Entries after which a line of the run waits for something outside it."""
+WAIT_ENDS = frozenset(
+    {
+        Kind.TIMER_FIRED,
+        Kind.SIGNAL_RECEIVED,
+        Kind.QUESTION_ANSWERED,
+        Kind.CHILD_ENDED,
+        Kind.WAIT_TIMED_OUT,
+    }
+)
+"""Entries that end such a wait: the outcome of the call that waited."""
 
 
 class Draft(msgspec.Struct, gc=False):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from holdfast._core.entries import Kind
+from holdfast._core.entries import WAIT_ENDS, Kind
 
 
 class Status(StrEnum):
@@ -70,13 +70,20 @@ TABLE: dict[Kind, tuple[frozenset[Status | None], Status]] = {
     Kind.RUN_COMPLETED: (_LIVE, Status.COMPLETED),
     Kind.RUN_FAILED: (_LIVE, Status.FAILED),
     Kind.RUN_CANCELLED: (_OPEN | {Status.FAILED}, Status.CANCELLED),
+    # Somebody wants what the run did undone: it is taken up once more, for that.
+    Kind.ROLLBACK_REQUESTED: (
+        _OPEN | {Status.FAILED, Status.COMPLETED, Status.CANCELLED},
+        Status.QUEUED,
+    ),
+    Kind.RUN_ROLLED_BACK: (_LIVE, Status.ROLLED_BACK),
 }
 """kind -> (statuses in which it is legal, the status it leads to)."""
 
-STEP_KINDS_WAKE = frozenset(
-    {Kind.STEP_STARTED, Kind.STEP_COMPLETED, Kind.STEP_FAILED, Kind.SKIPPED_DUPLICATE}
+STEP_KINDS_WAKE = (
+    frozenset({Kind.STEP_STARTED, Kind.STEP_COMPLETED, Kind.STEP_FAILED, Kind.SKIPPED_DUPLICATE})
+    | WAIT_ENDS
 )
-"""An entry of a step that works again ends a wait."""
+"""An entry of a step that works again, or of what was waited for, ends a wait."""
 
 
 def next_status(status: Status | None, kind: Kind) -> Status:

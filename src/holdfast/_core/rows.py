@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast._core.digest import seal
-from holdfast._core.entries import Draft, Entry, Kind
+from holdfast._core.entries import WAIT_ENDS, Draft, Entry, Kind
 from holdfast._core.lifecycle import Status, next_status
 from holdfast.errors import Corrupt
 
@@ -53,6 +53,18 @@ class RunRow(msgspec.Struct, gc=False):
     queue: str | None = None
     priority: int | None = None
     limit_key: str | None = None
+    heard: int | None = None
+    """The number of the newest message that the run had looked at when it went to wait: only a
+    later one wakes it."""
+    parent: str | None = None
+    """The run id of the run that started this one."""
+    root: str | None = None
+    """The run id at the top of a family: whose pot they all spend from. None: this run's own."""
+    origin: str | None = None
+    """Of a fork, JSON: `run`, the run id that it came from, and `base`, from which number on its
+    chunks are its own; those below are the other run's."""
+    deleted_us: int | None = None
+    """When its journal was removed. The row stays, so that the id is not given again."""
     digest: bytes = b""
 
     def sealed(self) -> RunRow:
@@ -142,6 +154,70 @@ class Message(msgspec.Struct, gc=False):
     actor: str
     at_us: int
     body: bytes
+    number: int = 0
+    """Its number in the inbox, from 1 on, as the store gave it."""
+
+
+class Post(msgspec.Struct, gc=False):
+    """A message to another run, in the transaction of a write; that run's end refuses it silently,
+    and so does a message with its id that is there already."""
+
+    run_id: str
+    message: Message
+
+
+class Question(msgspec.Struct, gc=False):
+    """Something that a run asks people, while it is open: one row for those who answer."""
+
+    run_id: str
+    name: str
+    number: int
+    """How many times the run has asked under this name; an answer is to one of them."""
+    kind: str  # question | approval
+    to: str | None
+    body: bytes
+    asked_us: int
+    until_us: int | None
+
+
+class Pot(msgspec.Struct, gc=False):
+    """What a family of runs may spend, and has spent. None is no limit. Money is in nano dollars,
+    so that sums are exact."""
+
+    root: str
+    opened_us: int
+    usd_nanos: int | None = None
+    tokens: int | None = None
+    steps: int | None = None
+    wall_us: int | None = None
+    spent_usd_nanos: int = 0
+    spent_tokens: int = 0
+    spent_steps: int = 0
+
+
+class Spend(msgspec.Struct, gc=False):
+    """What a write takes from a pot; negative gives back. With `checks`, the write is refused if
+    the pot has not got it, or is used up."""
+
+    root: str
+    usd_nanos: int = 0
+    tokens: int = 0
+    steps: int = 0
+    checks: bool = False
+
+
+class Memo(msgspec.Struct, gc=False):
+    """One durable value outside any journal: key/value in a space, with a version that grows."""
+
+    space: str
+    key: str
+    value: bytes | None
+    """JSON of the codec; None: it was removed."""
+    expires_us: int | None = None
+    version: int = 0
+    """As the store counted it: 1 is the first."""
+    updated_us: int = 0
+    run_id: str | None = None
 
 
 class Lease(msgspec.Struct):
@@ -165,6 +241,26 @@ class Write(msgspec.Struct):
     claim: KeyClaim | None = None
     keys: list[KeyChange] = []
     took: list[str] = []
+    posts: list[Post] = []
+    opens: list[Question] = []
+    closes: list[str] = []
+    """Names of questions that are open no more; "*" is all of them."""
+    spend: Spend | None = None
+    memos: list[Memo] = []
+
+    @property
+    def has_more(self) -> bool:
+        """Whether it touches more than the run's own row, journal and chunks."""
+        return bool(
+            self.claim
+            or self.keys
+            or self.took
+            or self.posts
+            or self.opens
+            or self.closes
+            or self.spend
+            or self.memos
+        )
 
 
 class Applied(msgspec.Struct):
@@ -175,7 +271,15 @@ class Applied(msgspec.Struct):
 
 
 GIVES_BACK = frozenset(
-    {Kind.RUN_RELEASED, Kind.RUN_HELD, Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED}
+    {
+        Kind.RUN_RELEASED,
+        Kind.RUN_HELD,
+        Kind.RUN_COMPLETED,
+        Kind.RUN_FAILED,
+        Kind.RUN_CANCELLED,
+        Kind.RUN_ROLLED_BACK,
+        Kind.ROLLBACK_REQUESTED,
+    }
 )
 """Entries after which nobody owns the run."""
 BESIDE = frozenset({Kind.EMITTED, Kind.SCOPE_OPENED})
@@ -190,7 +294,9 @@ BRINGS_ON = frozenset(
         Kind.STATE_SAVED,
         Kind.RUN_RELEASED,
         Kind.RUN_RESUMED,
+        Kind.ROLLBACK_REQUESTED,
     }
+    | WAIT_ENDS
 )
 """Entries that show that the run is no poison: the claim counter starts again."""
 NO_PROGRESS = b'{"why":"store error"'

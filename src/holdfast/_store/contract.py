@@ -1,8 +1,8 @@
 """The store contract: some thirty operations, each one transaction, named by what it means.
 
 A store is synchronous and may be called from any thread. Only `append` (called by the
-committer), `append_within`, `start`, `claim`, `take`, `post`, `adopt`, `register_owner` and what
-sets or puts something write. Every write of an
+committer), `append_within`, `start`, `claim`, `take`, `post`, `adopt`, `register_owner`, `forget`
+and what sets or puts something write. Every write of an
 owner is conditional on its epoch and on the sequence number it saw: the check is the write.
 
 Time: `now_us()` is the store's own clock, which never runs backwards.
@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast._core.entries import Draft, Entry
 from holdfast._core.lifecycle import Status
-from holdfast._core.rows import KeyState, Lease, Message, RunRow, Write
+from holdfast._core.rows import KeyState, Lease, Memo, Message, Pot, Question, RunRow, Write
 from holdfast.errors import UsageError
 
 
@@ -40,6 +40,11 @@ class NewRun(msgspec.Struct):
     """Runs of a queue that share one of these share its limits per key."""
     wake_us: int | None = None
     """Not to be claimed by a worker before this time."""
+    parent: str | None = None
+    root: str | None = None
+    origin: str | None = None
+    next_chunk: int = 1
+    """The first chunk number that is its own; a fork goes on where the other run stood."""
 
 
 class Fenced(msgspec.Struct):
@@ -65,7 +70,14 @@ class Broken(msgspec.Struct):
     error: Exception
 
 
-Outcome = Committed | Fenced | KeyTaken | Broken
+class Exhausted(msgspec.Struct):
+    """The write was refused: the pot that it wanted to spend from is used up. Zero rows were
+    changed."""
+
+    pot: Pot
+
+
+Outcome = Committed | Fenced | KeyTaken | Exhausted | Broken
 
 
 class Started(msgspec.Struct):
@@ -95,6 +107,7 @@ class Query(msgspec.Struct):
     updated_before_us: int | None = None
     queue: str | None = None
     held_reason: str | None = None
+    parent: str | None = None
     limit: int = 100
     before_run_no: int | None = None
 
@@ -197,6 +210,8 @@ class Posted(Enum):
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
+    REFUSED = "refused"
+    """The run has ended, or failed: nobody would read it."""
 
 
 Rows = list[RunRow]
@@ -208,6 +223,9 @@ Schedules = list[ScheduleRow]
 StartedRuns = list[Started]
 Entries = list[Entry]
 Messages = list[Message]
+Questions = list[Question]
+Memos = list[Memo]
+Letters = list[tuple[Message, int | None]]
 Findings = list[Finding]
 """Named, because inside `Store` the word `list` is one of its operations."""
 
@@ -368,11 +386,54 @@ class Store(Protocol):
         ...
 
     def post(self, run_id: str, message: Message) -> Posted:
-        """Put a message into the inbox of a run; its id is unique per run."""
+        """Put a message into the inbox of a run; its id is unique per run. Refused once the run has
+        ended or failed (`lifecycle.ENDED`), but for an id that is there already."""
         ...
 
     def inbox(self, run_no: int) -> Messages:
         """Return the messages that no write has taken yet, oldest first, verified."""
+        ...
+
+    def letters(self, run_no: int) -> Letters:
+        """Return every message of a run, oldest first, verified, each with the number of the entry
+        that took it."""
+        ...
+
+    def news(self, run_nos: Sequence[int]) -> dict[int, int]:
+        """Return the number of the newest message that is not taken, for those of these runs that
+        have one."""
+        ...
+
+    def questions(self, run_id: str | None = None, limit: int = 1000) -> Questions:
+        """Return what runs ask people, oldest first."""
+        ...
+
+    def pot(self, root: str) -> Pot | None:
+        """Return what a family may spend and has spent."""
+        ...
+
+    def put_pot(self, pot: Pot, *, only_new: bool = False) -> Pot:
+        """Set the limits of a family's pot, which is made if there is none; what was spent stays as
+        it is. With `only_new`, one that is there is left alone. Returns the pot as it is now."""
+        ...
+
+    def memo(self, space: str, key: str) -> Memo | None:
+        """Return a value of a memory, unless its time is over or it was removed."""
+        ...
+
+    def memos(self, space: str, prefix: str = "", after: str = "", limit: int = 100) -> Memos:
+        """Return values of a memory by key, in order, from the key behind `after` on."""
+        ...
+
+    def put_memo(self, memo: Memo, expected: int | None = None) -> Memo | None:
+        """Write a value of a memory; returns it with its new version. With `expected` only if it
+        has this version now (0: there is none), else None."""
+        ...
+
+    def forget(self, row: RunRow, at_us: int) -> bool:
+        """Remove the journal, chunks, messages, keys, questions and pot of an ended run, and mark
+        its row as deleted. False if the row is no longer as it was read. Only for a run that has
+        ended (`lifecycle.ENDED`); safe to repeat."""
         ...
 
     def verify(self, run_ids: Iterable[str] | None = None) -> Findings:

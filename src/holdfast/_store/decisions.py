@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Entry, Kind
-from holdfast._core.lifecycle import CLAIMABLE, ClaimedBecause, HeldReason, Status
+from holdfast._core.lifecycle import CLAIMABLE, ENDED, ClaimedBecause, HeldReason, Status
 from holdfast._core.rows import (
     GENESIS,
     Applied,
@@ -20,7 +20,10 @@ from holdfast._core.rows import (
     KeyClaim,
     KeyState,
     Lease,
+    Memo,
+    Pot,
     RunRow,
+    Spend,
     Write,
     apply,
 )
@@ -76,7 +79,7 @@ def _blank(new: NewRun, namespace: str, run_no: int, at_us: int) -> RunRow:
         lease_until_us=0,
         last_seq=0,
         head=GENESIS,
-        next_chunk=1,
+        next_chunk=new.next_chunk,
         input_digest=new.input_digest,
         current_step=None,
         steps=0,
@@ -93,6 +96,9 @@ def _blank(new: NewRun, namespace: str, run_no: int, at_us: int) -> RunRow:
         queue=new.queue,
         priority=new.priority,
         limit_key=new.limit_key,
+        parent=new.parent,
+        root=new.root,
+        origin=new.origin,
     )
 
 
@@ -127,6 +133,7 @@ def claim_write(row: RunRow, owner: int, at_us: int, why: str) -> Write:
         "claims": row.claims + 1,
         "waiting_on": None,
         "wake_us": None,
+        "heard": None,
         "lease_until_us": 0,
     }
     return Write(Lease(row), [draft], changes=changes)
@@ -145,7 +152,12 @@ def quarantine_write(row: RunRow, at_us: int) -> Write:
         ],
     }
     body = msgspec.json.encode(facts)
-    changes = {"epoch": row.epoch + 1, "held_reason": HeldReason.QUARANTINED.value, "wake_us": None}
+    changes = {
+        "epoch": row.epoch + 1,
+        "held_reason": HeldReason.QUARANTINED.value,
+        "wake_us": None,
+        "heard": None,
+    }
     return Write(Lease(row), [Draft(Kind.RUN_HELD, at_us, body=body)], changes=changes)
 
 
@@ -169,15 +181,16 @@ def refusal(row: RunRow, owner_name: str) -> str:
     return owner_name if row.status in CLAIMABLE else f"nobody; it is {row.status.value}"
 
 
-def is_due(row: RunRow, at_us: int, has_messages: bool) -> bool:
-    """Tell whether a run that nobody alive owns has something to do.
+def is_due(row: RunRow, at_us: int, newest: int) -> bool:
+    """Tell whether a run that nobody alive owns has something to do. `newest` is the number of the
+    newest message that it has not taken, or 0: it wakes a run that has not looked at it yet.
 
     A run whose owner died is always due: what it waited for may have come while it was owned.
     """
     if row.owner is not None:
         return True
     if row.status is Status.WAITING:
-        return has_messages or (row.wake_us is not None and row.wake_us <= at_us)
+        return newest > (row.heard or 0) or (row.wake_us is not None and row.wake_us <= at_us)
     return row.wake_us is None or row.wake_us <= at_us
 
 
@@ -260,6 +273,71 @@ def key_is_here(state: KeyState, here: KeyState) -> str:
     )
 
 
+def is_exhausted(pot: Pot, spend: Spend, at_us: int) -> bool:
+    """Tell whether a pot has not got what somebody wants to spend, or is used up already."""
+    for limit, spent, amount in (
+        (pot.usd_nanos, pot.spent_usd_nanos, spend.usd_nanos),
+        (pot.tokens, pot.spent_tokens, spend.tokens),
+        (pot.steps, pot.spent_steps, spend.steps),
+    ):
+        if limit is not None and (spent + amount > limit or (amount <= 0 and spent >= limit)):
+            return True
+    return pot.wall_us is not None and at_us - pot.opened_us >= pot.wall_us
+
+
+def spent(pot: Pot, spend: Spend) -> Pot:
+    """Return the pot after something was taken from it."""
+    return msgspec.structs.replace(
+        pot,
+        spent_usd_nanos=pot.spent_usd_nanos + spend.usd_nanos,
+        spent_tokens=pot.spent_tokens + spend.tokens,
+        spent_steps=pot.spent_steps + spend.steps,
+    )
+
+
+def new_limits(pot: Pot, before: Pot | None) -> Pot:
+    """Return a pot with new limits, and what was spent of the one before."""
+    if before is None:
+        return pot
+    return msgspec.structs.replace(
+        before,
+        usd_nanos=pot.usd_nanos,
+        tokens=pot.tokens,
+        steps=pot.steps,
+        wall_us=pot.wall_us,
+    )
+
+
+def next_memo(memo: Memo, before: Memo | None, at_us: int) -> Memo:
+    """Return a value of a memory as it is to be written: with the next version."""
+    version = 1 if before is None else before.version + 1
+    return msgspec.structs.replace(memo, version=version, updated_us=at_us)
+
+
+def is_there(memo: Memo | None, at_us: int) -> bool:
+    """Tell whether a value of a memory can be read: it was not removed, and its time is not over."""
+    return (
+        memo is not None
+        and memo.value is not None
+        and (memo.expires_us is None or memo.expires_us > at_us)
+    )
+
+
+def current_version(memo: Memo | None, at_us: int) -> int:
+    """Return which version a writer must have seen: 0 if there is nothing to be seen."""
+    return memo.version if memo is not None and is_there(memo, at_us) else 0
+
+
+def reads_mail(row: RunRow) -> bool:
+    """Tell whether a message to this run can still be read by anybody."""
+    return row.status not in ENDED
+
+
+def deleted(row: RunRow, at_us: int) -> RunRow:
+    """Return the row of a run whose journal is removed: it says that the id was used."""
+    return msgspec.structs.replace(row, deleted_us=at_us, skips="[]", tags="{}").sealed()
+
+
 def starts_effect(write: Write) -> bool:
     """Tell whether a write has the intent of an effect."""
     return any(
@@ -293,7 +371,9 @@ def _claimed(at_us: int, why: str, owner: int, epoch: int) -> Draft:
 def matches(row: RunRow, query: Query) -> bool:
     """Tell whether a run passes the filters of a list."""
     return (
-        (query.status is None or row.status in query.status)
+        row.deleted_us is None
+        and (query.status is None or row.status in query.status)
+        and (query.parent is None or row.parent == query.parent)
         and (query.flow is None or row.flow == query.flow)
         and (query.tag is None or _has_tag(row, *query.tag))
         and (query.run_id_prefix is None or row.run_id.startswith(query.run_id_prefix))

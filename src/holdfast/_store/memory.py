@@ -36,10 +36,10 @@ from holdfast._store.contract import (
     KeyTaken,
     NewRun,
     Outcome,
-    Posted,
     Query,
     Started,
 )
+from holdfast._store.memory_beside import Beside, MemoryBeside
 from holdfast._store.memory_fleet import Fleet, MemoryFleet
 from holdfast.errors import Corrupt, Regressed, RunNotFound, StoreFailed, StoreUnusable
 
@@ -70,6 +70,7 @@ class MemoryWorld:
         self.lost: str | None = None
         self.adopted_through = 0
         self.fleet = Fleet()
+        self.beside = Beside()
 
     def kill(self, owner: int) -> None:
         """Prove the death of an owner, as the release of its kernel lock would."""
@@ -89,7 +90,7 @@ class MemoryWorld:
         self.changed.notify_all()
 
 
-class MemoryStore(MemoryFleet):
+class MemoryStore(MemoryFleet, MemoryBeside):
     """One process's handle on a memory world."""
 
     def __init__(
@@ -232,6 +233,9 @@ class MemoryStore(MemoryFleet):
             taken = self.world.keys.get((self.namespace, claim.effect, claim.key))
             if taken is not None and not decisions.may_claim_key(taken, claim, row):
                 return KeyTaken(msgspec.structs.replace(taken))
+        exhausted = self._exhausted(write, self.now_us())
+        if exhausted is not None:
+            return exhausted
         applied = apply(row, write, self._lease_until_us())
         keys = self._changed_keys(write, applied.row)
         self._check_untaken(row.run_no, write.took)
@@ -239,6 +243,7 @@ class MemoryStore(MemoryFleet):
         self._keep(applied, write.chunks)
         self.world.keys.update({(key.namespace, key.effect, key.key): key for key in keys})
         self.world.taken.update({(row.run_no, it): applied.row.last_seq for it in write.took})
+        self._put_beside(write, applied.row)
         rows.append((write.lease, _copy(applied.row)))
         return Committed(applied.entries)
 
@@ -274,19 +279,6 @@ class MemoryStore(MemoryFleet):
 
     def owner_is_dead(self, owner: int) -> bool:
         return self._is_dead(owner)
-
-    def post(self, run_id: str, message: Message) -> Posted:
-        with self.world.lock:
-            self._check_open()
-            row = self.get(run_id)
-            if row is None:
-                raise RunNotFound(run_id, f"namespace {self.namespace!r}")
-            messages = self.world.inboxes.setdefault(row.run_no, [])
-            if any(known.message_id == message.message_id for known in messages):
-                return Posted.DUPLICATE
-            messages.append(msgspec.structs.replace(message))
-            self.world.committed()
-            return Posted.ACCEPTED
 
     # -- reads ---------------------------------------------------------------------------------
 
@@ -343,15 +335,7 @@ class MemoryStore(MemoryFleet):
     def _is_claimable(self, row: RunRow, at_us: int) -> bool:
         nobody = -1
         free = decisions.why_claimable(row, nobody, at_us, self._is_dead, self._pulse_until_us)
-        return free is not None and decisions.is_due(row, at_us, bool(self.inbox(row.run_no)))
-
-    def inbox(self, run_no: int) -> builtins.list[Message]:
-        with self.world.lock:
-            return [
-                msgspec.structs.replace(message)
-                for message in self.world.inboxes.get(run_no, ())
-                if (run_no, message.message_id) not in self.world.taken
-            ]
+        return free is not None and decisions.is_due(row, at_us, self._newest(row.run_no))
 
     def verify(self, run_ids: Iterable[str] | None = None) -> builtins.list[Finding]:
         with self.world.lock:
@@ -365,6 +349,8 @@ class MemoryStore(MemoryFleet):
         ]
 
     def _verify(self, row: RunRow) -> Iterable[Finding]:
+        if row.deleted_us is not None:
+            return
         head = GENESIS
         journal = self.world.journals[row.run_no]
         for entry in journal:

@@ -5,7 +5,7 @@
 run_no, namespace, run_id, flow, version, status, held_reason, generation, epoch, owner,
 lease_until_us, last_seq, head, next_chunk, input_digest, current_step, steps, attempts, degraded,
 claims, skips, waiting_on, wake_us, usage, tags, created_us, updated_us, queue, priority, limit_key,
-digest
+heard, parent, root, origin, deleted_us, digest
 
 -- name: entry_columns
 id, kind, at_us, step, attempt, position, args_digest, started_us, CAST(body AS BLOB), digest
@@ -53,7 +53,7 @@ WHERE run_no = ? AND epoch = ? AND last_seq = ? AND digest = ?
 UPDATE runs SET flow = ?, version = ?, status = ?, held_reason = ?, generation = ?, epoch = ?,
   owner = ?, lease_until_us = ?, last_seq = ?, head = ?, next_chunk = ?, input_digest = ?,
   current_step = ?, steps = ?, attempts = ?, degraded = ?, claims = ?, skips = ?, waiting_on = ?,
-  wake_us = ?, usage = ?, tags = ?, updated_us = ?, digest = ?
+  wake_us = ?, usage = ?, tags = ?, updated_us = ?, heard = ?, deleted_us = ?, digest = ?
 WHERE run_no = ? AND epoch = ? AND last_seq = ? AND digest = ?
 
 -- name: run_stands
@@ -99,7 +99,8 @@ INSERT INTO incarnations (incarnation, at_us, actor, accepted, digest) VALUES (?
 
 -- name: add_run
 INSERT INTO runs ({run_columns}, id_hash)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+  ?, ?, ?, ?, ?)
 
 -- name: add_owner
 INSERT INTO owners ({owner_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -246,6 +246,8 @@ def moved_values(row: RunRow) -> tuple[object, ...]:
         row.usage,
         row.tags,
         row.updated_us,
+        row.heard,
+        row.deleted_us,
         row.digest,
     )
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from holdfast.errors import StoreTooNew
 
-WORKS_FROM = 2
+WORKS_FROM = 3
 """The oldest version whose processes can work with a store of the newest one. Version 1 knows
-nothing of pulses: to it, the leases of a worker look as if they had run out."""
+nothing of pulses: to it, the leases of a worker look as if they had run out. Version 2 knows nothing
+of waits: to it, the journal of a run that slept is damaged."""
 
 
 def check(version: int, works_from: int, known: int, store: str) -> None:

@@ -5,7 +5,7 @@
 run_no, namespace, run_id, flow, version, status, held_reason, generation, epoch, owner,
 lease_until_us, last_seq, head, next_chunk, input_digest, current_step, steps, attempts, degraded,
 claims, skips, waiting_on, wake_us, usage, tags, created_us, updated_us, queue, priority, limit_key,
-digest
+heard, parent, root, origin, deleted_us, digest
 
 -- name: entry_columns
 run_no, seq, kind, at_us, step, attempt, position, args_digest, started_us,
@@ -76,10 +76,11 @@ WITH wanted AS (
     $6::text[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
     $13::bigint[], $14::bytea[], $15::bigint[], $16::bytea[], $17::text[], $18::bigint[],
     $19::bigint[], $20::bigint[], $21::bigint[], $22::text[], $23::text[], $24::bigint[],
-    $25::text[], $26::text[], $27::bigint[], $28::bytea[])
+    $25::text[], $26::text[], $27::bigint[], $28::bigint[], $29::bigint[], $30::bytea[])
   AS w (run_no, was_epoch, was_seq, was_digest, flow, version, status, held_reason, generation,
     epoch, owner, lease_until_us, last_seq, head, next_chunk, input_digest, current_step, steps,
-    attempts, degraded, claims, skips, waiting_on, wake_us, usage, tags, updated_us, digest)
+    attempts, degraded, claims, skips, waiting_on, wake_us, usage, tags, updated_us, heard,
+    deleted_us, digest)
 ), changed AS (
   UPDATE holdfast.runs AS r SET flow = w.flow, version = w.version, status = w.status,
     held_reason = w.held_reason, generation = w.generation, epoch = w.epoch, owner = w.owner,
@@ -87,7 +88,8 @@ WITH wanted AS (
     next_chunk = w.next_chunk, input_digest = w.input_digest, current_step = w.current_step,
     steps = w.steps, attempts = w.attempts, degraded = w.degraded, claims = w.claims,
     skips = w.skips, waiting_on = w.waiting_on, wake_us = w.wake_us, usage = w.usage,
-    tags = w.tags, updated_us = w.updated_us, digest = w.digest
+    tags = w.tags, updated_us = w.updated_us, heard = w.heard, deleted_us = w.deleted_us,
+    digest = w.digest
   FROM wanted AS w
   WHERE r.run_no = w.run_no AND r.epoch = w.was_epoch AND r.last_seq = w.was_seq
     AND r.digest = w.was_digest
@@ -95,13 +97,13 @@ WITH wanted AS (
 ), entered AS (
   INSERT INTO holdfast.journal (run_no, seq, kind, step, attempt, position, at_us, started_us,
     args_digest, digest, body)
-  SELECT e.* FROM unnest($29::bigint[], $30::bigint[], $31::text[], $32::text[], $33::bigint[],
-    $34::bigint[], $35::bigint[], $36::bigint[], $37::bytea[], $38::bytea[], $39::text[])
+  SELECT e.* FROM unnest($31::bigint[], $32::bigint[], $33::text[], $34::text[], $35::bigint[],
+    $36::bigint[], $37::bigint[], $38::bigint[], $39::bytea[], $40::bytea[], $41::text[])
   AS e (run_no, seq, kind, step, attempt, position, at_us, started_us, args_digest, digest, body)
   WHERE e.run_no IN (SELECT run_no FROM changed)
 ), kept AS (
   INSERT INTO holdfast.chunks (run_no, number, digest, body)
-  SELECT c.* FROM unnest($40::bigint[], $41::bigint[], $42::bytea[], $43::text[])
+  SELECT c.* FROM unnest($42::bigint[], $43::bigint[], $44::bytea[], $45::text[])
   AS c (run_no, number, digest, body)
   WHERE c.run_no IN (SELECT run_no FROM changed)
 )
@@ -141,8 +143,8 @@ WITH wanted AS (
     $7::text[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
     $13::bytea[], $14::bigint[], $15::bytea[], $16::text[], $17::bigint[], $18::bigint[],
     $19::bigint[], $20::bigint[], $21::text[], $22::text[], $23::bigint[], $24::text[], $25::text[],
-    $26::bigint[], $27::bigint[], $28::text[], $29::bigint[], $30::text[], $31::bytea[],
-    $32::bigint[])
+    $26::bigint[], $27::bigint[], $28::text[], $29::bigint[], $30::text[], $31::bigint[],
+    $32::text[], $33::text[], $34::text[], $35::bigint[], $36::bytea[], $37::bigint[])
 ), made AS (
   INSERT INTO holdfast.runs ({run_columns}, id_hash)
   SELECT * FROM wanted
@@ -151,13 +153,13 @@ WITH wanted AS (
 ), entered AS (
   INSERT INTO holdfast.journal (run_no, seq, kind, step, attempt, position, at_us, started_us,
     args_digest, digest, body)
-  SELECT e.* FROM unnest($33::bigint[], $34::bigint[], $35::text[], $36::text[], $37::bigint[],
-    $38::bigint[], $39::bigint[], $40::bigint[], $41::bytea[], $42::bytea[], $43::text[])
+  SELECT e.* FROM unnest($38::bigint[], $39::bigint[], $40::text[], $41::text[], $42::bigint[],
+    $43::bigint[], $44::bigint[], $45::bigint[], $46::bytea[], $47::bytea[], $48::text[])
   AS e (run_no, seq, kind, step, attempt, position, at_us, started_us, args_digest, digest, body)
   WHERE e.run_no IN (SELECT run_no FROM made)
 ), kept AS (
   INSERT INTO holdfast.chunks (run_no, number, digest, body)
-  SELECT c.* FROM unnest($44::bigint[], $45::bigint[], $46::bytea[], $47::text[])
+  SELECT c.* FROM unnest($49::bigint[], $50::bigint[], $51::bytea[], $52::text[])
   AS c (run_no, number, digest, body)
   WHERE c.run_no IN (SELECT run_no FROM made)
 )

@@ -14,7 +14,7 @@ from holdfast._store.postgres.link import Link, Statement
 APPEND = Statement("append")
 APPEND_ONE = Statement("append_one")
 START = Statement("start")
-_GUARDS, _MOVED, _ROW, _ENTRY, _CHUNK = 4, 24, 32, 11, 4
+_GUARDS, _MOVED, _ROW, _ENTRY, _CHUNK = 4, 26, 37, 11, 4
 
 _moving = attrgetter(
     "lease_until_us", "last_seq", "head", "next_chunk", "current_step", "steps", "attempts",
@@ -23,6 +23,7 @@ _moving = attrgetter(
 _still = attrgetter(
     "flow", "version", "status", "held_reason", "generation", "epoch", "owner", "input_digest",
     "degraded", "claims", "skips", "waiting_on", "wake_us", "tags",
+    "heard", "deleted_us",
 )  # fmt: skip
 """Together everything that may ever change in a row of runs; the second part seldom does."""
 

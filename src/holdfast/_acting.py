@@ -1,0 +1,90 @@
+"""What people decide, as methods of an opened store. Each is an entry with its actor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.effects import Done, Fail, NotDone
+from holdfast._runtime.queues import Queue
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast._ops.queues import Resumed
+    from holdfast._ops.schedules import ScheduleView
+    from holdfast._runtime.engine import Engine
+    from holdfast._store.contract import Store as Kept
+
+
+class Acting:
+    """The part of `Store` that changes what becomes of runs."""
+
+    if TYPE_CHECKING:
+        kept: Kept
+        engine: Engine
+
+    def settle(
+        self,
+        run_id: str,
+        step: str,
+        decision: Done[Any] | NotDone | Fail,
+        *,
+        actor: str | None = None,
+    ) -> Any:
+        """Settle an effect in doubt: Done(value), NOT_DONE or Fail(reason)."""
+        from holdfast._ops import actions
+
+        return actions.settle(self.kept, run_id, step, decision, actor=actor_or_user(actor))
+
+    def resume(
+        self,
+        run_id: str,
+        *,
+        actor: str | None = None,
+        accept_change: bool = False,
+        confirm: bool = False,
+    ) -> Any:
+        """Record the decision to take a failed or held run up again."""
+        from holdfast._ops import actions
+
+        return actions.resume(
+            self.kept,
+            run_id,
+            actor=actor_or_user(actor),
+            accept_change=accept_change,
+            confirm=confirm,
+        )
+
+    def resume_all(
+        self, *, queue: str | None = None, status: str = "failed", actor: str | None = None
+    ) -> list[Resumed]:
+        """Take up again all failed (or `status="quarantined"`) runs of a queue, or of all queues.
+
+        Returns what became of each; the error of one does not stop the others.
+        """
+        from holdfast._ops import queues
+
+        return list(queues.resume_all(self.kept, queue, status, actor_or_user(actor)))
+
+    def set_schedule(self, name: str, *, paused: bool) -> ScheduleView:
+        """Pause a schedule, or let it go on."""
+        from holdfast._ops import schedules
+
+        return schedules.set_schedule(self.kept, name, paused=paused)
+
+    def set_queue(self, queue: Queue) -> None:
+        """Set the limits of a queue; they hold at once, for every worker of this store."""
+        if not isinstance(queue, Queue):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"store.set_queue({queue!r}): a holdfast.Queue")
+        self.kept.set_limits(queue.limits)
+
+
+def actor_or_user(actor: str | None) -> str:
+    """Return who decides: the one who is named, or the user of this process."""
+    if actor:
+        return actor
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

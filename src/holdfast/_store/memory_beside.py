@@ -1,0 +1,194 @@
+"""What a memory store keeps beside the journals: questions, pots, memories; and letters."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast._core.lifecycle import ENDED
+from holdfast._core.rows import Memo, Message, Pot, Question, RunRow, Write
+from holdfast._store import decisions
+from holdfast._store.contract import Exhausted, Posted
+from holdfast.errors import RunNotFound
+
+if TYPE_CHECKING:
+    from holdfast._store.memory import MemoryWorld
+
+
+class Beside:
+    """What the handles of one memory store share, beside the runs themselves."""
+
+    def __init__(self) -> None:
+        self.questions: dict[tuple[int, str], Question] = {}
+        self.pots: dict[tuple[str, str], Pot] = {}
+        self.memos: dict[tuple[str, str, str], Memo] = {}
+
+
+class MemoryBeside:
+    """The part of a memory store that is not about one run's journal."""
+
+    if TYPE_CHECKING:
+        world: MemoryWorld
+        namespace: str
+
+        def _check_open(self) -> None: ...
+        def get(self, run_id: str) -> RunRow | None: ...
+        def by_number(self, run_no: int) -> RunRow | None: ...
+
+    # -- letters -------------------------------------------------------------------------------
+
+    def post(self, run_id: str, message: Message) -> Posted:
+        with self.world.lock:
+            self._check_open()
+            row = self.get(run_id)
+            if row is None:
+                raise RunNotFound(run_id, f"namespace {self.namespace!r}")
+            posted = self._deliver(row, message)
+            if posted is Posted.ACCEPTED:
+                self.world.committed()
+            return posted
+
+    def _deliver(self, row: RunRow, message: Message) -> Posted:
+        messages = self.world.inboxes.setdefault(row.run_no, [])
+        if any(known.message_id == message.message_id for known in messages):
+            return Posted.DUPLICATE
+        if not decisions.reads_mail(row):
+            return Posted.REFUSED
+        messages.append(msgspec.structs.replace(message, number=len(messages) + 1))
+        return Posted.ACCEPTED
+
+    def letters(self, run_no: int) -> builtins.list[tuple[Message, int | None]]:
+        with self.world.lock:
+            return [
+                (msgspec.structs.replace(it), self.world.taken.get((run_no, it.message_id)))
+                for it in self.world.inboxes.get(run_no, ())
+            ]
+
+    def inbox(self, run_no: int) -> builtins.list[Message]:
+        return [message for message, taken in self.letters(run_no) if taken is None]
+
+    def news(self, run_nos: Sequence[int]) -> dict[int, int]:
+        with self.world.lock:
+            newest = {run_no: self._newest(run_no) for run_no in run_nos}
+        return {run_no: number for run_no, number in newest.items() if number}
+
+    def _newest(self, run_no: int) -> int:
+        return max((message.number for message in self.inbox(run_no)), default=0)
+
+    # -- what a write changes beside its run ---------------------------------------------------
+
+    def _exhausted(self, write: Write, at_us: int) -> Exhausted | None:
+        spend = write.spend
+        if spend is None or not spend.checks:
+            return None
+        pot = self.world.beside.pots.get((self.namespace, spend.root))
+        if pot is None or not decisions.is_exhausted(pot, spend, at_us):
+            return None
+        return Exhausted(msgspec.structs.replace(pot))
+
+    def _put_beside(self, write: Write, row: RunRow) -> None:
+        beside = self.world.beside
+        for post in write.posts:
+            other = self.get(post.run_id)
+            if other is not None:
+                self._deliver(other, post.message)
+        for name in write.closes:
+            for at in builtins.list(beside.questions):
+                if at[0] == row.run_no and name in (at[1], "*"):
+                    del beside.questions[at]
+        for question in write.opens:
+            beside.questions[row.run_no, question.name] = msgspec.structs.replace(question)
+        if write.spend is not None:
+            pot_at = (self.namespace, write.spend.root)
+            if pot_at in beside.pots:
+                beside.pots[pot_at] = decisions.spent(beside.pots[pot_at], write.spend)
+        for memo in write.memos:
+            self._put_memo(memo, row.updated_us)
+
+    def _put_memo(self, memo: Memo, at_us: int) -> Memo:
+        memos = self.world.beside.memos
+        at = (self.namespace, memo.space, memo.key)
+        memos[at] = decisions.next_memo(memo, memos.get(at), at_us)
+        return msgspec.structs.replace(memos[at])
+
+    # -- questions, pots, memories -------------------------------------------------------------
+
+    def questions(self, run_id: str | None = None, limit: int = 1000) -> builtins.list[Question]:
+        with self.world.lock:
+            found = [
+                msgspec.structs.replace(question)
+                for (run_no, _), question in self.world.beside.questions.items()
+                if self.world.rows[run_no].namespace == self.namespace
+                and (run_id is None or question.run_id == run_id)
+            ]
+        return sorted(found, key=lambda it: (it.asked_us, it.run_id, it.name))[:limit]
+
+    def pot(self, root: str) -> Pot | None:
+        pot = self.world.beside.pots.get((self.namespace, root))
+        return None if pot is None else msgspec.structs.replace(pot)
+
+    def put_pot(self, pot: Pot, *, only_new: bool = False) -> Pot:
+        with self.world.lock:
+            self._check_open()
+            before = self.world.beside.pots.get((self.namespace, pot.root))
+            if before is None or not only_new:
+                before = decisions.new_limits(pot, before)
+                self.world.beside.pots[self.namespace, pot.root] = msgspec.structs.replace(before)
+                self.world.committed()
+            return msgspec.structs.replace(before)
+
+    def memo(self, space: str, key: str) -> Memo | None:
+        with self.world.lock:
+            memo = self.world.beside.memos.get((self.namespace, space, key))
+            there = decisions.is_there(memo, self.world.now_us())
+            return msgspec.structs.replace(memo) if memo is not None and there else None
+
+    def memos(
+        self, space: str, prefix: str = "", after: str = "", limit: int = 100
+    ) -> builtins.list[Memo]:
+        with self.world.lock:
+            now_us = self.world.now_us()
+            found = [
+                msgspec.structs.replace(memo)
+                for (namespace, of_space, key), memo in sorted(self.world.beside.memos.items())
+                if (namespace, of_space) == (self.namespace, space)
+                and key.startswith(prefix)
+                and key > after
+                and decisions.is_there(memo, now_us)
+            ]
+        return found[:limit]
+
+    def put_memo(self, memo: Memo, expected: int | None = None) -> Memo | None:
+        with self.world.lock:
+            self._check_open()
+            now_us = self.world.now_us()
+            before = self.world.beside.memos.get((self.namespace, memo.space, memo.key))
+            if expected is not None and decisions.current_version(before, now_us) != expected:
+                return None
+            written = self._put_memo(memo, now_us)
+            self.world.committed()
+            return written
+
+    # -- removing a run ------------------------------------------------------------------------
+
+    def forget(self, row: RunRow, at_us: int) -> bool:
+        with self.world.lock:
+            self._check_open()
+            now = self.by_number(row.run_no)
+            if now is None or now.digest != row.digest or now.status not in ENDED:
+                return False
+            world, run_no = self.world, row.run_no
+            world.journals[run_no] = []
+            world.chunks.pop(run_no, None)
+            world.inboxes.pop(run_no, None)
+            world.taken = {at: seq for at, seq in world.taken.items() if at[0] != run_no}
+            world.keys = {at: key for at, key in world.keys.items() if key.run_no != run_no}
+            questions = world.beside.questions
+            world.beside.questions = {at: it for at, it in questions.items() if at[0] != run_no}
+            world.beside.pots.pop((self.namespace, row.run_id), None)
+            world.rows[run_no] = decisions.deleted(now, at_us)
+            world.committed()
+            return True
