@@ -7,90 +7,17 @@ or raises `Divergence`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from enum import StrEnum
-from typing import Any
+from collections.abc import Iterable
 
-import msgspec
-
-from holdfast._core.entries import Entry, Kind
+from holdfast._core.entries import Entry
+from holdfast._core.folding import FOLD, Folding
 from holdfast._core.keys import name_of, scope_of
-from holdfast._core.lifecycle import ClaimedBecause, Status, next_status
+from holdfast._core.lifecycle import Status, next_status
 from holdfast._core.reach import Reach
+from holdfast._core.record import OUTCOMES, Record, State, facts
 from holdfast.errors import Corrupt
 
-
-class State(StrEnum):
-    """What is known of one step."""
-
-    RUNNING = "running"
-    RETRYING = "retrying"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    IN_DOUBT = "in_doubt"
-    NOT_DONE = "not_done"
-    CANCELLED = "cancelled"
-    SKIPPED = "skipped_duplicate"
-
-
-OUTCOMES = frozenset({State.COMPLETED, State.FAILED, State.SKIPPED})
-
-
-class Record(msgspec.Struct):
-    """What the journal knows of one step."""
-
-    key: str
-    position: int | None
-    args_digest: bytes | None
-    first_seq: int
-    first_started_us: int
-    state: State = State.RUNNING
-    attempts: int = 0
-    generation: int = 1
-    last_seq: int = 0
-    started_us: int = 0
-    ended_us: int | None = None
-    retry_at_us: int | None = None
-    intent: Entry | None = None
-    """The last `step_started` of an effect: key, policy, arguments."""
-    outcome: Entry | None = None
-    doubt: Entry | None = None
-    failure: Entry | None = None
-    """The last failed attempt."""
-    progress: Entry | None = None
-    ended: bool = False
-    """Whether the attempt that left a doubt is known to have ended."""
-    lost_us: int | None = None
-    """When the run was taken from the owner that left the doubt."""
-    degraded: bool = False
-
-    @property
-    def effect(self) -> bool:
-        """Whether an intent was recorded."""
-        return self.intent is not None and b'"effect":true' in self.intent.body
-
-    @property
-    def transaction(self) -> bool:
-        """Whether it is an effect in the store's own database: never in doubt."""
-        return self.effect and self.intent is not None and b'"transaction":true' in self.intent.body
-
-    def shown_key(self) -> str | None:
-        """Return the idempotency key that the journal says was shown to the other side."""
-        for entry in (self.intent, self.doubt):
-            if entry is not None and b'"key":' in entry.body:
-                key = _facts(entry).get("key")
-                return key if isinstance(key, str) else None
-        return None
-
-    @property
-    def keeps_place(self) -> bool:
-        """Whether it is no step, but the place of a loop or of branches."""
-        return self.outcome is not None and self.outcome.kind is Kind.SCOPE_OPENED
-
-    @property
-    def has_outcome(self) -> bool:
-        """Whether it is never executed again in this generation."""
-        return self.state in OUTCOMES
+__all__ = ["OUTCOMES", "Divergence", "History", "Record", "State"]
 
 
 class Divergence(Exception):
@@ -103,7 +30,7 @@ class Divergence(Exception):
         self.found = found
 
 
-class History:
+class History(Folding):
     """All that replay needs to know of a run."""
 
     def __init__(self, run_id: str) -> None:
@@ -145,7 +72,7 @@ class History:
             raise Corrupt(f"entry {entry.seq}", run_id=self.run_id, why=str(error)) from None
         self.last_seq = entry.seq
         self._reach = None
-        _FOLD[entry.kind](self, entry)
+        FOLD[entry.kind](self, entry)
 
     # -- replay ------------------------------------------------------------------------------
 
@@ -229,173 +156,6 @@ class History:
             if record.state is State.IN_DOUBT or (record.effect and record.state is State.RUNNING)
         ]
 
-    # -- folding, one small function per kind ------------------------------------------------
-
-    def _record(self, entry: Entry) -> Record:
-        assert entry.step is not None
-        record = self.records.get(entry.step)
-        if record is None:
-            started = entry.at_us if entry.started_us is None else entry.started_us
-            record = Record(
-                entry.step,
-                entry.position,
-                entry.args_digest,
-                entry.first_seq,
-                started,
-                generation=self.generation,
-            )
-            self.records[entry.step] = record
-            if entry.position is not None:
-                self.placed[scope_of(entry.step), entry.position] = record
-        elif record.has_outcome:
-            raise Corrupt(
-                f"entry {entry.seq}", run_id=self.run_id, why=f"{entry.step} has an outcome already"
-            )
-        record.last_seq = entry.seq
-        return record
-
-    def _run_started(self, entry: Entry) -> None:
-        self.started = entry
-
-    def _run_claimed(self, entry: Entry) -> None:
-        # Only a dead owner proves that its attempts have ended; one that gave the run back may
-        # have left an abandoned thread, and says so in `step_in_doubt`.
-        proven = f'"why":"{ClaimedBecause.OWNER_DEAD}"'.encode() in entry.body
-        for record in self.records.values():
-            if record.state is State.RUNNING or record.state is State.IN_DOUBT:
-                # The one whose death is proven must be the one that made the attempt.
-                record.ended = record.ended or (proven and record.lost_us is None)
-                record.lost_us = record.lost_us or entry.at_us
-
-    def _run_resumed(self, entry: Entry) -> None:
-        data = _facts(entry)
-        self.decided_seq = entry.seq
-        self.generation = int(data.get("generation", self.generation))
-        for path in data.get("loops", ()):
-            self.saved.pop(path, None)
-        for key in data.get("superseded", ()):
-            record = self.records.pop(key, None)
-            if record is None:
-                continue
-            self.superseded.append(record)
-            self.old.pop(key, None)
-            if record.position is not None:
-                self.placed.pop((scope_of(key), record.position), None)
-
-    def _change_accepted(self, entry: Entry) -> None:
-        if _facts(entry).get("exact"):
-            return  # Newer code went on with an older run, and replays all of it as it is.
-        self.old.update(self.records)
-        self.placed.clear()
-        self.decided_seq = entry.seq
-        self.confirmed = bool(_facts(entry).get("confirmed"))
-
-    def _run_failed(self, entry: Entry) -> None:
-        self.failed = entry
-
-    def _run_held(self, entry: Entry) -> None:
-        self.held = entry
-
-    def _run_completed(self, entry: Entry) -> None:
-        self.completed = entry
-
-    def _step_started(self, entry: Entry) -> None:
-        record = self._record(entry)
-        record.state = State.RUNNING
-        record.attempts = entry.attempt
-        record.started_us = entry.at_us
-        record.intent = entry
-        record.ended = False
-        record.lost_us = None
-
-    def _attempted(self, entry: Entry) -> Record:
-        record = self._record(entry)
-        record.attempts = max(record.attempts, entry.attempt)
-        record.started_us = entry.started_us or record.started_us
-        record.ended_us = entry.at_us
-        return record
-
-    def _step_completed(self, entry: Entry) -> None:
-        record = self._attempted(entry)
-        record.state = State.COMPLETED
-        record.outcome = entry
-        record.degraded = b'"degraded":' in entry.body
-
-    def _skipped_duplicate(self, entry: Entry) -> None:
-        record = self._attempted(entry)
-        record.state = State.SKIPPED
-        record.outcome = entry
-
-    def _step_failed(self, entry: Entry) -> None:
-        record = self._attempted(entry)
-        record.failure = entry
-        data = _facts(entry)
-        if data["final"]:
-            record.state = State.FAILED
-            record.outcome = entry
-        else:
-            record.state = State.RETRYING
-            record.retry_at_us = data.get("retry_at_us")
-
-    def _step_in_doubt(self, entry: Entry) -> None:
-        record = self._attempted(entry)
-        record.state = State.IN_DOUBT
-        record.doubt = entry
-        record.ended = record.ended or b'"ended":true' in entry.body
-
-    def _step_settled(self, entry: Entry) -> None:
-        record = self._record(entry)
-        record.ended_us = entry.at_us
-        settled = _facts(entry)["as"]
-        if settled == "not_done":
-            record.state = State.NOT_DONE
-            return
-        record.state = State.COMPLETED if settled == "done" else State.FAILED
-        record.outcome = entry
-
-    def _step_cancelled(self, entry: Entry) -> None:
-        record = self._record(entry)
-        record.state = State.CANCELLED
-        record.attempts = max(record.attempts, entry.attempt)
-
-    def _step_progressed(self, entry: Entry) -> None:
-        record = self.records.get(entry.step or "")
-        if record is None or not record.has_outcome:
-            self._record(entry).progress = entry
-
-    def _value_recorded(self, entry: Entry) -> None:
-        record = self._record(entry)
-        record.state = State.COMPLETED
-        record.outcome = entry
-
-    def _scope_opened(self, entry: Entry) -> None:
-        # A loop or branches: the record only keeps their place.
-        self._value_recorded(entry)
-
-    def _emitted(self, entry: Entry) -> None:
-        # What a flow emits has a place in it; what a step emits belongs to its attempt.
-        if entry.position is not None:
-            self._value_recorded(entry)
-
-    def _state_saved(self, entry: Entry) -> None:
-        assert entry.step is not None
-        self.saved[entry.step] = entry
-
-
-def _nothing(_history: History, _entry: Entry) -> None:
-    """Entries that replay does not look at."""
-
-
-_FOLD: dict[Kind, Callable[[History, Entry], None]] = {
-    kind: getattr(History, f"_{kind.value}", _nothing) for kind in Kind
-}
-_decoder = msgspec.json.Decoder()
-
-
-def _facts(entry: Entry) -> dict[str, Any]:
-    data: dict[str, Any] = _decoder.decode(entry.body)
-    return data
-
 
 def _turn(saved: Entry) -> int:
-    return int(_facts(saved).get("turn", 0))
+    return int(facts(saved).get("turn", 0))

@@ -1,0 +1,208 @@
+"""How a history takes in entries: one small function per kind. Pure.
+
+`History` is the fold with its questions; this is how it is made. What is not here, replay does not
+look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast._core.entries import WAIT_BEGINS, WAIT_ENDS, Entry, Kind
+from holdfast._core.keys import scope_of
+from holdfast._core.lifecycle import ClaimedBecause
+from holdfast._core.record import Record, State, facts
+from holdfast.errors import Corrupt
+
+
+class Folding:
+    """The part of a history that takes in entries."""
+
+    if TYPE_CHECKING:
+        run_id: str
+        generation: int
+        records: dict[str, Record]
+        placed: dict[tuple[str, int], Record]
+        old: dict[str, Record]
+        saved: dict[str, Entry]
+        superseded: list[Record]
+        started: Entry | None
+        failed: Entry | None
+        held: Entry | None
+        completed: Entry | None
+        decided_seq: int
+        confirmed: bool
+
+    def _record(self, entry: Entry) -> Record:
+        assert entry.step is not None
+        record = self.records.get(entry.step)
+        if record is None:
+            started = entry.at_us if entry.started_us is None else entry.started_us
+            record = Record(
+                entry.step,
+                entry.position,
+                entry.args_digest,
+                entry.first_seq,
+                started,
+                generation=self.generation,
+            )
+            self.records[entry.step] = record
+            if entry.position is not None:
+                self.placed[scope_of(entry.step), entry.position] = record
+        elif record.has_outcome:
+            raise Corrupt(
+                f"entry {entry.seq}", run_id=self.run_id, why=f"{entry.step} has an outcome already"
+            )
+        record.last_seq = entry.seq
+        return record
+
+    def _run_started(self, entry: Entry) -> None:
+        self.started = entry
+
+    def _run_claimed(self, entry: Entry) -> None:
+        # Only a dead owner proves that its attempts have ended; one that gave the run back may
+        # have left an abandoned thread, and says so in `step_in_doubt`.
+        proven = f'"why":"{ClaimedBecause.OWNER_DEAD}"'.encode() in entry.body
+        for record in self.records.values():
+            if record.state is State.RUNNING or record.state is State.IN_DOUBT:
+                # The one whose death is proven must be the one that made the attempt.
+                record.ended = record.ended or (proven and record.lost_us is None)
+                record.lost_us = record.lost_us or entry.at_us
+
+    def _run_resumed(self, entry: Entry) -> None:
+        data = facts(entry)
+        self.decided_seq = entry.seq
+        self.generation = int(data.get("generation", self.generation))
+        for path in data.get("loops", ()):
+            self.saved.pop(path, None)
+        for key in data.get("superseded", ()):
+            record = self.records.pop(key, None)
+            if record is None:
+                continue
+            self.superseded.append(record)
+            self.old.pop(key, None)
+            if record.position is not None:
+                self.placed.pop((scope_of(key), record.position), None)
+
+    def _change_accepted(self, entry: Entry) -> None:
+        if facts(entry).get("exact"):
+            return  # Newer code went on with an older run, and replays all of it as it is.
+        self.old.update(self.records)
+        self.placed.clear()
+        self.decided_seq = entry.seq
+        self.confirmed = bool(facts(entry).get("confirmed"))
+
+    def _run_failed(self, entry: Entry) -> None:
+        self.failed = entry
+
+    def _run_held(self, entry: Entry) -> None:
+        self.held = entry
+
+    def _run_completed(self, entry: Entry) -> None:
+        self.completed = entry
+
+    def _step_started(self, entry: Entry) -> None:
+        record = self._record(entry)
+        record.state = State.RUNNING
+        record.attempts = entry.attempt
+        record.started_us = entry.at_us
+        record.intent = entry
+        record.ended = False
+        record.lost_us = None
+
+    def _attempted(self, entry: Entry) -> Record:
+        record = self._record(entry)
+        record.attempts = max(record.attempts, entry.attempt)
+        record.started_us = entry.started_us or record.started_us
+        record.ended_us = entry.at_us
+        return record
+
+    def _step_completed(self, entry: Entry) -> None:
+        record = self._attempted(entry)
+        record.state = State.COMPLETED
+        record.outcome = entry
+        record.degraded = b'"degraded":' in entry.body
+
+    def _skipped_duplicate(self, entry: Entry) -> None:
+        record = self._attempted(entry)
+        record.state = State.SKIPPED
+        record.outcome = entry
+
+    def _step_failed(self, entry: Entry) -> None:
+        record = self._attempted(entry)
+        record.failure = entry
+        data = facts(entry)
+        if data["final"]:
+            record.state = State.FAILED
+            record.outcome = entry
+        else:
+            record.state = State.RETRYING
+            record.retry_at_us = data.get("retry_at_us")
+
+    def _step_in_doubt(self, entry: Entry) -> None:
+        record = self._attempted(entry)
+        record.state = State.IN_DOUBT
+        record.doubt = entry
+        record.ended = record.ended or b'"ended":true' in entry.body
+
+    def _step_settled(self, entry: Entry) -> None:
+        record = self._record(entry)
+        record.ended_us = entry.at_us
+        settled = facts(entry)["as"]
+        if settled == "not_done":
+            record.state = State.NOT_DONE
+            return
+        record.state = State.COMPLETED if settled == "done" else State.FAILED
+        record.outcome = entry
+
+    def _step_cancelled(self, entry: Entry) -> None:
+        record = self._record(entry)
+        record.state = State.CANCELLED
+        record.attempts = max(record.attempts, entry.attempt)
+
+    def _step_progressed(self, entry: Entry) -> None:
+        record = self.records.get(entry.step or "")
+        if record is None or not record.has_outcome:
+            self._record(entry).progress = entry
+
+    def _value_recorded(self, entry: Entry) -> None:
+        record = self._record(entry)
+        record.state = State.COMPLETED
+        record.outcome = entry
+
+    def _scope_opened(self, entry: Entry) -> None:
+        # A loop or branches: the record only keeps their place.
+        self._value_recorded(entry)
+
+    def _emitted(self, entry: Entry) -> None:
+        # What a flow emits has a place in it; what a step emits belongs to its attempt.
+        if entry.position is not None:
+            self._value_recorded(entry)
+
+    def _state_saved(self, entry: Entry) -> None:
+        assert entry.step is not None
+        self.saved[entry.step] = entry
+
+    def _wait_begun(self, entry: Entry) -> None:
+        record = self._record(entry)
+        record.state = State.WAITING
+        record.begun = entry
+
+    def _wait_ended(self, entry: Entry) -> None:
+        record = self._record(entry)
+        record.state = State.COMPLETED
+        record.ended_us = entry.at_us
+        record.outcome = entry
+
+
+def _nothing(_history: Folding, _entry: Entry) -> None:
+    """Entries that replay does not look at."""
+
+
+FOLD: dict[Kind, Callable[[Folding, Entry], None]] = {
+    **{kind: getattr(Folding, f"_{kind.value}", _nothing) for kind in Kind},
+    **dict.fromkeys(WAIT_BEGINS, Folding._wait_begun),
+    **dict.fromkeys(WAIT_ENDS, Folding._wait_ended),
+}
+"""How each kind is taken in."""

@@ -1,0 +1,95 @@
+"""What the journal knows of one step: the fold of its entries. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast._core.entries import Entry, Kind
+
+
+class State(StrEnum):
+    """What is known of one step."""
+
+    RUNNING = "running"
+    RETRYING = "retrying"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    IN_DOUBT = "in_doubt"
+    NOT_DONE = "not_done"
+    CANCELLED = "cancelled"
+    WAITING = "waiting"
+    SKIPPED = "skipped_duplicate"
+
+
+OUTCOMES = frozenset({State.COMPLETED, State.FAILED, State.SKIPPED})
+
+
+class Record(msgspec.Struct):
+    """What the journal knows of one step."""
+
+    key: str
+    position: int | None
+    args_digest: bytes | None
+    first_seq: int
+    first_started_us: int
+    state: State = State.RUNNING
+    attempts: int = 0
+    generation: int = 1
+    last_seq: int = 0
+    started_us: int = 0
+    ended_us: int | None = None
+    retry_at_us: int | None = None
+    intent: Entry | None = None
+    """The last `step_started` of an effect: key, policy, arguments."""
+    outcome: Entry | None = None
+    doubt: Entry | None = None
+    failure: Entry | None = None
+    """The last failed attempt."""
+    progress: Entry | None = None
+    begun: Entry | None = None
+    """Of a wait: the entry that says what is waited for, and until when."""
+    ended: bool = False
+    """Whether the attempt that left a doubt is known to have ended."""
+    lost_us: int | None = None
+    """When the run was taken from the owner that left the doubt."""
+    degraded: bool = False
+
+    @property
+    def effect(self) -> bool:
+        """Whether an intent was recorded."""
+        return self.intent is not None and b'"effect":true' in self.intent.body
+
+    @property
+    def transaction(self) -> bool:
+        """Whether it is an effect in the store's own database: never in doubt."""
+        return self.effect and self.intent is not None and b'"transaction":true' in self.intent.body
+
+    def shown_key(self) -> str | None:
+        """Return the idempotency key that the journal says was shown to the other side."""
+        for entry in (self.intent, self.doubt):
+            if entry is not None and b'"key":' in entry.body:
+                key = facts(entry).get("key")
+                return key if isinstance(key, str) else None
+        return None
+
+    @property
+    def keeps_place(self) -> bool:
+        """Whether it is no step, but the place of a loop or of branches."""
+        return self.outcome is not None and self.outcome.kind is Kind.SCOPE_OPENED
+
+    @property
+    def has_outcome(self) -> bool:
+        """Whether it is never executed again in this generation."""
+        return self.state in OUTCOMES
+
+
+_decoder = msgspec.json.Decoder()
+
+
+def facts(entry: Entry) -> dict[str, Any]:
+    """Return the body of an entry as plain JSON data; values in it stay encoded."""
+    data: dict[str, Any] = _decoder.decode(entry.body)
+    return data
