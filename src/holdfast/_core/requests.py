@@ -11,7 +11,7 @@ from holdfast._core import effects
 from holdfast._core.effects import OnDoubt
 from holdfast._core.entries import Kind
 from holdfast._core.retry import Retry
-from holdfast._core.rows import KeyChange, KeyClaim, KeyState
+from holdfast._core.rows import KeyChange, KeyClaim, KeyState, Memo, Post, Question
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -54,6 +54,8 @@ class StepCall(msgspec.Struct):
     at_large: bool = False
     """Whether a helper thread is at work on it that nobody can stop."""
     usage: dict[str, Any] | None = None
+    memos: dict[tuple[str, str], Memo] | None = None
+    """What this attempt wrote to memories, by space and key; it commits with the outcome."""
 
 
 # -- what a script may ask for -----------------------------------------------------------------
@@ -77,6 +79,14 @@ class Append(msgspec.Struct):
     keys: list[KeyChange] = []
     degraded: int = 0
     waits: bool = True
+    took: list[str] = []
+    """Messages of the run's inbox that these entries make part of its history."""
+    posts: list[Post] = []
+    opens: list[Question] = []
+    closes: list[str] = []
+    memos: list[Memo] = []
+    lazily: bool = False
+    """For what does not wait: it may go with the next write of anybody."""
 
 
 class Wrote(msgspec.Struct):
@@ -84,6 +94,8 @@ class Wrote(msgspec.Struct):
 
     value: Any = None
     taken: KeyState | None = None
+    stale: bool = False
+    """Whether nothing was written, since a value of a memory has another version by now."""
 
 
 class Call(msgspec.Struct):
@@ -132,6 +144,15 @@ class Sleep(msgspec.Struct):
     until_us: int
 
 
+class Await(msgspec.Struct):
+    """Wait for a message of this kind, or until a time of the store's clock, whichever comes first;
+    the run may be unloaded meanwhile. Sends back the `Message`, or None if the time is over."""
+
+    call: StepCall
+    until_us: int | None = None
+    kind: str | None = None
+
+
 class Now(msgspec.Struct):
     """Ask for the store's time, in microseconds."""
 
@@ -148,12 +169,23 @@ class FindKey(msgspec.Struct):
     key: KeyState
 
 
+class Recall(msgspec.Struct):
+    """Read from a memory: one value, or those whose keys begin so; sends back what was found, in the
+    form that is recorded (`memories.told`)."""
+
+    space: str
+    key: str | None = None
+    prefix: str = ""
+    after: str = ""
+    limit: int | None = None
+
+
 class CopyResult(msgspec.Struct):
     """Read the result that another run's step recorded (a duplicate of a business key)."""
 
     key: KeyState
 
 
-Request = Append | Call | Transact | Sleep | Now | Chance | FindKey | CopyResult
+Request = Append | Call | Transact | Sleep | Await | Now | Chance | FindKey | CopyResult | Recall
 Script = Generator[Request, Any, Any]
 Decode = Callable[[bytes], Any]

@@ -218,6 +218,9 @@ class Memo(msgspec.Struct, gc=False):
     """As the store counted it: 1 is the first."""
     updated_us: int = 0
     run_id: str | None = None
+    expected: int | None = None
+    """As part of a write, not stored: which version it must have (0: none), else the whole write is
+    refused."""
 
 
 class Lease(msgspec.Struct):

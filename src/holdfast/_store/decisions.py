@@ -256,7 +256,12 @@ def arrived_key(state: KeyState, row: RunRow) -> KeyState:
 
 
 def check_same_run(here: RunRow, other: RunRow) -> None:
-    """Refuse a run of another store whose id is taken here by another history."""
+    """Refuse a run of another store whose id is taken here by another history, or by one that was
+    deleted."""
+    if here.deleted_us is not None:
+        raise RunConflict(
+            other.run_id, "as a deleted one, in the store that it is to be written to"
+        )
     if (here.created_us, here.input_digest, here.flow) != (
         other.created_us,
         other.input_digest,
@@ -311,7 +316,7 @@ def new_limits(pot: Pot, before: Pot | None) -> Pot:
 def next_memo(memo: Memo, before: Memo | None, at_us: int) -> Memo:
     """Return a value of a memory as it is to be written: with the next version."""
     version = 1 if before is None else before.version + 1
-    return msgspec.structs.replace(memo, version=version, updated_us=at_us)
+    return msgspec.structs.replace(memo, version=version, updated_us=at_us, expected=None)
 
 
 def is_there(memo: Memo | None, at_us: int) -> bool:

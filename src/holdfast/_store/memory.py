@@ -36,6 +36,7 @@ from holdfast._store.contract import (
     KeyTaken,
     NewRun,
     Outcome,
+    Outdated,
     Query,
     Started,
 )
@@ -236,6 +237,8 @@ class MemoryStore(MemoryFleet, MemoryBeside):
         exhausted = self._exhausted(write, self.now_us())
         if exhausted is not None:
             return exhausted
+        if self._is_outdated(write, self.now_us()):
+            return Outdated()
         applied = apply(row, write, self._lease_until_us())
         keys = self._changed_keys(write, applied.row)
         self._check_untaken(row.run_no, write.took)

@@ -89,6 +89,15 @@ class MemoryBeside:
             return None
         return Exhausted(msgspec.structs.replace(pot))
 
+    def _is_outdated(self, write: Write, at_us: int) -> bool:
+        memos, namespace = self.world.beside.memos, self.namespace
+        return any(
+            memo.expected is not None
+            and decisions.current_version(memos.get((namespace, memo.space, memo.key)), at_us)
+            != memo.expected
+            for memo in write.memos
+        )
+
     def _put_beside(self, write: Write, row: RunRow) -> None:
         beside = self.world.beside
         for post in write.posts:

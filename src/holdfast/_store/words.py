@@ -67,7 +67,12 @@ class Exhausted(msgspec.Struct):
     pot: Pot
 
 
-Outcome = Committed | Fenced | KeyTaken | Exhausted | Broken
+class Outdated(msgspec.Struct):
+    """The write was refused: a value of a memory has another version than it `expected`. Zero rows
+    were changed."""
+
+
+Outcome = Committed | Fenced | KeyTaken | Exhausted | Outdated | Broken
 
 
 class Started(msgspec.Struct):
