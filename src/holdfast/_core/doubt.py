@@ -21,6 +21,7 @@ from holdfast._core.attempts import (
     pause,
     told,
 )
+from holdfast._core.budgets import begun
 from holdfast._core.commands import command
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done
 from holdfast._core.entries import Kind
@@ -114,12 +115,12 @@ def _claim(call: StepCall, run_id: str) -> Script:
         yield from _check_lifetime(call, run_id)
     yield from begin(call)
     if call.business_key is None:
-        yield Append(call, [intent(call)])
+        yield from begun(call, [intent(call)], run_id)
         return NOTHING
     assert call.args_digest is not None
     claim = KeyClaim(call.spec.name, call.business_key, call.key, call.args_digest)
     while True:
-        wrote: Wrote = yield Append(call, [intent(call)], claim=claim)
+        wrote: Wrote = yield from begun(call, [intent(call)], run_id, claim)
         if wrote.taken is None:
             return NOTHING
         found = yield from key_is_taken(call, wrote.taken, run_id)

@@ -11,7 +11,7 @@ from holdfast._core import effects
 from holdfast._core.effects import OnDoubt
 from holdfast._core.entries import Kind
 from holdfast._core.retry import Retry
-from holdfast._core.rows import KeyChange, KeyClaim, KeyState, Memo, Post, Question
+from holdfast._core.rows import KeyChange, KeyClaim, KeyState, Memo, Post, Pot, Question, Spend
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -54,6 +54,14 @@ class StepCall(msgspec.Struct):
     at_large: bool = False
     """Whether a helper thread is at work on it that nobody can stop."""
     usage: dict[str, Any] | None = None
+    pot: str | None = None
+    """Whose pot it spends from; None in a run without a budget."""
+    cost_nanos: int = 0
+    """What an attempt is declared to cost."""
+    reserved_nanos: int | None = None
+    """What was taken from the pot for the attempt that is under way."""
+    counted: tuple[int, int] = (0, 0)
+    """What of `usage` the pot knows of already: nano dollars and tokens."""
     memos: dict[tuple[str, str], Memo] | None = None
     """What this attempt wrote to memories, by space and key; it commits with the outcome."""
 
@@ -79,6 +87,7 @@ class Append(msgspec.Struct):
     keys: list[KeyChange] = []
     degraded: int = 0
     waits: bool = True
+    spend: Spend | None = None
     took: list[str] = []
     """Messages of the run's inbox that these entries make part of its history."""
     posts: list[Post] = []
@@ -94,6 +103,7 @@ class Wrote(msgspec.Struct):
 
     value: Any = None
     taken: KeyState | None = None
+    exhausted: Pot | None = None
     stale: bool = False
     """Whether nothing was written, since a value of a memory has another version by now."""
 
@@ -153,6 +163,14 @@ class Await(msgspec.Struct):
     kind: str | None = None
 
 
+class Unreserved(msgspec.Struct):
+    """Wait until other branches of the run have given back what they reserved, if a pot that is
+    exhausted would then have enough; sends back whether it is worth another try."""
+
+    call: StepCall
+    pot: Pot
+
+
 class Now(msgspec.Struct):
     """Ask for the store's time, in microseconds."""
 
@@ -186,6 +204,18 @@ class CopyResult(msgspec.Struct):
     key: KeyState
 
 
-Request = Append | Call | Transact | Sleep | Await | Now | Chance | FindKey | CopyResult | Recall
+Request = (
+    Append
+    | Call
+    | Transact
+    | Sleep
+    | Await
+    | Unreserved
+    | Now
+    | Chance
+    | FindKey
+    | CopyResult
+    | Recall
+)
 Script = Generator[Request, Any, Any]
 Decode = Callable[[bytes], Any]

@@ -6,7 +6,7 @@ and one awaiting, and the simulation has a third. One step, from the call to the
 
     step_script ── match ──► replayed                              (nothing is executed)
         │
-        ├─ a plain step ── Call ── Append(outcome) ── [Sleep, again]
+        ├─ a plain step ── [budget: Append(start)] ── Call ── Append(outcome) ── [Sleep, again]
         │
         ├─ an effect in the store's own database ── Transact (`transactions`)
         │
@@ -32,6 +32,7 @@ from holdfast._core.attempts import (
     rebuilt,
     step_failed,
 )
+from holdfast._core.budgets import begun
 from holdfast._core.commands import command
 from holdfast._core.doubt import effect_script
 from holdfast._core.entries import Kind
@@ -113,6 +114,8 @@ def _plain(call: StepCall, record: Record | None, run_id: str) -> Script:
         call.attempt -= 1  # The attempt that a crash cut short does not count against the policy.
     while True:
         yield from begin(call)
+        if call.pot is not None:
+            yield from begun(call, [Note(Kind.STEP_STARTED)], run_id)
         called: Called = yield Call(call, "body")
         if called.error is None:
             try:

@@ -13,6 +13,7 @@ step. The start and the outcome are two entries of one commit.
 from __future__ import annotations
 
 from holdfast._core.attempts import begin, failed_attempt, give_up, intent, key_change, pause
+from holdfast._core.budgets import begun
 from holdfast._core.doubt import NOTHING, ended_by_itself, key_is_taken, resume_effect
 from holdfast._core.entries import Kind
 from holdfast._core.history import Record, State
@@ -32,6 +33,8 @@ def transaction_script(call: StepCall, record: Record | None, run_id: str) -> Sc
     policy = call.spec.retry or ONCE
     while True:
         yield from begin(call)
+        if call.pot is not None:
+            yield from begun(call, [], run_id)
         done: Transacted = yield _transact(call)
         while done.taken is not None:
             found = yield from key_is_taken(call, done.taken, run_id)

@@ -1,0 +1,242 @@
+"""What a family of runs may spend, and how an attempt pays for itself. Pure.
+
+A run with a budget writes the start of every attempt ahead, and takes what the attempt may cost
+from its pot in that same transaction: the store refuses the write if the pot has not got it, and
+then nothing is executed. The write that ends the attempt settles what it really cost. So whatever
+dies in between, the pot never knows of less than was spent.
+
+    begin ── Append(start, Spend: 1 step, declared cost) ─┬─ Call ── Append(outcome, Spend: the rest)
+                                                          └─ exhausted ► held, raise-budget goes on
+
+Money is counted in nano dollars, as whole numbers, so that sums are exact.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+from holdfast._core.commands import command
+from holdfast._core.durations import Duration, micros, shown
+from holdfast._core.requests import Append, Note, Now, Script, StepCall, Unreserved, Wrote
+from holdfast._core.rows import KeyClaim, Pot, Spend
+from holdfast._core.stops import Unwind
+from holdfast.errors import RunHeld, UsageError
+
+NANOS = 10**9
+"""Nano dollars in a dollar."""
+USD_MAX = 10**9
+COUNT_MAX = 2**62
+"""Sums of a pot stay far below what a database can count."""
+
+Amount = int | float | Decimal
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a run may spend, together with the runs that it starts. None is no limit.
+
+    `usd` in dollars; `tokens` of models, in and out; `steps` counts every executed attempt; `wall`
+    is the time since the run was first taken up: seconds, a timedelta, or a text such as "2h".
+    """
+
+    usd: Amount | None = None
+    tokens: int | None = None
+    steps: int | None = None
+    wall: Duration | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense, at the line where it is written."""
+        if self.usd is not None:
+            nanos(self.usd, "Budget(usd=…)")
+        for name in ("tokens", "steps"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or not 0 <= value <= COUNT_MAX):
+                raise UsageError(f"Budget({name}={value!r}): a whole number, not below 0")
+        if self.wall is not None:
+            micros(self.wall, "Budget(wall=…)")
+        if not limits_of(self):
+            raise UsageError("Budget() has no limit: give usd=, tokens=, steps= or wall=")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What a model costs, in dollars for a million tokens that go in or come out."""
+
+    input: Amount
+    output: Amount
+
+    def __post_init__(self) -> None:
+        """Refuse what is no price."""
+        nanos(self.input, "Price(input=…)")
+        nanos(self.output, "Price(output=…)")
+
+    def usd(self, input_tokens: int, output_tokens: int) -> float:
+        """Return what so many tokens cost, in dollars."""
+        millionths = _exact(self.input) * input_tokens + _exact(self.output) * output_tokens
+        return float(millionths / 1_000_000)
+
+
+# -- amounts -----------------------------------------------------------------------------------
+
+
+def nanos(amount: Any, what: str) -> int:
+    """Return dollars as nano dollars; what is no amount of money is refused."""
+    if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal):
+        raise UsageError(f"{what}: dollars, as a number, not {amount!r:.80}")
+    exact = _exact(amount)
+    if not exact.is_finite() or exact < 0 or exact > USD_MAX:
+        raise UsageError(f"{what}: dollars, from 0 to {USD_MAX:,}, not {amount!r:.80}")
+    return int((exact * NANOS).to_integral_value(ROUND_HALF_EVEN))
+
+
+def _exact(amount: Amount) -> Decimal:
+    # 0.3 means 0.3, and not the binary fraction nearest to it.
+    return Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount)
+
+
+def dollars(amount: int) -> str:
+    """Return nano dollars as people write them: with cents, and more places where there are any."""
+    whole, rest = divmod(abs(amount), NANOS)
+    places = f"{rest:09}".rstrip("0").ljust(2, "0")
+    return f"{'-' if amount < 0 else ''}${whole:,}.{places}"
+
+
+# -- limits ------------------------------------------------------------------------------------
+
+
+def limits_of(budget: Budget) -> dict[str, int]:
+    """Return the limits that a budget sets, as `run_started` records them and a pot has them."""
+    limits: dict[str, int] = {}
+    if budget.usd is not None:
+        limits["usd_nanos"] = nanos(budget.usd, "Budget(usd=…)")
+    if budget.tokens is not None:
+        limits["tokens"] = budget.tokens
+    if budget.steps is not None:
+        limits["steps"] = budget.steps
+    if budget.wall is not None:
+        limits["wall_us"] = micros(budget.wall, "Budget(wall=…)")
+    return limits
+
+
+def new_pot(root: str, limits: Mapping[str, int], opened_us: int) -> Pot:
+    """Return the pot that a run opens for itself and those that it starts."""
+    return Pot(
+        root,
+        opened_us,
+        usd_nanos=limits.get("usd_nanos"),
+        tokens=limits.get("tokens"),
+        steps=limits.get("steps"),
+        wall_us=limits.get("wall_us"),
+    )
+
+
+# -- an attempt pays ---------------------------------------------------------------------------
+
+
+def begun(call: StepCall, notes: list[Note], run_id: str, claim: KeyClaim | None = None) -> Script:
+    """Write what begins an attempt. In a run with a budget, what the attempt may cost is taken
+    from the pot in that transaction; a pot that has not got it holds the run."""
+    if call.pot is None:
+        return (yield Append(call, notes, claim=claim))
+    spend = Spend(call.pot, usd_nanos=call.cost_nanos, steps=1, checks=True)
+    while True:
+        wrote: Wrote = yield Append(call, notes, claim=claim, spend=spend)
+        if wrote.exhausted is None:
+            break
+        # What other branches have reserved may come back: then there is enough after all.
+        changed: bool = yield Unreserved(call, wrote.exhausted)
+        if not changed:
+            now_us: int = yield Now()
+            raise _held(call, wrote.exhausted, now_us, run_id)
+    if wrote.taken is None:
+        call.reserved_nanos = call.cost_nanos
+    return wrote
+
+
+def settlement(call: StepCall) -> Spend | None:
+    """Return what the end of an attempt takes from the pot beside what was reserved for it.
+
+    It cost what `usage(cost=…)` said, or what it was declared to cost. An attempt whose body was
+    never called gives everything back.
+    """
+    reserved = call.reserved_nanos
+    if reserved is None or call.pot is None:
+        return None
+    call.reserved_nanos = None
+    if not call.begun:
+        return Spend(call.pot, usd_nanos=-reserved, steps=-1)
+    usage = call.usage or {}
+    reported = nanos(usage.get("cost", 0), "usage(cost=…)")
+    tokens = int(usage.get("input_tokens", 0)) + int(usage.get("output_tokens", 0))
+    # What an earlier attempt that is in doubt has reported stands in the same record.
+    reported_before, tokens_before = call.counted
+    call.counted = (reported, tokens)
+    says_nothing = "cost" not in usage or reported == reported_before > 0
+    cost = reserved if says_nothing else reported - reported_before
+    spend = Spend(call.pot, usd_nanos=cost - reserved, tokens=tokens - tokens_before)
+    return spend if spend.usd_nanos or spend.tokens else None
+
+
+def together(one: Spend | None, other: Spend | None) -> Spend | None:
+    """Return two spends as one."""
+    if one is None or other is None:
+        return one or other
+    return Spend(
+        one.root,
+        usd_nanos=one.usd_nanos + other.usd_nanos,
+        tokens=one.tokens + other.tokens,
+        steps=one.steps + other.steps,
+        checks=one.checks,
+    )
+
+
+# -- what people are told ----------------------------------------------------------------------
+
+
+def _held(call: StepCall, pot: Pot, now_us: int, run_id: str) -> Unwind:
+    detail = f"{call.key} was not executed: {why_not(pot, call.cost_nanos, now_us)}"
+    if pot.root != run_id:
+        detail += f"; the budget is that of run {pot.root!r}"
+    action = command("raise-budget", run_id, *_more(pot, call.cost_nanos, now_us))
+    return Unwind(RunHeld(run_id, "budget", detail, (action,), step=call.key))
+
+
+def why_not(pot: Pot, cost_nanos: int, now_us: int) -> str:
+    """Say which limit of a pot is in the way."""
+    told: list[str] = []
+    if pot.usd_nanos is not None and _is_over(pot.usd_nanos, pot.spent_usd_nanos, cost_nanos):
+        needs = f", and it may cost {dollars(cost_nanos)}" if cost_nanos else ""
+        told.append(f"{dollars(pot.spent_usd_nanos)} of {dollars(pot.usd_nanos)} is spent{needs}")
+    if pot.tokens is not None and pot.spent_tokens >= pot.tokens:
+        told.append(f"{pot.spent_tokens:,} of {pot.tokens:,} tokens are used")
+    if pot.steps is not None and pot.spent_steps >= pot.steps:
+        told.append(f"{pot.spent_steps:,} of {pot.steps:,} steps are used")
+    if pot.wall_us is not None and now_us - pot.opened_us >= pot.wall_us:
+        told.append(f"the {shown(pot.wall_us)} that it may take are over")
+    return " and ".join(told) or "its budget was used up"
+
+
+def _is_over(limit: int, spent: int, amount: int) -> bool:
+    return spent + amount > limit or (amount <= 0 and spent >= limit)
+
+
+def _more(pot: Pot, cost_nanos: int, now_us: int) -> list[str]:
+    """Return the options of a command that sets as much again, and enough for the next step."""
+    options: list[str] = []
+    if pot.usd_nanos is not None and _is_over(pot.usd_nanos, pot.spent_usd_nanos, cost_nanos):
+        enough = max(2 * pot.usd_nanos, pot.spent_usd_nanos + max(cost_nanos, pot.usd_nanos))
+        options += ["--usd", dollars(enough).lstrip("$").replace(",", "")]
+    if pot.tokens is not None and pot.spent_tokens >= pot.tokens:
+        options += ["--tokens", str(pot.spent_tokens + max(pot.tokens, 1))]
+    if pot.steps is not None and pot.spent_steps >= pot.steps:
+        options += ["--steps", str(pot.spent_steps + max(pot.steps, 1))]
+    if pot.wall_us is not None and now_us - pot.opened_us >= pot.wall_us:
+        options += ["--wall", _seconds(now_us - pot.opened_us + max(pot.wall_us, 1_000_000))]
+    return options
+
+
+def _seconds(us: int) -> str:
+    return f"{us / 1e6:.0f}" if us >= 10_000_000 else f"{us / 1e6:g}"

@@ -1,0 +1,86 @@
+"""How long, and until when: seconds, a timedelta, "1h30m", or a moment. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from collections.abc import Callable
+
+from holdfast.errors import UsageError
+
+Duration = float | str | dt.timedelta
+_UNITS_US = {
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 604_800_000_000,
+}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+LONGEST_US = 100 * 365 * _UNITS_US["d"]
+"""A hundred years: what is longer is a mistake in the unit."""
+
+
+def micros(duration: object, what: str) -> int:
+    """Return a duration in microseconds, or raise a UsageError that says what it may be."""
+    found = _micros(duration)
+    if found is None:
+        raise UsageError(
+            f'{what}: seconds, a timedelta, or a text such as "90s", "2h", "1h30m" or "3d"; '
+            f"not {duration!r:.80}"
+        )
+    if not 0 <= found <= LONGEST_US:
+        raise UsageError(f"{what}: {duration!r:.80} is not between 0 and a hundred years")
+    return found
+
+
+def _micros(duration: object) -> int | None:
+    if isinstance(duration, dt.timedelta):
+        return duration // dt.timedelta(microseconds=1)
+    if isinstance(duration, str):
+        return _parsed(duration)
+    if isinstance(duration, bool) or not isinstance(duration, int | float):
+        return None
+    return round(duration * 1e6) if math.isfinite(duration) else None
+
+
+def _parsed(text: str) -> int | None:
+    rest, total, parts = text.strip().lower(), 0.0, 0
+    while rest:
+        part = _PART.match(rest)
+        if part is None:
+            return None
+        total += float(part[1]) * _UNITS_US[part[2]]
+        parts += 1
+        rest = rest[part.end() :].lstrip()
+    return round(total) if parts else None
+
+
+def ends(duration: object, what: str) -> Callable[[int], int]:
+    """Return how the end of a wait follows from the time at which it begins. A moment in the past
+    is an end that has come."""
+    if isinstance(duration, dt.datetime):
+        if duration.tzinfo is None:
+            raise UsageError(
+                f"{what}: {duration!r} has no time zone; write "
+                "datetime(…, tzinfo=…), for instance datetime.UTC"
+            )
+        moment_us = round(duration.timestamp() * 1e6)
+        return lambda _now_us: moment_us
+    length_us = micros(duration, what)
+    return lambda now_us: now_us + length_us
+
+
+def shown(length_us: int) -> str:
+    """Return a duration as people read it: its two largest parts."""
+    if length_us < 1_000_000:
+        return f"{length_us / 1000:.0f} ms"
+    seconds = length_us // 1_000_000
+    parts: list[str] = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
