@@ -37,6 +37,7 @@ from holdfast._runtime.recorded import (
 from holdfast._runtime.registry import register
 from holdfast._runtime.schedules import TICK, Schedule, schedule
 from holdfast._runtime.signatures import use
+from holdfast._runtime.timing import sleep, wait
 from holdfast._runtime.transactions import connection
 from holdfast._runtime.versions import patched
 
@@ -87,9 +88,11 @@ __all__ = [
     "rng",
     "run",
     "schedule",
+    "sleep",
     "step",
     "stream",
     "turns",
     "usage",
     "use",
+    "wait",
 ]

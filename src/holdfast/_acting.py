@@ -11,6 +11,7 @@ from holdfast.errors import UsageError
 if TYPE_CHECKING:
     from holdfast._ops.queues import Resumed
     from holdfast._ops.schedules import ScheduleView
+    from holdfast._ops.signals import Sent
     from holdfast._runtime.engine import Engine
     from holdfast._store.contract import Store as Kept
 
@@ -34,6 +35,23 @@ class Acting:
         from holdfast._ops import actions
 
         return actions.settle(self.kept, run_id, step, decision, actor=actor_or_user(actor))
+
+    def signal(
+        self,
+        run_id: str,
+        name: str,
+        payload: Any = None,
+        *,
+        id: str | None = None,
+        actor: str | None = None,
+    ) -> Sent:
+        """Send a signal to a run, which takes it with `wait(name)`; kept if it comes early. One with
+        an `id` that was sent before is acknowledged, and not delivered again."""
+        from holdfast._ops import signals
+
+        return signals.signal(
+            self.kept, run_id, name, payload, signal_id=id, actor=actor_or_user(actor)
+        )
 
     def resume(
         self,

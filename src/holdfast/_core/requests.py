@@ -29,6 +29,16 @@ class Spec(msgspec.Struct, frozen=True):
     grouped: bool = False
     transaction: bool = False
     """An effect in the store's own database: it commits together with its outcome."""
+    has_undo: bool = False
+    """Whether it can be taken back: the intent says so, for those who plan a rollback."""
+
+
+class Undoes(msgspec.Struct, frozen=True):
+    """The effect that an undo takes back, and the business key that is undone with it."""
+
+    step: str
+    effect: str
+    key: str | None
 
 
 class StepCall(msgspec.Struct):
@@ -54,6 +64,8 @@ class StepCall(msgspec.Struct):
     at_large: bool = False
     """Whether a helper thread is at work on it that nobody can stop."""
     usage: dict[str, Any] | None = None
+    undoes: Undoes | None = None
+    """Set in the call of an undo: what it takes back."""
     pot: str | None = None
     """Whose pot it spends from; None in a run without a budget."""
     cost_nanos: int = 0

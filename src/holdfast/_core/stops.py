@@ -6,7 +6,26 @@ the run remembers that it is stopping, and every later durable call raises it ag
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast.errors import HoldfastError
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """What one line of a run waits for, as people are told."""
+
+    what: str
+    name: str
+    until_us: int | None
+    step: str
+
+
+class Unload(msgspec.Struct):
+    """The run waits, and nobody needs to have it meanwhile."""
+
+    waiting: list[Waiting]
+    heard: int
+    """The number of the newest message that it has looked at."""
 
 
 class Unwind(BaseException):
@@ -18,10 +37,16 @@ class Unwind(BaseException):
         *,
         waiting_on: str | None = None,
         released: str | None = None,
+        unload: Unload | None = None,
+        took: list[str] | None = None,
     ) -> None:
         super().__init__(str(error))
         self.error = error
         self.released = released
         """Why the run is given back, for one that any other process may go on with at once."""
+        self.unload = unload
+        """What the run waits for, for one that is given back until that comes."""
+        self.took = took or []
+        """Messages that made it stop: they are taken with the entry that says so."""
         self.waiting_on = waiting_on
         """What frees the run, for one that is held because of another run's key."""

@@ -12,11 +12,13 @@ from typing import Any
 
 from holdfast._core.requests import (
     Append,
+    Await,
     Call,
     Chance,
     CopyResult,
     FindKey,
     Now,
+    Recall,
     Script,
     Sleep,
     Transact,
@@ -30,10 +32,8 @@ from holdfast._runtime.committer import Ticket
 from holdfast._runtime.drivers import KEY_POLL_S, is_stranded, note_interrupt, perform, wrote
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.transactions import transact
+from holdfast._runtime.waiting import await_async
 from holdfast.errors import StoreError, ValueRefused
-
-SLICE_S = 0.2
-"""A sleeping run looks this often whether it is to stop."""
 
 
 async def drive_async(script: Script, execution: Execution, body: Body) -> Any:
@@ -116,24 +116,21 @@ async def written(ticket: Ticket) -> BaseException | None:
     return cancelled
 
 
-async def _perform(execution: Execution, request: Sleep | Chance | FindKey | CopyResult) -> Any:
+async def _perform(
+    execution: Execution, request: Sleep | Await | Chance | FindKey | CopyResult | Recall
+) -> Any:
     engine = execution.engine
     if isinstance(request, Sleep):
-        await _sleep(execution, request.until_us)
-        return None
+        request = Await(request.call, request.until_us)
+    if isinstance(request, Await):
+        return await await_async(execution, request)
     if isinstance(request, FindKey):
         execution.check()
         await engine.clock.wait_async(KEY_POLL_S)
         execution.check()
         return is_stranded(execution, request.key)
+    if isinstance(request, Recall):
+        return await attempt_async.in_thread(
+            execution, functools.partial(perform, execution, request)
+        )
     return perform(execution, request)
-
-
-async def _sleep(execution: Execution, until_us: int) -> None:
-    """Sleep, in slices, so that a run that stops meanwhile is noticed."""
-    while True:
-        left_s = (until_us - execution.engine.now_us()) / 1e6
-        if left_s <= 0:
-            return
-        await execution.engine.clock.wait_async(min(left_s, SLICE_S))
-        execution.check()

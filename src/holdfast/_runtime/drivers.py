@@ -15,12 +15,14 @@ from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.requests import (
     Append,
+    Await,
     Call,
     Chance,
     CopyResult,
     FindKey,
     Note,
     Now,
+    Recall,
     Script,
     Sleep,
     StepCall,
@@ -34,9 +36,11 @@ from holdfast._runtime.attempt import Body
 from holdfast._runtime.clock import CHANCE
 from holdfast._runtime.committer import Ticket
 from holdfast._runtime.execution import Execution
+from holdfast._runtime.recalling import recalled
 from holdfast._runtime.shield import Shield
 from holdfast._runtime.transactions import transact
-from holdfast._store.contract import KeyTaken
+from holdfast._runtime.waiting import await_blocking
+from holdfast._store.contract import KeyTaken, Outdated
 from holdfast.errors import StoreError, ValueRefused
 
 KEY_POLL_S = 0.05
@@ -114,6 +118,9 @@ def wrote(execution: Execution, ticket: Ticket, copy: Any) -> Wrote:
     if isinstance(outcome, KeyTaken):
         execution.undo_prediction(ticket.write)
         return Wrote(taken=outcome.key)
+    if isinstance(outcome, Outdated):
+        execution.undo_prediction(ticket.write)
+        return Wrote(stale=True)
     return Wrote(copy)
 
 
@@ -124,11 +131,12 @@ def perform(execution: Execution, request: Any) -> Any:
         return CHANCE.random()
     if isinstance(request, CopyResult):
         return engine.result_of(request.key)
+    if isinstance(request, Recall):
+        return recalled(execution, request)
     if isinstance(request, Sleep):
-        pause_s = (request.until_us - engine.now_us()) / 1e6
-        if pause_s > 0 and engine.clock.wait(execution.interrupted, pause_s):
-            execution.check()
-        return None
+        request = Await(request.call, request.until_us)
+    if isinstance(request, Await):
+        return await_blocking(execution, request)
     assert isinstance(request, FindKey)
     execution.interrupted.wait(KEY_POLL_S)
     execution.check()

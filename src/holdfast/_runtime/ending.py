@@ -12,10 +12,10 @@ from holdfast._core.commands import command
 from holdfast._core.doubt import DOUBTS, settle_actions
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import Record
-from holdfast._core.stops import Unwind
+from holdfast._core.stops import Unload, Unwind
 from holdfast._core.superseding import escaped
 from holdfast._runtime.attempt import INTERRUPTS
-from holdfast._runtime.execution import Execution
+from holdfast._runtime.execution import Execution, waits_for
 
 TRACE_MAX_CHARS = 20_000
 
@@ -30,6 +30,8 @@ class Ending(msgspec.Struct):
     value: Any = None
     error: BaseException | None = None
     held: bool = False
+    took: list[str] = []
+    """Messages that this makes part of the history."""
 
 
 def returned(execution: Execution, value: Any) -> Ending:
@@ -138,8 +140,26 @@ def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) ->
         draft = Draft(Kind.RUN_HELD, execution.engine.now_us(), body=_encode(facts))
         changes = {"held_reason": error.reason, "waiting_on": unwind.waiting_on}
         return Ending([draft], changes, error=error, held=True)
+    if unwind.unload is not None:
+        return _unloaded(execution, unwind.unload, error)
     if unwind.released is not None:
         body = _encode({"why": unwind.released})
     else:
         body = _encode({"why": "store error", "error": told(error)})
     return Ending([Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)], {}, error=error)
+
+
+def _unloaded(execution: Execution, unload: Unload, error: BaseException) -> Ending:
+    """The run waits, and is given back until its time or a message comes. It has got as far as it
+    can: no claim counts against it."""
+    ends = [it.until_us for it in unload.waiting if it.until_us is not None]
+    body = _encode({"for": unload.waiting})
+    changes = {
+        "owner": None,
+        "wake_us": min(ends, default=None),
+        "heard": unload.heard,
+        "claims": 0,
+        "waiting_on": waits_for(unload.waiting),
+    }
+    draft = Draft(Kind.RUN_WAITING, execution.engine.now_us(), body=body)
+    return Ending([draft], changes, error=error)

@@ -26,6 +26,7 @@ from holdfast._runtime.committer import Committer, Ticket
 from holdfast._runtime.doorway import Doorway
 from holdfast._runtime.heartbeat import Heartbeat
 from holdfast._runtime.listening import Listener
+from holdfast._runtime.mail import Postman
 from holdfast._store.contract import Store
 from holdfast.errors import Corrupt, RunBusy, UsageError
 
@@ -65,6 +66,7 @@ class Engine:
         """What this process says of itself with each pulse (JSON)."""
         self.doorway = Doorway()
         self.listener = Listener(self)
+        self.postman = Postman(self)
         self.worker: Worker | None = None
         self._owner: int | None = None
         self._active: dict[str, Execution] = {}
@@ -96,6 +98,7 @@ class Engine:
         with self._lock:
             self._active[execution.run_id] = execution
         self.heartbeat.ensure()
+        self.postman.ensure()
 
     @contextlib.contextmanager
     def admitting(self, run_id: str) -> Generator[None, None, None]:
@@ -205,6 +208,7 @@ class Engine:
             return
         self.closed = True
         self.heartbeat.close()
+        self.postman.close()
         self.committer.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False)

@@ -17,12 +17,15 @@ from holdfast._core.chunks import Values
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.keys import Scope, derived_key
+from holdfast._core.memories import going
 from holdfast._core.requests import Append, Note, StepCall
 from holdfast._core.rows import Lease, Write
-from holdfast._core.stops import Unwind
+from holdfast._core.stops import Unwind, Waiting
 from holdfast._runtime.committer import Ticket
+from holdfast._runtime.mail import Mail
 from holdfast._runtime.skipping import Loop, Skipping
 from holdfast._runtime.upgrades import Upgrade
+from holdfast._runtime.waiting import Waits
 from holdfast._store.contract import Fenced, Outcome
 from holdfast.errors import HoldfastError, LeaseLost, RunError
 
@@ -62,6 +65,8 @@ class Execution:
         self.stopped: Unwind | None = None
         self.interrupted = threading.Event()
         """Set when the run stops: sleepers wake up."""
+        self.waits = Waits()
+        self.mail = Mail(self)
         self.open_calls: dict[str, StepCall] = {}
         self.progress: dict[str, Any] = {}
         self.unawaited: set[str] = set()
@@ -74,6 +79,8 @@ class Execution:
         """One effect in the store's own database at a time: a run's writes have one order."""
         self._parked: list[Ticket] | None = None
         self._last: Ticket | None = None
+        self.remembering: Ticket | None = None
+        """The last write with values of memories: whoever reads one sees what it wrote."""
         self.root = Scope()
         self.unreplayed = history.recorded()
         self.consumed: set[str] = set()
@@ -109,6 +116,7 @@ class Execution:
             if self.stopped is None:
                 self.stopped = unwind
                 self.interrupted.set()
+                self.waits.ring()
             return self.stopped
 
     def left_to_parent(self) -> None:
@@ -142,6 +150,7 @@ class Execution:
             write, copy = self.prepared(request)
             ticket = Ticket(write, callback)
             ticket.patience_s = EFFECT_PATIENCE_S if call.spec.effect else 0.0
+            ticket.lazy = request.lazily
             self._submit(ticket)
             if request.notes[-1].ends_attempt:
                 self.open_calls.pop(call.key, None)
@@ -157,6 +166,9 @@ class Execution:
         changes = self._totals(request.call, request)
         self._count(drafts, changes)
         write = Write(self.lease, drafts, changes=changes, claim=request.claim, keys=request.keys)
+        write.took, write.posts = request.took, request.posts
+        write.opens, write.closes = request.opens, request.closes
+        write.memos = going(request)
         return write, copy
 
     def write(
@@ -199,13 +211,15 @@ class Execution:
 
     def _submit(self, ticket: Ticket) -> None:
         self._last = ticket
+        if ticket.write.memos:
+            self.remembering = ticket
         if self._parked is not None:
             # Its chunks stay where they are: the transaction may refer to them, and commits first.
             ticket.parked = True
             self._parked.append(ticket)
             return
         chunks = self.values.take_fresh()
-        if ticket.write.claim is None:
+        if not ticket.write.may_be_refused:
             ticket.write.chunks = chunks
         elif chunks:
             # A claim may be refused, and another branch may refer to them already.
@@ -323,6 +337,13 @@ class Execution:
                 draft = Draft(Kind.RUN_WAITING, self.engine.now_us(), body=body)
                 self.write([draft], self.in_background, {"waiting_on": token})
 
+    def say_waiting(self, waiting: list[Waiting]) -> None:
+        """Say that all lines of the run wait; the entry that ends the wait of one ends that."""
+        with self.lock:
+            self._waits = True
+            draft = Draft(Kind.RUN_WAITING, self.engine.now_us(), body=_encode({"for": waiting}))
+            self.write([draft], self.in_background, {"waiting_on": waits_for(waiting)})
+
     def beat(self) -> Ticket | None:
         """Write the starts of plain steps that are still at work and not noted yet, if any."""
         with self.lock:
@@ -344,6 +365,12 @@ class Execution:
         """End a loop."""
         with self.lock:
             self.skipping.leave(loop)
+
+
+def waits_for(waiting: list[Waiting]) -> str:
+    """Return in a word what a run waits for: the first thing of several."""
+    first = waiting[0]
+    return f"{first.what}:{first.name}" if first.name else first.what
 
 
 def _as_holdfast(error: BaseException, run_id: str) -> HoldfastError:

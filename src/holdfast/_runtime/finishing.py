@@ -18,7 +18,7 @@ def finish(execution: Execution, end: ending.Ending) -> Any:
     with Shield():
         try:
             if end.drafts:
-                ticket = execution.write(end.drafts, None, end.changes)
+                ticket = execution.write(end.drafts, None, end.changes, took=end.took)
                 execution.engine.committer.wait(ticket)
                 execution.settled(ticket)
         except BaseException as error:
@@ -92,7 +92,7 @@ async def _written(execution: Execution, end: ending.Ending) -> BaseException | 
     from holdfast._runtime.awaiting import written
 
     wake = execution.engine.wakes(asyncio.get_running_loop())
-    ticket = execution.write(end.drafts, wake, end.changes)
+    ticket = execution.write(end.drafts, wake, end.changes, took=end.took)
     cancelled = await written(ticket)
     execution.settled(ticket)
     return cancelled

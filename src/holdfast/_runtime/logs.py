@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 
+def debug(text: str, *args: object) -> None:
+    """Say what only those want to know who look for something."""
+    import logging
+
+    logging.getLogger("holdfast").debug(text, *args)
+
+
 def info(text: str, *args: object) -> None:
     """Say what is going on, to whoever wants to know."""
     import logging

@@ -6,9 +6,10 @@ is interrupted. Each branch has a scope of its own, so that its keys do not depe
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from holdfast._core.keys import Scope, quoted
@@ -53,14 +54,17 @@ def run_threads(frame: Frame, branches: Sequence[Branch], at_once: int) -> None:
     waiting = list(reversed(branches))
     ended = [threading.Event() for _ in range(min(at_once, len(branches)))]
 
+    waits = frame.execution.waits
+
     def work(done: threading.Event) -> None:
         try:
-            while True:
-                try:
-                    branch = waiting.pop()
-                except IndexError:
-                    return
-                contextvars.copy_context().run(_in_thread, frame, branch)
+            with waits.branch():
+                while True:
+                    try:
+                        branch = waiting.pop()
+                    except IndexError:
+                        return
+                    contextvars.copy_context().run(_in_thread, frame, branch)
         finally:
             done.set()
 
@@ -75,7 +79,8 @@ def run_threads(frame: Frame, branches: Sequence[Branch], at_once: int) -> None:
     ]
     for thread in threads:
         thread.start()
-    _wait_for_all(ended)
+    with waits.branches():
+        _wait_for_all(ended)
 
 
 def _wait_for_all(ended: Sequence[threading.Event]) -> None:
@@ -108,9 +113,15 @@ async def run_tasks(frame: Frame, branches: Sequence[Branch], at_once: int | Non
     import asyncio
 
     slots = asyncio.Semaphore(at_once or len(branches) or 1)
+    waits = frame.execution.waits
+
+    @contextlib.asynccontextmanager
+    async def branch_at_work() -> AsyncIterator[None]:
+        with waits.branch():
+            yield
 
     async def work(branch: Branch) -> None:
-        async with slots:
+        async with slots, branch_at_work():
             task = asyncio.current_task()
             current.set(Frame(frame.execution, branch.scope, task, awaits=True))
             try:
@@ -123,7 +134,8 @@ async def run_tasks(frame: Frame, branches: Sequence[Branch], at_once: int | Non
     cancelled: asyncio.CancelledError | None = None
     while not all(task.done() for task in tasks):
         try:
-            await asyncio.wait(tasks)
+            with waits.branches():
+                await asyncio.wait(tasks)
         except asyncio.CancelledError as error:
             # From outside: the run is given back. Effects at work still record their outcome.
             cancelled = error

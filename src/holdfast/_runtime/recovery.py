@@ -38,9 +38,12 @@ def recover(engine: Engine, limit: int) -> list[str]:
         except HoldfastError as error:
             logs.warning("run %s was not taken up: %s", row.run_id, error)
             continue
+        execution.waits.unloads = True
         try:
             _execute(flow, execution)
         except HoldfastError as error:
+            if execution.stopped is not None and execution.stopped.unload is not None:
+                continue  # It waits, and costs nothing until what it waits for comes.
             logs.warning("run %s: %s", row.run_id, error)
     return executed
 

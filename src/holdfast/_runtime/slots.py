@@ -147,6 +147,7 @@ class Slots:
         execution = execution_of(
             self._engine, place.lease, awaits=flow.awaits, version=flow.version
         )
+        execution.waits.unloads = True
         with self._changed:
             place.execution = execution
             if self._stopping is not None:
@@ -199,6 +200,8 @@ class Slots:
     def _tell(self, place: Place, error: BaseException) -> None:
         """Say what came out of a run, if it is not its result."""
         stopped = None if place.execution is None else place.execution.stopped
+        if stopped is not None and stopped.unload is not None:
+            return  # It waits, and will be taken up again when that comes.
         if stopped is not None and stopped.released is not None:
             logs.info("run %s is given back: %s", place.run_id, stopped.released)
         elif isinstance(error, RunHeld | RunFailed):

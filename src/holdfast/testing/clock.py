@@ -16,6 +16,7 @@ import datetime as dt
 import threading
 import time
 from collections.abc import Callable, Generator
+from typing import Any
 
 START_US = 1_767_225_600_000_000
 """2026-01-01 in UTC, in microseconds: where a fake clock begins unless told otherwise."""
@@ -109,12 +110,13 @@ class FakeClock:
                     self._changed.wait(LOOK_S)
         return True
 
-    async def wait_async(self, seconds: float) -> None:
-        """Wait in an event loop until the fake time has passed."""
+    async def wait_async(self, seconds: float, event: Any = None) -> None:
+        """Wait in an event loop until the fake time has passed or an asyncio event is set."""
         import asyncio
 
         if self._auto:
-            self.advance(max(0.0, seconds))
+            if event is None or not event.is_set():
+                self.advance(max(0.0, seconds))
             await asyncio.sleep(0)
             return
         loop = asyncio.get_running_loop()
@@ -126,8 +128,8 @@ class FakeClock:
                 loop.call_soon_threadsafe(moved.set)
 
         with self._sleeping(seconds, wake) as number:
-            while number in self._due:
-                await moved.wait()
+            while number in self._due and not (event is not None and event.is_set()):
+                await _either(moved, event)
                 moved.clear()
 
     # -- pieces --------------------------------------------------------------------------------
@@ -159,6 +161,21 @@ class FakeClock:
         self._changed.notify_all()
         for wake in list(self._wakers.values()):
             wake()
+
+
+async def _either(moved: Any, event: Any) -> None:
+    """Wait until one of two asyncio events is set."""
+    import asyncio
+
+    if event is None:
+        await moved.wait()
+        return
+    waits = [asyncio.ensure_future(moved.wait()), asyncio.ensure_future(event.wait())]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
 
 
 def real_deadline(timeout_s: float) -> Callable[[], float]:

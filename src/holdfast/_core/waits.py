@@ -1,0 +1,100 @@
+"""Waiting, written once: for a time, and for something that is said to the run.
+
+A wait is two entries under one key: what is waited for and until when, and how that ended. Between
+the two a process may die, a worker may unload the run, days may pass: whoever takes it up finds the
+first entry, and goes on waiting for the rest of the time.
+
+    sleep     timer_set ─────────────── timer_fired
+    wait      signal_awaited ─┬──────── signal_received      the message is taken in the same
+                              └──────── wait_timed_out       transaction
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast._core.attempts import marked
+from holdfast._core.entries import Kind
+from holdfast._core.history import History
+from holdfast._core.record import Record, facts
+from holdfast._core.requests import Append, Await, Decode, Note, Now, Script, StepCall, Wrote
+from holdfast._core.rows import Message
+from holdfast._core.scripts import find
+from holdfast.errors import WaitTimedOut
+
+SIGNAL = "signal:"
+"""Kinds of messages begin with what they are; the rest is whom in the run they are for."""
+
+
+def until(record: Record | None) -> int | None:
+    """Return until when a wait that was begun before goes on."""
+    if record is None or record.begun is None:
+        return None
+    deadline: int | None = facts(record.begun).get("until_us")
+    return deadline
+
+
+def sleep_script(call: StepCall, history: History, ends: Callable[[int], int]) -> Script:
+    """Wait until a time, which is worked out once from the time at which the wait begins."""
+    record = find(call, history)
+    if record is not None and record.has_outcome:
+        return None
+    if record is None:
+        now_us: int = yield Now()
+        until_us = ends(now_us)
+        yield Append(call, [Note(Kind.TIMER_SET, {"until_us": until_us})])
+    else:
+        until_us = until(record) or 0
+    yield Await(call, until_us)
+    yield Append(call, [Note(Kind.TIMER_FIRED)])
+    return None
+
+
+def wait_script(
+    call: StepCall,
+    history: History,
+    name: str,
+    timeout_us: int | None,
+    read: Callable[[bytes], Any],
+    decode: Decode,
+) -> Script:
+    """Wait for a signal of this name, kept if it came early, and take it: exactly once."""
+    record = find(call, history)
+    if record is not None and record.has_outcome:
+        return received(call, record, f"signal {name!r}", decode)
+    if record is None:
+        now_us: int = yield Now()
+        until_us = None if timeout_us is None else now_us + timeout_us
+        begins: dict[str, Any] = {"name": name}
+        if until_us is not None:
+            begins["until_us"] = until_us
+        yield Append(call, [Note(Kind.SIGNAL_AWAITED, begins)])
+    else:
+        until_us = until(record)
+    message: Message | None = yield Await(call, until_us, SIGNAL + name)
+    if message is None:
+        yield from timed_out(call, f"signal {name!r}")
+    assert message is not None
+    note = Note(Kind.SIGNAL_RECEIVED, told(message), {"value": read(message.body)})
+    wrote: Wrote = yield Append(call, [note], took=[message.message_id])
+    return wrote.value
+
+
+def told(message: Message) -> dict[str, Any]:
+    """Return what the entry that takes a message says of it."""
+    return {"id": message.message_id, "actor": message.actor, "sent_us": message.at_us}
+
+
+def timed_out(call: StepCall, what: str) -> Script:
+    """Record that nothing came in time, and tell the flow."""
+    yield Append(call, [Note(Kind.WAIT_TIMED_OUT, {"what": what})])
+    raise marked(WaitTimedOut(call.key, what), call.key)
+
+
+def received(call: StepCall, record: Record, what: str, decode: Decode) -> Any:
+    """Return or raise again what a wait that has ended came to."""
+    assert record.outcome is not None
+    if record.outcome.kind is Kind.WAIT_TIMED_OUT:
+        raise marked(WaitTimedOut(call.key, what), call.key)
+    return decode(bytes(record.outcome.data()["value"]))

@@ -1,0 +1,149 @@
+"""What is said to the runs at work here: their inboxes, and the thread that looks after them.
+
+A message waits in the store until an entry of its run takes it. Of a run at work, this process keeps
+what it has seen so far (`Mail`). One thread per store (the `Postman`) looks about once a second
+whether there is something new, in one query for all runs; while a line of some run waits for a
+message, it is told of every commit and looks at once.
+
+Some messages are not waited for: cancel, pause. Those are handed to their handler, which stops the
+run at its next durable call.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast._core.rows import Message
+from holdfast._runtime import logs
+
+if TYPE_CHECKING:
+    from holdfast._runtime.engine import Engine
+    from holdfast._runtime.execution import Execution
+
+LOOK_S = 1.0
+"""How often runs that wait for no message are looked after."""
+QUIET_S = 0.02
+"""How long changes gather before they are looked at, so that a busy store is not read all the time."""
+
+Handler = Callable[["Execution", Message], None]
+handlers: dict[str, Handler] = {}
+"""What is done with a message that stops or steers a run, by its kind."""
+
+
+class Mail:
+    """The messages of one run at work that no entry has taken yet, as far as they were seen."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._lock = threading.Lock()
+        self._untaken: list[Message] = []
+        self._reserved: set[str] = set()
+        self.heard = 0
+        """The number of the newest message that was looked at."""
+        self.looked = False
+
+    def refresh(self) -> None:
+        """Look at the inbox; handle what steers the run, and wake whoever waits for the rest."""
+        execution = self._execution
+        found = execution.engine.kept.inbox(execution.run_no)
+        with self._lock:
+            self._untaken = found
+            new = [message for message in found if message.number > self.heard]
+            self.heard = max([self.heard, *(message.number for message in found)])
+            self.looked = True
+        for message in new:
+            handler = handlers.get(message.kind)
+            if handler is not None:
+                handler(execution, message)
+        if new:
+            execution.waits.ring()
+
+    def reserve(self, kind: str | None) -> Message | None:
+        """Give out the oldest message of a kind, to one line of the run only."""
+        if kind is None:
+            return None
+        with self._lock:
+            for message in self._untaken:
+                if message.kind == kind and message.message_id not in self._reserved:
+                    self._reserved.add(message.message_id)
+                    return message
+        return None
+
+    def has(self, kind: str | None) -> bool:
+        """Tell whether a message of this kind is there that nobody has."""
+        with self._lock:
+            return any(
+                message.kind == kind and message.message_id not in self._reserved
+                for message in self._untaken
+            )
+
+
+class Postman:
+    """Looks after the inboxes of the runs at work in this process."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._rung = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._listens = False
+        self._over = False
+
+    def ensure(self) -> None:
+        """Start the thread if it is not there."""
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None and not self._over:
+                    self._thread = threading.Thread(
+                        target=self._run, name="holdfast-mail", daemon=True
+                    )
+                    self._thread.start()
+
+    def listen(self) -> None:
+        """A line waits for a message: hear of every change from now on, until none waits."""
+        with self._lock:
+            if not self._listens:
+                self._listens = True
+                self._engine.listener.add(self._rung.set)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._over = True
+        self._rung.set()
+
+    def _run(self) -> None:
+        while not self._over:
+            rung = self._rung.wait(LOOK_S)
+            if self._over:
+                return
+            if rung:
+                time.sleep(QUIET_S)
+                self._rung.clear()
+            try:
+                self.look()
+            except Exception as error:
+                if not self._engine.closed:
+                    logs.debug("the inboxes could not be looked at: %s", error)
+            self._hush()
+
+    def look(self) -> None:
+        """Look once at the inboxes of all runs at work here."""
+        executions = {run.run_no: run for run in self._engine.executing() if run.stopped is None}
+        if not executions:
+            return
+        for run_no, newest in self._engine.kept.news(list(executions)).items():
+            execution = executions[run_no]
+            if newest > execution.mail.heard:
+                execution.mail.refresh()
+
+    def _hush(self) -> None:
+        """Stop listening when no line waits for a message any more."""
+        with self._lock:
+            if self._listens and not any(
+                run.waits.for_messages() for run in self._engine.executing()
+            ):
+                self._listens = False
+                self._engine.listener.remove(self._rung.set)

@@ -1,0 +1,255 @@
+"""The lines of a run that wait, and when the run can be unloaded meanwhile.
+
+A run has one line of calls, and one more per branch that is at work. When every line waits for a
+time or a message and no step is executing, there is nothing to do for anybody: in a worker the flow
+is unwound and the run given back (`run_waiting`), with the time or the newest message that it has
+seen; it costs no thread, connection or lease until then. `flow.run` and blocks wait in the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.requests import Await
+from holdfast._core.rows import Message
+from holdfast._core.stops import Unload, Unwind, Waiting
+from holdfast._runtime.frames import current, here
+from holdfast.errors import RunError
+
+if TYPE_CHECKING:
+    from holdfast._runtime.execution import Execution
+
+SHORT_US = 1_000_000
+"""A wait that is over so soon is waited for in the process."""
+LINGER_S = 0.05
+"""How long a line waits for a message before the run is unloaded: the answer may be on its way."""
+
+
+class Line:
+    """One line of a run that waits."""
+
+    __slots__ = ("request", "rung", "wake")
+
+    def __init__(self, request: Await) -> None:
+        self.request = request
+        self.rung = threading.Event()
+        self.wake: Callable[[], None] = self.rung.set
+
+    def told(self) -> Waiting:
+        """Return what it waits for."""
+        what, _, name = (self.request.kind or "timer").partition(":")
+        return Waiting(what, name, self.request.until_us, self.request.call.key)
+
+
+class Waits:
+    """How many lines of one run are at work, and what the others wait for."""
+
+    def __init__(self) -> None:
+        self.unloads = False
+        """Whether the run is unloaded when all its lines wait: in a worker."""
+        self._lock = threading.Lock()
+        self._busy = 1
+        self._lines: list[Line] = []
+        self._said: list[Waiting] = []
+
+    # -- branches ------------------------------------------------------------------------------
+
+    def add(self, lines: int) -> None:
+        """Say that so many more lines are at work (or fewer)."""
+        with self._lock:
+            self._busy += lines
+            idle = self._busy <= 0
+        if idle:
+            self.ring()
+
+    @contextlib.contextmanager
+    def branches(self) -> Generator[None, None, None]:
+        """While branches are at work, the line that opened them is not."""
+        self.add(-1)
+        try:
+            yield
+        finally:
+            self.add(1)
+
+    @contextlib.contextmanager
+    def branch(self) -> Generator[None, None, None]:
+        """One branch at work."""
+        self.add(1)
+        try:
+            yield
+        finally:
+            self.add(-1)
+
+    # -- waiting lines -------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def line(self, request: Await) -> Generator[Line, None, None]:
+        """While one line waits. A line that the run does not know (a task of the user's own) is
+        not counted: whoever started it is at work, and so the run is not unloaded."""
+        frame = current.get()
+        counts = frame is not None and frame.owner == here(awaits=frame.awaits)
+        line = Line(request)
+        with self._lock:
+            self._lines.append(line)
+        if counts:
+            self.add(-1)
+        try:
+            yield line
+        finally:
+            with self._lock:
+                self._lines.remove(line)
+                self._said = []
+            if counts:
+                self.add(1)
+
+    def ring(self) -> None:
+        """Wake every line that waits, so that it looks again."""
+        with self._lock:
+            lines = list(self._lines)
+        for line in lines:
+            line.wake()
+
+    def for_messages(self) -> bool:
+        """Tell whether a line waits for a message."""
+        with self._lock:
+            return any(line.request.kind is not None for line in self._lines)
+
+    def idle(self, execution: Execution) -> list[Waiting]:
+        """Return what the lines wait for, if all of them do and no step is executing."""
+        if execution.open_calls or execution.unawaited:
+            return []
+        with self._lock:
+            if self._busy > 0:
+                return []
+            if any(execution.mail.has(line.request.kind) for line in self._lines):
+                return []
+            return [line.told() for line in self._lines]
+
+    def says_new(self, waiting: list[Waiting]) -> bool:
+        """Tell whether people were not told of this wait yet; they are now."""
+        with self._lock:
+            said, self._said = self._said, waiting
+            return said != waiting
+
+
+# -- what both drivers do ----------------------------------------------------------------------
+
+
+def is_stale(execution: Execution, request: Await, now_us: int) -> bool:
+    """Tell whether the inbox is to be read before looking: for the first time, and when the time is
+    over, because what came before that counts."""
+    if request.kind is None:
+        return False
+    is_over = request.until_us is not None and request.until_us <= now_us
+    return is_over or not execution.mail.looked
+
+
+def look(
+    execution: Execution, request: Await, now_us: int
+) -> tuple[bool, Message | None, float | None]:
+    """Look once: whether the wait is over, with what, and else how many seconds are left."""
+    execution.check()
+    message = execution.mail.reserve(request.kind)
+    if message is not None:
+        return True, message, None
+    if request.until_us is None:
+        return False, None, None
+    left_us = request.until_us - now_us
+    return left_us <= 0, None, left_us / 1e6
+
+
+def settle_down(execution: Execution) -> None:
+    """Every line may be waiting now: unload the run, or say in its row that it waits."""
+    waits = execution.waits
+    waiting = waits.idle(execution)
+    if not waiting:
+        return
+    ends = [it.until_us for it in waiting if it.until_us is not None]
+    if ends and min(ends) - execution.engine.now_us() <= SHORT_US:
+        return
+    if waits.unloads:
+        raise execution.stop(_unload(execution, waiting))
+    if waits.says_new(waiting):
+        execution.say_waiting(waiting)
+
+
+def _unload(execution: Execution, waiting: list[Waiting]) -> Unwind:
+    told = RunError(execution.run_id, f"run {execution.run_id!r} waits, and was unloaded")
+    return Unwind(told, unload=Unload(waiting, execution.mail.heard))
+
+
+def lingers(execution: Execution, request: Await) -> bool:
+    """Tell whether to stay for a moment before the run is unloaded."""
+    return request.kind is not None and execution.waits.unloads
+
+
+def await_blocking(execution: Execution, request: Await) -> Message | None:
+    """Wait in this thread."""
+    if request.kind is not None:
+        execution.engine.postman.listen()
+    with execution.waits.line(request) as line:
+        stays = lingers(execution, request)
+        while True:
+            now_us = execution.engine.now_us()
+            if is_stale(execution, request, now_us):
+                execution.mail.refresh()
+            over, message, left_s = look(execution, request, now_us)
+            if over:
+                return message
+            if stays:
+                stays = False
+                line.rung.wait(LINGER_S)
+                line.rung.clear()
+                continue
+            settle_down(execution)
+            if left_s is None:
+                line.rung.wait()
+            else:
+                execution.engine.clock.wait(line.rung, left_s)
+            line.rung.clear()
+
+
+async def await_async(execution: Execution, request: Await) -> Message | None:
+    """Wait in the running event loop."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    rung = asyncio.Event()
+
+    def wake() -> None:
+        with contextlib.suppress(RuntimeError):  # The loop was closed: nobody waits.
+            loop.call_soon_threadsafe(rung.set)
+
+    if request.kind is not None:
+        execution.engine.postman.listen()
+    with execution.waits.line(request) as line:
+        line.wake = wake
+        stays = lingers(execution, request)
+        while True:
+            now_us = execution.engine.now_us()
+            if is_stale(execution, request, now_us):
+                await loop.run_in_executor(execution.engine.threads(), execution.mail.refresh)
+            over, message, left_s = look(execution, request, now_us)
+            if over:
+                return message
+            if stays:
+                stays = False
+                await _rings(rung, LINGER_S)
+                continue
+            settle_down(execution)
+            if left_s is None:
+                await rung.wait()
+            else:
+                await execution.engine.clock.wait_async(left_s, rung)
+            rung.clear()
+
+
+async def _rings(rung: Any, within_s: float) -> None:
+    import asyncio
+
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(rung.wait(), within_s)
+    rung.clear()
