@@ -7,10 +7,11 @@ look at.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from holdfast._core.drift import Gap
 from holdfast._core.entries import WAIT_BEGINS, WAIT_ENDS, Entry, Kind
-from holdfast._core.keys import scope_of
+from holdfast._core.keys import is_undo, scope_of
 from holdfast._core.lifecycle import ClaimedBecause
 from holdfast._core.record import Record, State, facts
 from holdfast.errors import Corrupt
@@ -33,6 +34,8 @@ class Folding:
         completed: Entry | None
         decided_seq: int
         confirmed: bool
+        gap: Gap
+        rollback: Entry | None
 
     def _record(self, entry: Entry) -> Record:
         assert entry.step is not None
@@ -64,6 +67,7 @@ class Folding:
         # Only a dead owner proves that its attempts have ended; one that gave the run back may
         # have left an abandoned thread, and says so in `step_in_doubt`.
         proven = f'"why":"{ClaimedBecause.OWNER_DEAD}"'.encode() in entry.body
+        self.gap.claimed(entry)
         for record in self.records.values():
             if record.state is State.RUNNING or record.state is State.IN_DOUBT:
                 # The one whose death is proven must be the one that made the attempt.
@@ -73,10 +77,24 @@ class Folding:
     def _run_resumed(self, entry: Entry) -> None:
         data = facts(entry)
         self.decided_seq = entry.seq
+        self.gap.decided(data)
+        if "rolled_back_to" in data:
+            self.rollback = None
+        self.supersede(data)
+
+    def _gap_found(self, entry: Entry) -> None:
+        self.decided_seq = entry.seq
+        data = facts(entry)
+        self.gap.found(data)
+        self.supersede(data)
+
+    def supersede(self, data: dict[str, Any]) -> None:
+        """Leave behind what an entry names: it is kept, and never replayed."""
         self.generation = int(data.get("generation", self.generation))
         for path in data.get("loops", ()):
             self.saved.pop(path, None)
         for key in data.get("superseded", ()):
+            self.gap.forget(key)
             record = self.records.pop(key, None)
             if record is None:
                 continue
@@ -88,10 +106,17 @@ class Folding:
     def _change_accepted(self, entry: Entry) -> None:
         if facts(entry).get("exact"):
             return  # Newer code went on with an older run, and replays all of it as it is.
-        self.old.update(self.records)
+        self.old.update({key: it for key, it in self.records.items() if not is_undo(key)})
         self.placed.clear()
         self.decided_seq = entry.seq
         self.confirmed = bool(facts(entry).get("confirmed"))
+
+    def _rollback_requested(self, entry: Entry) -> None:
+        self.decided_seq = entry.seq
+        self.rollback = entry
+
+    def _run_cancelled(self, _entry: Entry) -> None:
+        self.rollback = None
 
     def _run_failed(self, entry: Entry) -> None:
         self.failed = entry
@@ -170,6 +195,9 @@ class Folding:
         record = self._record(entry)
         record.state = State.COMPLETED
         record.outcome = entry
+
+    def _fact_watched(self, entry: Entry) -> None:
+        self._value_recorded(entry)
 
     def _scope_opened(self, entry: Entry) -> None:
         # A loop or branches: the record only keeps their place.

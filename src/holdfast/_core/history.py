@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast._core.drift import Gap
 from holdfast._core.entries import Entry
 from holdfast._core.folding import FOLD, Folding
 from holdfast._core.keys import name_of, scope_of
@@ -50,8 +51,11 @@ class History(Folding):
         self.completed: Entry | None = None
         self.decided_seq = 0
         """Where somebody last decided how the run goes on; a snapshot must not hide it."""
+        self.rollback: Entry | None = None
+        """What is asked for, where the run is only taken up to undo what it did."""
         self.confirmed = False
         """Whether somebody accepted that recorded effects are no longer called."""
+        self.gap = Gap()
         self._reach: Reach | None = None
 
     @classmethod
@@ -73,6 +77,7 @@ class History(Folding):
         self.last_seq = entry.seq
         self._reach = None
         FOLD[entry.kind](self, entry)
+        self.gap.last = entry
 
     # -- replay ------------------------------------------------------------------------------
 
