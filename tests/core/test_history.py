@@ -86,8 +86,8 @@ def test_a_start_after_the_outcome_is_damage():
 
 
 def test_an_illegal_entry_is_damage():
-    with pytest.raises(Corrupt, match="run_resumed is not legal in status running"):
-        Journal().run(Kind.RUN_RESUMED).fold()
+    with pytest.raises(Corrupt, match="run_resumed is not legal in status completed"):
+        Journal().run(Kind.RUN_COMPLETED).run(Kind.RUN_RESUMED).fold()
     with pytest.raises(Corrupt, match="after the end"):
         Journal().run(Kind.RUN_COMPLETED).done("a").fold()
     with pytest.raises(Corrupt, match="before run_started"):

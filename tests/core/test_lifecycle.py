@@ -24,7 +24,7 @@ LEGAL: dict[Kind, dict[Status | None, Status]] = {
     Kind.RUN_WAITING: {R: W, W: W},
     Kind.RUN_RELEASED: {Q: Q, R: Q, W: Q, H: Q},
     Kind.RUN_HELD: {Q: H, R: H, W: H, H: H, F: H},
-    Kind.RUN_RESUMED: {F: Q, H: Q},
+    Kind.RUN_RESUMED: {F: Q, H: Q, R: Q},
     Kind.RUN_COMPLETED: {R: C, W: C},
     Kind.RUN_FAILED: {R: F, W: F},
     Kind.RUN_CANCELLED: {Q: X, R: X, W: X, H: X, F: X},

@@ -53,6 +53,10 @@ def intent(call: StepCall) -> Note:
         facts["business_key"] = call.business_key
     if spec.timeout_s is not None:
         facts["timeout_s"] = spec.timeout_s
+    if spec.has_undo:
+        facts["undo"] = True
+    if call.undoes is not None:
+        facts["undoes"] = call.undoes
     return Note(Kind.STEP_STARTED, facts)
 
 
@@ -200,7 +204,12 @@ def step_failed(
 
 
 def key_change(call: StepCall, state: str, *, result: bool = False) -> list[KeyChange]:
-    """Return what becomes of the call's business key, if it has one."""
+    """Return what becomes of the call's business key, if it has one; of an undo's, the key of what
+    it takes back: it is undone, and never given again."""
+    undoes = call.undoes
+    if undoes is not None:
+        undone = undoes.key is not None and state == "completed"
+        return [KeyChange(undoes.effect, str(undoes.key), "undone")] if undone else []
     if call.business_key is None or (call.spec.transaction and state != "completed"):
         return []  # A transaction that was rolled back never had the key.
     return [KeyChange(call.spec.name, call.business_key, state, result)]

@@ -127,6 +127,17 @@ def name_of(step: str) -> str:
     return step.rpartition("/")[2].partition("#")[0].partition(":")[0]
 
 
+def undo_key(step: str, generation: int) -> str:
+    """Return the step key under which an effect of a generation is taken back; no other step can
+    have it, since a scope of calls always has a number in brackets."""
+    return f"undo/{step}" if generation == 1 else f"undo[{generation}]/{step}"
+
+
+def is_undo(step: str) -> bool:
+    """Tell the undo of an effect from other steps."""
+    return step.startswith(("undo/", "undo["))
+
+
 def is_within(scope: str, ancestor: str) -> bool:
     """Say whether a scope is the other one or lies inside it."""
     return not ancestor or scope == ancestor or scope.startswith(ancestor + "/")

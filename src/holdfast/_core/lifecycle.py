@@ -66,7 +66,8 @@ TABLE: dict[Kind, tuple[frozenset[Status | None], Status]] = {
     Kind.RUN_WAITING: (frozenset({Status.RUNNING, Status.WAITING}), Status.WAITING),
     Kind.RUN_RELEASED: (_OPEN, Status.QUEUED),
     Kind.RUN_HELD: (_OPEN | {Status.FAILED}, Status.HELD),
-    Kind.RUN_RESUMED: (frozenset({Status.FAILED, Status.HELD}), Status.QUEUED),
+    # A running run is taken up anew where it was rolled back to a step: the next generation.
+    Kind.RUN_RESUMED: (frozenset({Status.FAILED, Status.HELD, Status.RUNNING}), Status.QUEUED),
     Kind.RUN_COMPLETED: (_LIVE, Status.COMPLETED),
     Kind.RUN_FAILED: (_LIVE, Status.FAILED),
     Kind.RUN_CANCELLED: (_OPEN | {Status.FAILED}, Status.CANCELLED),

@@ -56,6 +56,8 @@ class Record(msgspec.Struct):
     lost_us: int | None = None
     """When the run was taken from the owner that left the doubt."""
     degraded: bool = False
+    borrowed: bool = False
+    """Whether it is another run's, which this one was forked from: never executed or undone here."""
 
     @property
     def effect(self) -> bool:

@@ -263,10 +263,16 @@ def _what_it_is(record: Record) -> str:
 
 
 def key_changes(record: Record, state: str, *, result: bool = False) -> list[KeyChange]:
-    """Return the change of the business key that a step claimed, if it claimed one."""
+    """Return the change of the business key that a step claimed, if it claimed one; or of the one
+    that an undo takes back."""
     if record.intent is None:
         return []
-    key = facts_of(record.intent).get("business_key")
+    facts = facts_of(record.intent)
+    undoes = facts.get("undoes")
+    if undoes is not None:
+        undone = undoes["key"] is not None and state == "completed"
+        return [KeyChange(undoes["effect"], undoes["key"], "undone")] if undone else []
+    key = facts.get("business_key")
     return [] if key is None else [KeyChange(name_of(record.key), key, state, result)]
 
 

@@ -47,14 +47,17 @@ def superseded_by_resume(history: History) -> list[Record]:
     for step in steps:
         failed = history.records[step]
         gone[step] = failed
-        scope = scope_of(step)
         for record in history.records.values():
-            after = record.first_seq > failed.last_seq and (
-                record.first_started_us >= (failed.ended_us or 0)
-            )
-            if after and not are_parallel(scope, scope_of(record.key)):
+            if came_after(record, failed):
                 gone[record.key] = record
     return list(gone.values())
+
+
+def came_after(record: Record, other: Record) -> bool:
+    """Tell whether a step was begun when another had ended, and not in a branch beside it."""
+    begun = record.first_seq > other.last_seq
+    begun = begun and record.first_started_us >= (other.ended_us or 0)
+    return begun and not are_parallel(scope_of(other.key), scope_of(record.key))
 
 
 def loops_begun_anew(history: History, superseded: list[Record]) -> list[str]:
