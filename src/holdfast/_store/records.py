@@ -92,7 +92,8 @@ class MessageRow(msgspec.Struct, gc=False):
 
     def message(self) -> Message:
         """Return what was posted."""
-        return Message(self.message_id, self.kind, self.actor, self.at_us, self.body)
+        number = self.id & SEQ_MASK
+        return Message(self.message_id, self.kind, self.actor, self.at_us, self.body, number)
 
 
 def run_row(values: Values) -> RunRow:
@@ -331,6 +332,7 @@ def list_values(query: Query, namespace: str, statuses: object) -> dict[str, obj
         "updated_before_us": query.updated_before_us,
         "queue": query.queue,
         "held_reason": query.held_reason,
+        "parent": query.parent,
         "tag": tag,
         "tag_value": tag_value,
         "limit": query.limit,
