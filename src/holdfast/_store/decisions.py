@@ -364,8 +364,9 @@ def kinds(journal: Iterable[Entry]) -> Iterator[Kind]:
 
 
 def may_act(row: RunRow, is_dead: Callable[[int], bool]) -> bool:
-    """Tell whether an actor may write to a run as it stands: nobody alive owns it."""
-    return row.owner is None or is_dead(row.owner)
+    """Tell whether an actor may write to a run as it stands: nobody alive owns it, and it was not
+    removed."""
+    return row.deleted_us is None and (row.owner is None or is_dead(row.owner))
 
 
 def _claimed(at_us: int, why: str, owner: int, epoch: int) -> Draft:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from holdfast._core.entries import Entry
-from holdfast._core.lifecycle import status_of
+from holdfast._core.lifecycle import ENDED, status_of
 from holdfast._core.rows import (
     GENESIS,
     Applied,
@@ -365,6 +365,8 @@ class MemoryStore(MemoryFleet, MemoryBeside):
             yield Finding("its row in runs", "the digest does not match", row.run_id)
         elif status_of(decisions.kinds(journal)) != row.status:
             yield Finding("its row in runs", "the journal says another status", row.run_id)
+        for question in () if row.status not in ENDED else self.questions(row.run_id):
+            yield Finding(f"question {question.name!r}", "its run has ended", row.run_id)
 
     def backup(self, path: str) -> None:
         raise StoreUnusable(f"a store in memory cannot be written to {path!r}; use sqlite:///")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._core.lifecycle import CLAIMABLE, HeldReason, Status
-from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write, apply
+from holdfast._core.rows import Applied, KeyState, Lease, Pot, Question, RunRow, Write, apply
 from holdfast._store import decisions, gates
 from holdfast._store.contract import (
     Fenced,
@@ -56,6 +56,9 @@ class MemoryFleet:
         def _changed_keys(self, write: Write, row: RunRow) -> builtins.list[KeyState]: ...
         def append(self, writes: Sequence[Write]) -> builtins.list[Outcome]: ...
         def owner_name(self, owner: int | None) -> str: ...
+        def questions(self, run_id: str | None = None) -> builtins.list[Question]: ...
+        def pot(self, root: str) -> Pot | None: ...
+        def put_pot(self, pot: Pot, *, only_new: bool = False) -> Pot: ...
 
     # -- pulses --------------------------------------------------------------------------------
 
@@ -236,6 +239,8 @@ class MemoryFleet:
                     (message, world.taken.get((row.run_no, message.message_id)))
                     for message in world.inboxes.get(row.run_no, ())
                 ],
+                self.questions(row.run_id),
+                self.pot(row.run_id),
             )
 
     def put_whole(self, run: WholeRun) -> bool:
@@ -260,6 +265,10 @@ class MemoryFleet:
             self.world.taken.update(
                 {(run_no, message.message_id): seq for message, seq in run.messages if seq}
             )
+            for question in run.questions:
+                self.world.beside.questions[run_no, question.name] = question
+            if run.pot is not None:
+                self.put_pot(run.pot, only_new=True)
             self.world.committed()
             return True
 

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast._core.entries import Draft, Entry
 from holdfast._core.lifecycle import Status
-from holdfast._core.rows import KeyState, Lease, Message, Pot, RunRow
+from holdfast._core.rows import KeyState, Lease, Message, Pot, Question, RunRow
 
 
 class NewRun(msgspec.Struct):
@@ -190,6 +190,10 @@ class WholeRun(msgspec.Struct):
     keys: list[KeyState]
     messages: list[tuple[Message, int | None]]
     """Each with the number of the entry that took it."""
+    questions: list[Question] = []
+    """Those that are open."""
+    pot: Pot | None = None
+    """What its family may spend, if it is the root."""
 
 
 class Finding(msgspec.Struct):

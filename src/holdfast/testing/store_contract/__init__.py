@@ -10,16 +10,33 @@ what one store cannot do is not part of the contract.
 
 from __future__ import annotations
 
+from holdfast.testing.store_contract.asking import Asking
 from holdfast.testing.store_contract.fleet import Fleet
+from holdfast.testing.store_contract.forgetting import Forgetting
 from holdfast.testing.store_contract.ground import FakeClock, entry, intent, new_run, started, step
+from holdfast.testing.store_contract.letters import Letters
 from holdfast.testing.store_contract.owning import Owning
 from holdfast.testing.store_contract.reading import Reading
+from holdfast.testing.store_contract.remembering import Remembering
 from holdfast.testing.store_contract.sharing import Sharing
+from holdfast.testing.store_contract.spending import Spending
 from holdfast.testing.store_contract.suspects import Suspects
 from holdfast.testing.store_contract.writing import Writing
 
 __all__ = ["FakeClock", "StoreContract", "entry", "intent", "new_run", "started", "step"]
 
 
-class StoreContract(Writing, Owning, Sharing, Reading, Suspects, Fleet):
+class StoreContract(
+    Writing,
+    Owning,
+    Sharing,
+    Reading,
+    Suspects,
+    Letters,
+    Fleet,
+    Asking,
+    Spending,
+    Remembering,
+    Forgetting,
+):
     """All tests of the contract."""

@@ -39,14 +39,6 @@ class Broke(Exception):
 class Fleet(Ground):
     """What a fleet shares: pulses, schedules, whole runs, and transactions of users."""
 
-    def users_write(self, connection: Any, text: str) -> None:
-        """Write a line of the user's own, by the connection that `append_within` lends."""
-        raise NotImplementedError
-
-    def users_lines(self) -> list[str]:
-        """Return what stands there, as everybody sees it."""
-        raise NotImplementedError
-
     # -- pulses ------------------------------------------------------------------------------------
 
     def test_a_pulse_keeps_all_leases_of_its_owner(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,14 @@ class Ground(abc.ABC):
     @abc.abstractmethod
     def lose_commits(self, run_id: str) -> Store:
         """Return a store that lost acknowledged commits; the run is in what is left."""
+
+    def users_write(self, connection: Any, text: str) -> None:
+        """Write a line of the user's own, by the connection that `append_within` lends."""
+        raise NotImplementedError
+
+    def users_lines(self) -> list[str]:
+        """Return what stands there, as everybody sees it."""
+        raise NotImplementedError
 
     @pytest.fixture(autouse=True)
     def _fresh(self, tmp_path: Path) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast._core.entries import Kind
 from holdfast._core.rows import (
@@ -113,6 +114,7 @@ class Sharing(Ground):
         assert self.store.post("r", second) is Posted.ACCEPTED
         assert self.store.post("r", first) is Posted.DUPLICATE
         run_no = lease.row.run_no
+        first, second = (replace(it, number=at) for at, it in enumerate((first, second), 1))
         assert self.store.inbox(run_no) == [first, second]
         self.store.append([Write(lease, [entry(Kind.EMITTED)], took=["m1"])])
         assert self.store.inbox(run_no) == [second]

@@ -1,0 +1,239 @@
+"""Families of runs, and runs whose history was removed."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast._core.entries import Kind
+from holdfast._core.lifecycle import Status
+from holdfast._core.rows import KeyChange, KeyClaim, Lease, Memo, Message, Pot, RunRow, Write
+from holdfast._store.contract import Busy, Committed, Fenced, Posted, Query, WholeRun
+from holdfast.errors import Corrupt, RunConflict
+from holdfast.testing.store_contract.asking import question
+from holdfast.testing.store_contract.ground import A, B, Ground, entry, intent, new_run, step
+
+
+class Forgetting(Ground):
+    """Families of runs, and runs whose history was removed."""
+
+    # -- families ----------------------------------------------------------------------------------
+
+    def test_a_run_knows_its_parent_its_root_and_where_it_came_from(self) -> None:
+        new = new_run("child")
+        new.parent, new.root, new.origin = "parent", "top", '{"run":"old","base":7}'
+        new.next_chunk = 7
+        new.chunks = [(7, b'"own"')]
+        made = self.store.start(new, None).row
+        assert (made.parent, made.root, made.next_chunk) == ("parent", "top", 8)
+        assert made.origin == '{"run":"old","base":7}'
+        assert self.row("child") == made
+        assert dict(self.store.chunks(made.run_no, 7)) == {7: b'"own"'}
+        assert self.claimed("child").row.root == "top"
+        assert self.store.verify() == []
+
+    def test_chunks_of_another_run_are_not_missing_in_a_fork(self) -> None:
+        old = new_run("old")
+        old.chunks = [(1, b'"one"'), (2, b'{"chunk":1}'), (3, b'"three"')]
+        self.store.start(old, None)
+        for run_id, origin, base, chunk in (("fork", "old", 3, 2), ("again", "fork", 5, 4)):
+            new = new_run(run_id)
+            new.origin, new.next_chunk = f'{{"run":"{origin}","base":{base}}}', base
+            new.drafts[0].body = b'{"args":[{"chunk":%d},{"chunk":1},{"chunk":2}]}' % chunk
+            new.chunks = [(base, b'"own"'), (base + 1, b'{"chunk":2}')]
+            self.store.start(new, None)
+        assert self.store.verify() == []
+        assert self.store.verify(["again"]) == []
+
+    def test_children_are_listed_by_their_parent(self) -> None:
+        for name, parent in (("a", "p"), ("b", "q"), ("c", "p"), ("d", None)):
+            new = new_run(name)
+            new.parent = parent
+            self.store.start(new, None)
+        assert [row.run_id for row in self.store.list(Query(parent="p"))] == ["c", "a"]
+        assert [row.run_id for row in self.store.list(Query(parent="p", limit=1))] == ["c"]
+        assert self.store.list(Query(parent="d")) == []
+        found = self.store.list(Query(parent="p", status=[Status.RUNNING]))
+        assert found == []
+        assert len(self.store.list(Query())) == 4
+
+    def test_a_family_is_kept_when_a_run_moves(self) -> None:
+        new = new_run("child")
+        new.parent, new.root, new.origin = "p", "top", '{"run":"old","base":7}'
+        new.next_chunk = 7
+        new.chunks = [(7, b'"own"')]
+        lease = self.store.start(new, self.owner).lease
+        assert lease is not None
+        changes = {"owner": None, "waiting_on": "x", "heard": 3}
+        self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)])
+        target = self.open_store("target")
+        assert target.put_whole(self.store.whole(self.row("child")))
+        row = target.get("child")
+        assert row is not None
+        assert (row.parent, row.root, row.heard) == ("p", "top", 3)
+        assert (row.origin, row.next_chunk) == ('{"run":"old","base":7}', 8)
+        assert [it.run_id for it in target.list(Query(parent="p"))] == ["child"]
+        assert target.verify() == []
+        target.close()
+
+    # -- removing ----------------------------------------------------------------------------------
+
+    def test_what_a_run_asks_and_may_spend_moves_with_it(self) -> None:
+        lease = self.started_run()
+        asked = question("r", "q", to="ops")
+        self.store.append([Write(lease, [step()], opens=[asked])])
+        pot = self.store.put_pot(Pot("r", 5, steps=3, spent_steps=2))
+        run = self.store.whole(self.row())
+        assert (run.questions, run.pot) == ([asked], pot)
+        target = self.open_store("target")
+        assert target.put_whole(run)
+        assert (target.questions(), target.pot("r")) == ([asked], pot)
+        row = target.get("r")
+        assert row is not None
+        assert (target.whole(row).questions, target.whole(row).pot) == ([asked], pot)
+        assert target.verify() == []
+        target.close()
+
+    def _ended(self, run_id: str = "r", kind: Kind = Kind.RUN_COMPLETED) -> RunRow:
+        """Write a run with something of everything, and end it."""
+        new = new_run(run_id, tags='{"team":"a"}')
+        lease = self.store.start(new, self.owner).lease
+        assert lease is not None
+        self.store.put_pot(Pot(run_id, 1, steps=5))
+        self.store.post(run_id, Message("m1", "signal", "me", 1, b"{}"))
+        self.store.post(run_id, Message("m2", "signal", "me", 1, b"{}"))
+        claim = KeyClaim("pay", run_id, "e", A)
+        done = KeyChange("pay", run_id, "completed", result=True)
+        for write in (
+            Write(lease, [step()], [(1, b'"one"')], opens=[question(run_id, "q")]),
+            Write(lease, [intent()], claim=claim, took=["m1"]),
+            Write(lease, [step("e")], keys=[done], memos=[Memo("s", run_id, b"1")]),
+            Write(lease, [entry(kind)], closes=["*"], changes={"skips": "[[3,4]]"}),
+        ):
+            assert isinstance(self.store.append([write])[0], Committed)
+        return self.row(run_id)
+
+    @pytest.mark.parametrize("kind", [Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED])
+    def test_a_removed_run_leaves_its_row_and_nothing_else(self, kind: Kind) -> None:
+        other = self._ended("other")
+        row = self._ended("r", kind)
+        assert self.store.forget(row, 99)
+        left = self.row()
+        assert (left.deleted_us, left.tags, left.skips) == (99, "{}", "[]")
+        assert (left.status, left.run_no, left.created_us) == (
+            row.status,
+            row.run_no,
+            row.created_us,
+        )
+        assert (left.input_digest, left.flow, left.last_seq) == (A, "f", row.last_seq)
+        assert self.store.letters(row.run_no) == []
+        assert self.store.key("pay", "r") is None
+        assert self.store.pot("r") is None
+        assert self.store.questions() == []
+        with pytest.raises(Corrupt):
+            self.store.chunks(row.run_no, 1)
+        assert self.store.load(left) == []
+        assert self.store.entry(row.run_no, 1) is None
+        whole = self.store.whole(left)
+        assert (whole.entries, dict(whole.chunks), whole.keys) == ([], {}, [])
+        assert (whole.messages, whole.questions, whole.pot) == ([], [], None)
+        assert self.store.verify() == []
+        assert self.store.verify(["r"]) == []
+        assert self.row("other") == other
+        assert self.store.load(other)[0].kind is Kind.RUN_STARTED
+        assert self.store.key("pay", "other") is not None
+        assert self.store.pot("other") is not None
+        assert len(self.store.letters(other.run_no)) == 2
+        memo = self.store.memo("s", "r")
+        assert memo is not None  # A memory is not the run's own.
+
+    def test_a_removed_run_is_in_no_list(self) -> None:
+        self._ended("keep")
+        assert self.store.forget(self._ended(), 99)
+        self.store.start(new_run("later"), None)
+        assert [row.run_id for row in self.store.list(Query())] == ["later", "keep"]
+        assert [row.run_id for row in self.store.list(Query(limit=1))] == ["later"]
+        assert [row.run_id for row in self.store.list(Query(limit=2))] == ["later", "keep"]
+        assert self.store.list(Query(run_id_prefix="r")) == []
+        assert [row.run_id for row in self.store.list(Query(status=[Status.COMPLETED]))] == ["keep"]
+        assert self.claimable() == ["later"]
+
+    def test_an_id_is_not_given_again(self) -> None:
+        self.store.forget(self._ended(), 99)
+        again = self.store.start(new_run("r"), self.owner)
+        assert (again.created, again.lease, again.row.deleted_us) == (False, None, 99)
+        assert isinstance(self.store.claim("r", self.owner, 100), Busy)
+        assert self.store.post("r", Message("m1", "signal", "me", 1, b"{}")) is Posted.REFUSED
+        assert self.store.post("r", Message("new", "signal", "me", 1, b"{}")) is Posted.REFUSED
+        assert self.store.verify() == []
+
+    def test_a_run_that_goes_on_is_not_removed(self) -> None:
+        for run_id, kind in (("running", Kind.EMITTED), ("held", Kind.RUN_HELD)):
+            lease = self.started_run(run_id)
+            self.append(lease, entry(kind))
+            before = self.row(run_id)
+            assert not self.store.forget(before, 99)
+            assert self.row(run_id) == before
+        assert len(self.store.list(Query())) == 2
+
+    def test_a_run_that_changed_since_it_was_read_is_not_removed(self) -> None:
+        seen = self._ended("r", Kind.RUN_FAILED)
+        self.append(Lease(self.row(), acting=True), entry(Kind.RUN_RESUMED))
+        assert not self.store.forget(seen, 99)
+        assert self.row().status is Status.QUEUED
+        assert len(self.kinds()) > 2
+        assert self.store.key("pay", "r") is not None
+
+    def test_removing_twice_is_removing_once(self) -> None:
+        seen = self._ended()
+        assert self.store.forget(seen, 99)
+        assert not self.store.forget(seen, 100)
+        left = self.row()
+        assert left.deleted_us == 99
+        self.store.forget(left, 101)
+        assert self.store.verify() == []
+
+    def test_a_late_write_to_a_removed_run_is_refused(self) -> None:
+        row = self._ended("r", Kind.RUN_FAILED)
+        actor = Lease(row, acting=True)
+        assert self.store.forget(row, 99)
+        outcome = self.append(actor, entry(Kind.RUN_RESUMED))
+        assert isinstance(outcome, Fenced)
+        fresh = Lease(self.row(), acting=True)
+        assert isinstance(self.append(fresh, entry(Kind.RUN_RESUMED)), Fenced)
+        assert self.row().deleted_us == 99
+        assert self.store.verify() == []
+
+    def test_a_key_that_another_run_has_by_now_stays(self) -> None:
+        first = self.started_run("first")
+        self.claim_key(first)
+        self.set_key(first, "not_done")
+        self.append(first, entry(Kind.RUN_COMPLETED))
+        second = self.started_run("second")
+        self.claim_key(second)
+        assert self.store.forget(self.row("first"), 99)
+        key = self.store.key("pay", "k")
+        assert key is not None
+        assert key.run_id == "second"
+
+    def test_a_run_of_another_store_whose_id_was_removed_here_is_a_conflict(self) -> None:
+        moved = self._whole_of_another()
+        row = self.row()
+        assert self.store.put_whole(moved) is False
+        assert self.store.forget(row, 99)
+        with pytest.raises(RunConflict):
+            self.store.put_whole(moved)
+        assert self.row().deleted_us == 99
+
+    def _whole_of_another(self) -> WholeRun:
+        self._ended()
+        return self.store.whole(self.row())
+
+    def test_removal_stays_in_its_namespace(self) -> None:
+        other = self.open_store("other")
+        theirs = other.start(new_run("r", digest=B), None).row
+        other.put_pot(Pot("r", 1, steps=1))
+        assert self.store.forget(self._ended(), 99)
+        assert other.get("r") == theirs
+        assert other.pot("r") is not None
+        assert other.verify() == []
+        other.close()
