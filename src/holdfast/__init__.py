@@ -7,6 +7,7 @@ or picks it up where it stopped.
 from __future__ import annotations
 
 from holdfast import aio, errors
+from holdfast._core.budgets import Budget, Price
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done, Fail, NotDone, Unknown
 from holdfast._core.lifecycle import Status
 from holdfast._core.retry import Retry
@@ -19,7 +20,9 @@ from holdfast._runtime.flows import AsyncFlow, Flow, flow
 from holdfast._runtime.functions import AsyncStep, Step
 from holdfast._runtime.handle import Handle
 from holdfast._runtime.loops import turns
+from holdfast._runtime.memory import Memory, memory
 from holdfast._runtime.plans import plan
+from holdfast._runtime.prices import prices
 from holdfast._runtime.queues import Queue
 from holdfast._runtime.recorded import (
     attempt,
@@ -50,13 +53,16 @@ __all__ = [
     "AsyncEffect",
     "AsyncFlow",
     "AsyncStep",
+    "Budget",
     "Done",
     "Effect",
     "Entry",
     "Fail",
     "Flow",
     "Handle",
+    "Memory",
     "NotDone",
+    "Price",
     "Queue",
     "Retry",
     "Schedule",
@@ -77,11 +83,13 @@ __all__ = [
     "gather",
     "idempotency_key",
     "last_progress",
+    "memory",
     "new_id",
     "now",
     "open",
     "patched",
     "plan",
+    "prices",
     "progress",
     "register",
     "replaying",

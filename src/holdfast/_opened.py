@@ -11,6 +11,7 @@ from holdfast._core.lifecycle import Status
 from holdfast._runtime import engine as engines
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.handle import Emitted, Handle, stream as stream_of
+from holdfast._runtime.memory import Memory
 from holdfast._runtime.recovery import recover
 from holdfast._store import contract
 from holdfast.errors import RunNotFound, UsageError
@@ -166,6 +167,11 @@ class Store(Acting):
         Returns the ids of the runs that were executed, whatever came out.
         """
         return recover(self.engine, limit)
+
+    def memory(self, namespace: str) -> Memory:
+        """Return a memory of this store; `holdfast.memory` is one of the default store, or of the
+        run that asks."""
+        return Memory(namespace, self.engine)
 
     def verify(self, run_ids: Iterable[str] | None = None) -> Findings:
         """Check everything that is stored; an empty list means that all is well."""

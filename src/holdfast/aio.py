@@ -6,6 +6,7 @@ from holdfast._runtime.blocks import aio_run as run
 from holdfast._runtime.fanout import aio_call as call, aio_each as each, aio_gather as gather
 from holdfast._runtime.handle import aio_stream as stream
 from holdfast._runtime.loops import aio_turns as turns
+from holdfast._runtime.memory import aio_memory as memory
 from holdfast._runtime.timing import aio_sleep as sleep, aio_wait as wait
 
-__all__ = ["call", "each", "gather", "run", "sleep", "stream", "turns", "wait"]
+__all__ = ["call", "each", "gather", "memory", "run", "sleep", "stream", "turns", "wait"]

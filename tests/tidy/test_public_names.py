@@ -20,6 +20,8 @@ PUBLIC = {
     *("Done", "NOT_DONE", "UNKNOWN", "Fail", "NotDone", "Unknown"),
     # Where runs are kept, and how they are seen.
     *("open", "Store", "Handle", "Entry", "current_run", "stream", "Status"),
+    # What outlives runs.
+    *("memory", "Memory"),
     # What the decorators give.
     *("Flow", "Step", "Effect", "AsyncFlow", "AsyncStep", "AsyncEffect"),
     # Modules.
@@ -30,7 +32,7 @@ PUBLIC = {
 PACKAGES = {"integrations", "observers", "testing"}
 
 # What waits. All else is one plain function in both colours.
-TWINS = ["call", "each", "gather", "run", "stream", "turns"]
+TWINS = ["call", "each", "gather", "memory", "run", "stream", "turns"]
 
 # Races exist only where there is a loop to run them.
 ONLY_AWAITED = {"first", "timeout"}

@@ -105,8 +105,9 @@ def kept_back(call: StepCall, memo: Memo) -> None:
 def going(request: Append) -> list[Memo]:
     """Return the values of memories that go with a write: those that it names, and if it is the
     outcome of a step that was done, those that the step wrote."""
-    last, call = request.notes[-1], request.call
-    if call.memos and last.kind in (Kind.STEP_COMPLETED, Kind.STEP_SETTLED):
+    call = request.call
+    done = request.notes and request.notes[-1].kind in (Kind.STEP_COMPLETED, Kind.STEP_SETTLED)
+    if call.memos and done:
         return [*request.memos, *call.memos.values()]
     return request.memos
 

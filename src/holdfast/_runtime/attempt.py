@@ -86,6 +86,7 @@ def _invoke(execution: Execution, body: Body, what: str) -> Any:
     try:
         args, kwargs = body.arguments()
         body.call.begun = True
+        body.call.memos = None  # What an earlier try wrote to memories was never committed.
         result = body.target(what)(*args, **kwargs)
     finally:
         current.reset(token)

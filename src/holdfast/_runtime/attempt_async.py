@@ -31,6 +31,7 @@ async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:
         if body.resources:
             args, kwargs = await _ready(args, kwargs)
         body.call.begun = True
+        body.call.memos = None
         return await _awaited(target(*args, **kwargs), body, what)
     except Unwind:
         raise

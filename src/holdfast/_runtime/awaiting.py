@@ -22,6 +22,7 @@ from holdfast._core.requests import (
     Script,
     Sleep,
     Transact,
+    Unreserved,
     Wrote,
 )
 from holdfast._core.stops import Unwind
@@ -31,6 +32,7 @@ from holdfast._runtime.attempt_async import Interrupted
 from holdfast._runtime.committer import Ticket
 from holdfast._runtime.drivers import KEY_POLL_S, is_stranded, note_interrupt, perform, wrote
 from holdfast._runtime.execution import Execution
+from holdfast._runtime.spending import await_others
 from holdfast._runtime.transactions import transact
 from holdfast._runtime.waiting import await_async
 from holdfast.errors import StoreError, ValueRefused
@@ -124,6 +126,8 @@ async def _perform(
         request = Await(request.call, request.until_us)
     if isinstance(request, Await):
         return await await_async(execution, request)
+    if isinstance(request, Unreserved):
+        return await await_others(execution, request)
     if isinstance(request, FindKey):
         execution.check()
         await engine.clock.wait_async(KEY_POLL_S)

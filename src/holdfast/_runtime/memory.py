@@ -1,0 +1,176 @@
+"""`memory(namespace)`: small durable values that outlive runs and are shared by them.
+
+outside any run     written and read at once
+inside a step       read at once; written with the step's outcome, or not at all
+inside a flow       what was read is recorded; a write is an entry; replay repeats neither
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Coroutine
+from typing import Any
+
+from holdfast._core.durations import Duration
+from holdfast._core.memories import Told, checked_key, encoded
+from holdfast._core.requests import Recall
+from holdfast._runtime.frames import Frame
+from holdfast._runtime.remembering import (
+    Asking,
+    MemoryEntry,
+    entry_of,
+    given_beside,
+    in_thread,
+    then,
+)
+
+
+class Memory(Asking):
+    """A memory: durable values by key, shared by all runs and programs of a store."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value, or the default if there is none."""
+        entry = self.entry(key)
+        return default if entry is None else entry.value
+
+    def entry(self, key: str) -> MemoryEntry | None:
+        """Return the value with its version, times and origin; None if there is none."""
+        found = self._read("get", self._asked(key))
+        return entry_of(found[0]) if found else None
+
+    def version(self, key: str) -> int:
+        """Return the version, for `if_version=`; 0 if there is no value."""
+        entry = self.entry(key)
+        return 0 if entry is None else entry.version
+
+    def list(
+        self, prefix: str = "", *, after: str = "", limit: int | None = None
+    ) -> builtins.list[MemoryEntry]:
+        """Return the values whose keys begin so, by key; from the key behind `after` on."""
+        return [entry_of(it) for it in self._read("list", self._listed(prefix, after, limit))]
+
+    def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        ttl: Duration | None = None,
+        if_version: int | None = None,
+    ) -> bool:
+        """Write a value, which is gone after `ttl`. With `if_version`, only if that is its version
+        now (0: there is none); returns whether it was written."""
+        frame = self._frame()
+        node = encoded(self.namespace, checked_key(self.namespace, key), value)
+        given = {"value": value} | given_beside(ttl, if_version)
+        return self._write(frame, "set", key, node, ttl, if_version, given)
+
+    def delete(self, key: str, *, if_version: int | None = None) -> bool:
+        """Remove a value. With `if_version`, only if that is its version now; returns whether it
+        was written down. One that is not there is removed as well."""
+        return self._write(
+            self._frame(), "delete", key, None, None, if_version, given_beside(None, if_version)
+        )
+
+    def _read(self, name: str, asked: Recall) -> builtins.list[Told]:
+        frame = self._frame()
+        if frame is None or frame.call is not None:
+            return self._read_directly(frame, asked)
+        found: builtins.list[Told] = self._recalling(frame, name, asked).perform()
+        return found
+
+    def _write(
+        self,
+        frame: Frame | None,
+        name: str,
+        key: str,
+        node: bytes | None,
+        ttl: Duration | None,
+        if_version: int | None,
+        given: dict[str, Any],
+    ) -> bool:
+        engine = self._outside() if frame is None else frame.execution.engine
+        memo = self._memo(engine, frame, key, node, ttl, if_version)
+        if frame is None or frame.call is not None:
+            return self._write_directly(frame, memo)
+        return bool(self._remembering(frame, name, memo, given).perform())
+
+
+class AsyncMemory(Asking):
+    """The awaited twin of `Memory`."""
+
+    _awaits = True
+
+    def get(self, key: str, default: Any = None) -> Coroutine[Any, Any, Any]:
+        """Return the value, or the default if there is none."""
+        return then(self.entry(key), lambda entry: default if entry is None else entry.value)
+
+    def entry(self, key: str) -> Coroutine[Any, Any, MemoryEntry | None]:
+        """Return the value with its version, times and origin; None if there is none."""
+        read = self._read("get", self._asked(key))
+        return then(read, lambda found: entry_of(found[0]) if found else None)
+
+    def version(self, key: str) -> Coroutine[Any, Any, int]:
+        """Return the version, for `if_version=`; 0 if there is no value."""
+        return then(self.entry(key), lambda entry: 0 if entry is None else entry.version)
+
+    def list(
+        self, prefix: str = "", *, after: str = "", limit: int | None = None
+    ) -> Coroutine[Any, Any, builtins.list[MemoryEntry]]:
+        """Return the values whose keys begin so, by key; from the key behind `after` on."""
+        read = self._read("list", self._listed(prefix, after, limit))
+        return then(read, lambda found: [entry_of(it) for it in found])
+
+    def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        ttl: Duration | None = None,
+        if_version: int | None = None,
+    ) -> Coroutine[Any, Any, bool]:
+        """Write a value, which is gone after `ttl`. With `if_version`, only if that is its version
+        now (0: there is none); returns whether it was written."""
+        frame = self._frame()
+        node = encoded(self.namespace, checked_key(self.namespace, key), value)
+        given = {"value": value} | given_beside(ttl, if_version)
+        return self._write(frame, "set", key, node, ttl, if_version, given)
+
+    def delete(self, key: str, *, if_version: int | None = None) -> Coroutine[Any, Any, bool]:
+        """Remove a value. With `if_version`, only if that is its version now; returns whether it
+        was written down. One that is not there is removed as well."""
+        return self._write(
+            self._frame(), "delete", key, None, None, if_version, given_beside(None, if_version)
+        )
+
+    def _read(self, name: str, asked: Recall) -> Coroutine[Any, Any, builtins.list[Told]]:
+        """The place of a flow's call is taken now, the reading is done when it is awaited."""
+        frame = self._frame()
+        if frame is None or frame.call is not None:
+            return in_thread(lambda: self._read_directly(frame, asked))
+        return self._recalling(frame, name, asked).awaited()
+
+    def _write(
+        self,
+        frame: Frame | None,
+        name: str,
+        key: str,
+        node: bytes | None,
+        ttl: Duration | None,
+        if_version: int | None,
+        given: dict[str, Any],
+    ) -> Coroutine[Any, Any, bool]:
+        engine = self._outside() if frame is None else frame.execution.engine
+        memo = self._memo(engine, frame, key, node, ttl, if_version)
+        if frame is None or frame.call is not None:
+            return in_thread(lambda: self._write_directly(frame, memo))
+        return self._remembering(frame, name, memo, given).awaited()
+
+
+def memory(namespace: str) -> Memory:
+    """Return a memory of the run's store, or of the default one outside any run."""
+    return Memory(namespace)
+
+
+def aio_memory(namespace: str) -> AsyncMemory:
+    """Return a memory of the run's store, or of the default one outside any run."""
+    return AsyncMemory(namespace)
