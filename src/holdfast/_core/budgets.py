@@ -121,6 +121,13 @@ def limits_of(budget: Budget) -> dict[str, int]:
     return limits
 
 
+def checked_budget(budget: Any, what: str) -> Budget | None:
+    """Return what `budget=` was given, or refuse it where it is written."""
+    if budget is None or isinstance(budget, Budget):
+        return budget
+    raise UsageError(f"budget={budget!r:.80} of {what}: a holdfast.Budget(usd=…, tokens=…, …)")
+
+
 def new_pot(root: str, limits: Mapping[str, int], opened_us: int) -> Pot:
     """Return the pot that a run opens for itself and those that it starts."""
     return Pot(

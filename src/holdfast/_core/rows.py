@@ -252,6 +252,13 @@ class Write(msgspec.Struct):
     memos: list[Memo] = []
 
     @property
+    def may_be_refused(self) -> bool:
+        """Whether it asks for something that others may have taken meanwhile."""
+        if self.spend is not None and self.spend.checks:
+            return True
+        return self.claim is not None or any(memo.expected is not None for memo in self.memos)
+
+    @property
     def has_more(self) -> bool:
         """Whether it touches more than the run's own row, journal and chunks."""
         return bool(

@@ -18,15 +18,18 @@ import msgspec
 
 from holdfast import errors
 from holdfast._core import resume
+from holdfast._core.budgets import limits_of
 from holdfast._core.chunks import Values
 from holdfast._core.entries import FORMAT, Draft, Entry, Kind
 from holdfast._core.history import History, State
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import Lease, RunRow, Write
+from holdfast._runtime import spending
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.queues import Placing
 from holdfast._runtime.upgrades import Upgrade
+from holdfast._store import lineage
 from holdfast._store.contract import Committed, NewRun, Started
 
 _encode = msgspec.json.encode
@@ -117,8 +120,9 @@ def execution_of(
     row = lease.row
     try:
         try:
-            history = load(engine, row) if entries is None else _folded(row, entries, gaps=False)
+            history = load(engine, row) if entries is None else _folded(row, entries)
             execution = Execution(engine, lease, history, engine.values(row), awaits=awaits)
+            execution.spending = spending.opened(engine, row, history)
             if version is not None and version != row.version:
                 execution.upgrade = Upgrade(row.flow, version)
         except errors.Corrupt as damage:
@@ -136,11 +140,13 @@ def load(engine: Engine, row: RunRow, *, whole: bool = False) -> History:
     skips: list[tuple[int, int]] = []
     if not whole:
         skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
-    return _folded(row, engine.kept.load(row, skips), gaps=bool(skips))
+    history = lineage.fold(engine.kept, row, skips)
+    history.generation = row.generation
+    return history
 
 
-def _folded(row: RunRow, entries: list[Entry], *, gaps: bool) -> History:
-    history = History.fold(row.run_id, entries, gaps=gaps)
+def _folded(row: RunRow, entries: list[Entry]) -> History:
+    history = History.fold(row.run_id, entries)
     history.generation = row.generation
     return history
 
@@ -172,7 +178,10 @@ def new_run(engine: Engine, request: RunRequest) -> NewRun:
     """Return what a store needs to start the run."""
     values = Values(_no_chunks)  # A new run has no chunks yet.
     node = values.encode(request.input, "input")
-    facts = _encode({"fingerprint": request.fingerprint(), "format": FORMAT})
+    told: dict[str, Any] = {"fingerprint": request.fingerprint(), "format": FORMAT}
+    if request.placing.budget is not None:
+        told["budget"] = limits_of(request.placing.budget)
+    facts = _encode(told)
     body = b'{"input":' + node + b"," + facts[1:]
     return NewRun(
         run_id=request.run_id,

@@ -10,6 +10,7 @@ from contextvars import Token
 from types import TracebackType
 from typing import Any, Self
 
+from holdfast._core.budgets import Budget, checked_budget
 from holdfast._core.keys import check_name, check_run_id
 from holdfast._core.lifecycle import FINAL
 from holdfast._core.stops import Unwind
@@ -20,6 +21,7 @@ from holdfast._runtime.execution import Execution
 from holdfast._runtime.finishing import admit_async, finish, finish_async
 from holdfast._runtime.flows import HasEngine
 from holdfast._runtime.frames import Frame, current, current_task, here
+from holdfast._runtime.queues import Placing
 from holdfast.errors import UsageError
 
 
@@ -35,11 +37,13 @@ class Block:
         name: str = "block",
         store: HasEngine | None = None,
         tags: Mapping[str, str] | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.run_id = check_run_id(run_id)
         self._name = check_name("block", name)
         self._store = store
         self._tags = dict(tags or {})
+        self._placing = Placing(budget=checked_budget(budget, f"run {run_id!r}"))
         self._execution: Execution | None = None
         self._token: Token[Frame | None] | None = None
 
@@ -61,6 +65,7 @@ class Block:
             fingerprint=lambda: "",
             awaits=self.awaits,
             tags=self._tags,
+            placing=self._placing,
             replays_ended=True,
         )
 
@@ -145,9 +150,10 @@ def run(
     name: str = "block",
     store: HasEngine | None = None,
     tags: Mapping[str, str] | None = None,
+    budget: Budget | None = None,
 ) -> RunBlock:
     """Make a block a run: steps inside it are recorded, and replay when the script runs again."""
-    return RunBlock(run_id, name=name, store=store, tags=tags)
+    return RunBlock(run_id, name=name, store=store, tags=tags, budget=budget)
 
 
 def aio_run(
@@ -157,6 +163,7 @@ def aio_run(
     name: str = "block",
     store: HasEngine | None = None,
     tags: Mapping[str, str] | None = None,
+    budget: Budget | None = None,
 ) -> AsyncRunBlock:
     """Make a block of async code a run: `async with holdfast.aio.run("order-42"):`."""
-    return AsyncRunBlock(run_id, name=name, store=store, tags=tags)
+    return AsyncRunBlock(run_id, name=name, store=store, tags=tags, budget=budget)

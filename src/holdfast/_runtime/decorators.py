@@ -13,6 +13,7 @@ from holdfast._core.effects import OnDoubt
 from holdfast._core.retry import Retry
 from holdfast._runtime import registry
 from holdfast._runtime.functions import AsyncStep, Settings, Step
+from holdfast._runtime.spending import Cost
 from holdfast.errors import UsageError
 
 P = ParamSpec("P")
@@ -86,6 +87,7 @@ def step(
     raises: Errors = (),
     commit: str = "each",
     unrecorded: Sequence[str] = (),
+    cost: Cost = None,
 ) -> _StepDecorator: ...
 def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a step: its outcome is recorded, and never computed again once it is.
@@ -93,6 +95,8 @@ def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     `retry=Retry(…)` tries again; `timeout=` seconds per attempt; `fallback=` a function or value
     when it gives up; `raises=` exceptions that the flow gets as themselves; `commit="grouped"`
     does not wait for the disk; `unrecorded=` names of parameters that are only handed through.
+    `cost=` dollars that an attempt may cost, or a function of the arguments: what a run with a
+    budget sets aside before it begins.
     """
     return _decorated(fn, options, Step, AsyncStep, effect=False)
 
@@ -116,6 +120,7 @@ def effect(
     timeout: float | None = None,
     fallback: Any = ...,
     unrecorded: Sequence[str] = (),
+    cost: Cost = None,
     transaction: bool = False,
 ) -> _EffectDecorator: ...
 def effect(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -159,6 +164,7 @@ _OF_STEPS = {
     "raises",
     "commit",
     "unrecorded",
+    "cost",
 }
 _OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "failed_on", "transaction"}
 _NOT_WITH_TRANSACTION = {

@@ -27,6 +27,7 @@ from holdfast._core.requests import (
     Sleep,
     StepCall,
     Transact,
+    Unreserved,
     Wrote,
 )
 from holdfast._core.rows import KeyState
@@ -38,9 +39,10 @@ from holdfast._runtime.committer import Ticket
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.recalling import recalled
 from holdfast._runtime.shield import Shield
+from holdfast._runtime.spending import wait_for_others
 from holdfast._runtime.transactions import transact
 from holdfast._runtime.waiting import await_blocking
-from holdfast._store.contract import KeyTaken, Outdated
+from holdfast._store.contract import Exhausted, KeyTaken, Outdated
 from holdfast.errors import StoreError, ValueRefused
 
 KEY_POLL_S = 0.05
@@ -118,6 +120,9 @@ def wrote(execution: Execution, ticket: Ticket, copy: Any) -> Wrote:
     if isinstance(outcome, KeyTaken):
         execution.undo_prediction(ticket.write)
         return Wrote(taken=outcome.key)
+    if isinstance(outcome, Exhausted):
+        execution.undo_prediction(ticket.write)
+        return Wrote(exhausted=outcome.pot)
     if isinstance(outcome, Outdated):
         execution.undo_prediction(ticket.write)
         return Wrote(stale=True)
@@ -137,6 +142,8 @@ def perform(execution: Execution, request: Any) -> Any:
         request = Await(request.call, request.until_us)
     if isinstance(request, Await):
         return await_blocking(execution, request)
+    if isinstance(request, Unreserved):
+        return wait_for_others(execution, request)
     assert isinstance(request, FindKey)
     execution.interrupted.wait(KEY_POLL_S)
     execution.check()

@@ -24,6 +24,7 @@ from holdfast._core.stops import Unwind, Waiting
 from holdfast._runtime.committer import Ticket
 from holdfast._runtime.mail import Mail
 from holdfast._runtime.skipping import Loop, Skipping
+from holdfast._runtime.spending import Spending
 from holdfast._runtime.upgrades import Upgrade
 from holdfast._runtime.waiting import Waits
 from holdfast._store.contract import Fenced, Outcome
@@ -90,11 +91,15 @@ class Execution:
         self._degraded = lease.row.degraded
         self._failure: BaseException | None = None
         self.upgrade: Upgrade | None = None
+        self.spending: Spending | None = None
+        """Of a run with a budget; set before its first step."""
 
     def derived_key(self, step: str) -> str:
         """Return the idempotency key of a step: the one that was shown before, if it was begun and
         is not superseded (a run that came from another store keeps its keys), or a new one."""
         record = self.history.records.get(step)
+        if record is not None and record.borrowed:
+            record = None  # A fork shows keys of its own.
         shown = None if record is None else record.shown_key()
         if shown is not None:
             return shown
@@ -152,7 +157,7 @@ class Execution:
             ticket.patience_s = EFFECT_PATIENCE_S if call.spec.effect else 0.0
             ticket.lazy = request.lazily
             self._submit(ticket)
-            if request.notes[-1].ends_attempt:
+            if request.notes and request.notes[-1].ends_attempt:
                 self.open_calls.pop(call.key, None)
             return ticket, copy
 
@@ -163,9 +168,11 @@ class Execution:
         for note in request.notes:
             draft, copy = self._draft(request.call, note)
             drafts.append(draft)
+        spend = None if self.spending is None else self.spending.of(request)
         changes = self._totals(request.call, request)
         self._count(drafts, changes)
         write = Write(self.lease, drafts, changes=changes, claim=request.claim, keys=request.keys)
+        write.spend = spend
         write.took, write.posts = request.took, request.posts
         write.opens, write.closes = request.opens, request.closes
         write.memos = going(request)
@@ -274,6 +281,8 @@ class Execution:
             self._waits = self._waits or "waiting_on" in write.changes
             self._owes_usage = self._owes_usage or "usage" in write.changes
             self.skipping.take_back(write.drafts)
+            if self.spending is not None:
+                self.spending.refused(write)
             if "version" in write.changes:
                 self.upgrade = Upgrade(self.lease.row.flow, write.changes["version"])
 
@@ -314,7 +323,7 @@ class Execution:
         if self._waits:
             self._waits = False
             changes["waiting_on"] = None
-        if call.usage and request.notes[-1].ends_attempt:
+        if call.usage and request.notes and request.notes[-1].ends_attempt:
             for name, amount in call.usage.items():
                 if isinstance(amount, int | float):
                     self._usage[name] = self._usage.get(name, 0) + amount

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import functools
-import hashlib
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
+from holdfast._core.budgets import Budget
 from holdfast._core.keys import CHILD_SEPARATOR, check_run_id
 from holdfast._runtime import ending, engine as engines, registry
 from holdfast._runtime.admission import Ended, RunRequest, admit, submit
@@ -21,7 +21,7 @@ from holdfast._runtime.functions import is_method
 from holdfast._runtime.handle import Handle
 from holdfast._runtime.queues import Placing, Queue, declared, placed
 from holdfast._runtime.shield import Shield
-from holdfast._runtime.signatures import Signature
+from holdfast._runtime.signatures import Signature, fingerprint
 from holdfast._runtime.upgrades import accepted
 from holdfast.errors import UsageError
 
@@ -54,6 +54,7 @@ class FlowLike:
         aliases: tuple[str, ...] = (),
         accepts: tuple[str, ...] = (),
         queue: str | Queue | None = None,
+        budget: Budget | None = None,
     ) -> None:
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise UsageError(f"{fn.__qualname__} is a generator function; a flow returns a value")
@@ -68,7 +69,7 @@ class FlowLike:
         self._store: HasEngine | None = None
         self._tags: dict[str, str] = {}
         self.queue = declared(self.name, queue)
-        self._placing = Placing(None if self.queue is None else self.queue.name)
+        self._placing = placed(Placing(), queue=self.queue, budget=budget)
         functools.update_wrapper(cast("Callable[..., Any]", self), fn)
         registry.learn_types(fn)
         for alias in self.aliases:
@@ -225,10 +226,17 @@ class Flow(FlowLike, Generic[P, R]):
         priority: int | None = None,
         delay: float | dt.timedelta | None = None,
         limit_key: str | None = None,
+        budget: Budget | None = None,
     ) -> Flow[P, R]:
         """Return the same flow with other options for its runs. The larger `priority` is taken
         first; `delay` (seconds) is for `submit`; runs with one `limit_key` share limits."""
-        placing = {"queue": queue, "priority": priority, "delay": delay, "limit_key": limit_key}
+        placing = {
+            "queue": queue,
+            "priority": priority,
+            "delay": delay,
+            "limit_key": limit_key,
+            "budget": budget,
+        }
         return cast("Flow[P, R]", self._with(store, tags, **placing))
 
     @property
@@ -299,10 +307,17 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         priority: int | None = None,
         delay: float | dt.timedelta | None = None,
         limit_key: str | None = None,
+        budget: Budget | None = None,
     ) -> AsyncFlow[P, R]:
         """Return the same flow with other options for its runs. The larger `priority` is taken
         first; `delay` (seconds) is for `submit`; runs with one `limit_key` share limits."""
-        placing = {"queue": queue, "priority": priority, "delay": delay, "limit_key": limit_key}
+        placing = {
+            "queue": queue,
+            "priority": priority,
+            "delay": delay,
+            "limit_key": limit_key,
+            "budget": budget,
+        }
         return cast("AsyncFlow[P, R]", self._with(store, tags, **placing))
 
     @property
@@ -352,20 +367,6 @@ async def _in_thread(work: Callable[Q, T], *args: Q.args, **kwargs: Q.kwargs) ->
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
-@functools.lru_cache(maxsize=1024)
-def fingerprint(fn: Callable[..., Any]) -> str:
-    """Return a digest of a function's normalised source: for people, never for the rules."""
-    import ast
-    import textwrap
-
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
-        text = ast.dump(tree)
-    except (OSError, TypeError, SyntaxError, IndentationError):
-        return ""
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
 class _FlowDecorator(Protocol):
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncFlow[P, R]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
@@ -385,6 +386,7 @@ def flow(
     aliases: tuple[str, ...] = (),
     accepts: tuple[str, ...] = (),
     queue: str | Queue | None = None,
+    budget: Budget | None = None,
 ) -> _FlowDecorator: ...
 def flow(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a flow: `my_flow.run("run-id", …)` starts a run or picks it up."""

@@ -25,6 +25,7 @@ from holdfast._runtime.drivers import drive
 from holdfast._runtime.faking import Fake
 from holdfast._runtime.frames import Frame, check_owner, current
 from holdfast._runtime.signatures import Signature
+from holdfast._runtime.spending import Cost, checked_cost
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Settings:
         on_doubt: OnDoubt = "ask",
         undo: Undo | None = None,
         transaction: bool = False,
+        cost: Cost = None,
         registered: bool = True,
     ) -> None:
         what = "effect" if effect else "step"
@@ -78,6 +80,7 @@ class Settings:
         self.key = key
         self.undo = undo
         self.fallback = fallback
+        self.cost = checked_cost(cost, self.name)
         self.method = is_method(fn)
         self.signature = Signature(fn, skip_self=self.method, unrecorded=unrecorded)
         self.spec = Spec(
@@ -224,6 +227,8 @@ class Recorded(Generic[P, R]):
             adopted=execution.adopted,
             args_node=node,
         )
+        if node and execution.spending is not None:
+            execution.spending.prepare(call, settings.cost, arguments)
         if settings.spec.effect and business_key is None:
             call.idempotency_key = execution.derived_key(key)
         return Body(

@@ -7,6 +7,7 @@ import datetime as dt
 
 import msgspec
 
+from holdfast._core.budgets import Budget, checked_budget
 from holdfast._core.keys import check_label
 from holdfast._store.contract import Limits
 from holdfast._store.gates import has_limits
@@ -66,12 +67,13 @@ class Queue:
 
 
 class Placing(msgspec.Struct, frozen=True):
-    """Where a run waits to be taken, and from when on."""
+    """Where a run waits to be taken, and from when on; what it may spend."""
 
     queue: str | None = None
     priority: int | None = None
     delay_s: float | None = None
     limit_key: str | None = None
+    budget: Budget | None = None
 
 
 def declared(flow: str, queue: str | Queue | None) -> Queue | None:
@@ -88,6 +90,7 @@ def placed(
     priority: int | None = None,
     delay: float | dt.timedelta | None = None,
     limit_key: str | None = None,
+    budget: Budget | None = None,
 ) -> Placing:
     """Return a placing with some of it changed; what is wrong is refused at once."""
     changes: dict[str, object] = {}
@@ -105,6 +108,8 @@ def placed(
         changes["delay_s"] = delay_s
     if limit_key is not None:
         changes["limit_key"] = check_label("a limit key", limit_key)
+    if budget is not None:
+        changes["budget"] = checked_budget(budget, "a flow")
     return msgspec.structs.replace(before, **changes) if changes else before
 
 

@@ -10,6 +10,7 @@ import datetime as dt
 import os
 import random
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 from holdfast._core.entries import Draft, Kind
@@ -17,6 +18,7 @@ from holdfast._core.requests import Spec, StepCall
 from holdfast._core.scripts import find
 from holdfast._core.stops import Unwind
 from holdfast._runtime.frames import Frame, check_owner, current, in_flow, in_step
+from holdfast._runtime.spending import priced
 from holdfast.errors import UsageError
 
 
@@ -135,14 +137,18 @@ def usage(
     model: str | None = None,
     input_tokens: int = 0,
     output_tokens: int = 0,
-    cost: float = 0.0,
+    cost: float | Decimal | None = None,
     **more: Any,
 ) -> None:
-    """Inside a step: say what a model call used. It is recorded and added up for the run."""
-    call = in_step("holdfast.usage(…)").call
+    """Inside a step: say what a model call used. It is recorded and added up for the run. Without
+    `cost` (dollars), the tokens are priced by what `holdfast.prices` was told of the model."""
+    frame = in_step("holdfast.usage(…)")
+    call = frame.call
     assert call is not None
     used: dict[str, Any] = call.usage if call.usage is not None else {}
-    amounts = {"input_tokens": input_tokens, "output_tokens": output_tokens, "cost": cost}
+    amounts: dict[str, Any] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
+    if cost is not None:
+        amounts["cost"] = float(cost) if isinstance(cost, Decimal) else cost
     for name, amount in amounts.items():
         if not isinstance(amount, int | float) or amount < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"usage({name}={amount!r}): a number, not negative")
@@ -152,6 +158,12 @@ def usage(
             used[name] = used.get(name, 0) + amount
     if model is not None:
         used["model"] = str(model)
+    if cost is not None:
+        used.setdefault("cost", 0)  # A call that cost nothing is not one that nobody knows of.
+    elif input_tokens or output_tokens:
+        worth = priced(frame.execution, used, input_tokens, output_tokens)
+        if worth is not None:
+            used["cost"] = used.get("cost", 0) + worth
     used.update({name: str(value) for name, value in more.items()})
     call.usage = used
 

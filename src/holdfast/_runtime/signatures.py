@@ -7,6 +7,8 @@ handed to the body and are no part of the record or its digest.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
@@ -107,3 +109,17 @@ class Signature:
             return (), arguments
         bound = inspect.BoundArguments(self._signature, cast("Any", arguments))
         return bound.args, bound.kwargs
+
+
+@functools.lru_cache(maxsize=1024)
+def fingerprint(fn: Callable[..., Any]) -> str:
+    """Return a digest of a function's normalised source: for people, never for the rules."""
+    import ast
+    import textwrap
+
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
+        text = ast.dump(tree)
+    except (OSError, TypeError, SyntaxError, IndentationError):
+        return ""
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

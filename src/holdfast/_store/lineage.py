@@ -1,0 +1,106 @@
+"""Where a fork comes from: the entries and chunks that it borrows from other runs of its store.
+
+A fork has one space of values with the run that it came from: chunks below its `base` are the other
+run's (or of the run that this one came from), and its own begin there. So what it borrows is read as
+it stands, and what it writes refers to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from holdfast._core import forking
+from holdfast._core.entries import Entry
+from holdfast._core.forking import Borrowed, Part
+from holdfast._core.history import History
+from holdfast._core.rows import RunRow
+from holdfast._store.contract import Store
+from holdfast.errors import Corrupt
+
+LONG = 32
+"""Shorter ranges that are not needed are read and left out, which costs less than a gap."""
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """What the row of a fork says of where it came from."""
+
+    run: str
+    base: int
+
+
+def origin_of(row: RunRow) -> Origin | None:
+    """Return where a run came from, if it is a fork."""
+    return None if row.origin is None else msgspec.json.decode(row.origin, type=Origin)
+
+
+def fold(store: Store, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> History:
+    """Return the folded history of a run, verified, with what it borrows if it is a fork."""
+    entries = store.load(row, skips)
+    return forking.fold(row.run_id, entries, borrowed(store, row), gaps=bool(skips))
+
+
+def borrowed(store: Store, row: RunRow) -> Borrowed | None:
+    """Return what a fork borrows; None of any other run."""
+    if row.origin is None:
+        return None
+    entry = store.entry(row.run_no, 2)
+    told = forking.read(row.run_id, entry)
+    assert entry is not None
+    loaded = [_entries(store, row, part) for part in told.parts]
+    return forking.borrow(told, entry.at_us, loaded)
+
+
+def _entries(store: Store, row: RunRow, part: Part) -> list[Entry]:
+    """Load a part of another run, up to the entry whose digest the fork knows."""
+    other = _found(store, row, part.run)
+    if other.last_seq < part.seq:
+        raise Corrupt(
+            f"entry {part.seq} of run {part.run!r}",
+            run_id=row.run_id,
+            why="the fork borrows it, and it is not there",
+        )
+    until = msgspec.structs.replace(other, last_seq=part.seq, head=bytes.fromhex(part.head))
+    entries = store.load(until.sealed(), [skip for skip in part.skips if skip[1] - skip[0] >= LONG])
+    if entries and entries[-1].seq == part.seq and entries[-1].digest != until.head:
+        raise Corrupt(
+            f"entry {part.seq} of run {part.run!r}", run_id=row.run_id, why="it was another one"
+        )
+    return _without(entries, part.skips)
+
+
+def _without(entries: list[Entry], skips: Sequence[tuple[int, int]]) -> list[Entry]:
+    kept: list[Entry] = []
+    at = 0
+    for entry in entries:
+        while at < len(skips) and skips[at][1] < entry.seq:
+            at += 1
+        if at == len(skips) or entry.seq < skips[at][0]:
+            kept.append(entry)
+    return kept
+
+
+def _found(store: Store, row: RunRow, run_id: str) -> RunRow:
+    other = store.get(run_id)
+    if other is None or other.deleted_us is not None:
+        gone = "is not in this store" if other is None else "was deleted"
+        raise Corrupt(f"run {run_id!r}, which it was forked from", run_id=row.run_id, why=f"it {gone}")
+    return other
+
+
+def chunks_of(store: Store, row: RunRow) -> Callable[[int], Mapping[int, bytes]]:
+    """Return how the chunks of a run are read, wherever they stand."""
+    if row.origin is None:
+        return lambda number: store.chunks(row.run_no, number)
+    rows: dict[str, RunRow] = {}
+
+    def fetch(number: int) -> Mapping[int, bytes]:
+        at = row
+        while (origin := origin_of(at)) is not None and number < origin.base:
+            if origin.run not in rows:
+                rows[origin.run] = _found(store, row, origin.run)
+            at = rows[origin.run]
+        return store.chunks(at.run_no, number)
+
+    return fetch
