@@ -6,8 +6,8 @@ such an absence is confirmed by a second path, as that of a run or a key is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from holdfast._store.records import name_hash
 from holdfast.errors import Corrupt
 
 Values = Sequence[Any]
+T = TypeVar("T")
 
 
 def question_values(run_no: int, question: Question) -> tuple[Any, ...]:
@@ -61,28 +62,34 @@ def memo_of(values: Values) -> Memo:
 
 def find_pot(fetch: Fetch, namespace: str, root: str) -> Pot | None:
     """Return a verified pot, or None if there certainly is none."""
-    for name, at in (
-        ("pot_by_name", (namespace, root)),
-        ("pot_by_hash", (name_hash(namespace, root),)),
-    ):
-        for values in fetch(name, at):
-            pot = pot_of(values)
-            if (values[0], pot.root) == (namespace, root):
-                return pot
-    return None
+    return _found(fetch, "pot", (namespace, root), pot_of)
 
 
 def find_memo(fetch: Fetch, namespace: str, space: str, key: str) -> Memo | None:
     """Return a verified value of a memory, removed ones too, or None if there certainly is none."""
-    for name, at in (
-        ("memo_by_name", (namespace, space, key)),
-        ("memo_by_hash", (name_hash(namespace, space, key),)),
-    ):
-        for values in fetch(name, at):
-            memo = memo_of(values)
-            if (values[0], memo.space, memo.key) == (namespace, space, key):
-                return memo
+    return _found(fetch, "memo", (namespace, space, key), memo_of)
+
+
+def _found(
+    fetch: Fetch, what: str, names: tuple[str, ...], read: Callable[[Values], T]
+) -> T | None:
+    for values in fetch(f"{what}_by_name", names):
+        return _named(values, names, read)
+    for values in fetch(f"{what}_by_hash", (name_hash(*names),)):
+        read(values)
+        if tuple(values[: len(names)]) == names:
+            # Another process may have written it between the two looks: look again.
+            for again in fetch(f"{what}_by_name", names):
+                return _named(again, names, read)
+            raise Corrupt(f"the index of {what}s at {names[-1]!r}", why="it does not show it")
     return None
+
+
+def _named(values: Values, names: tuple[str, ...], read: Callable[[Values], T]) -> T:
+    found = read(values)
+    if tuple(values[: len(names)]) != names:
+        raise Corrupt(f"the index at {names[-1]!r}", why="it shows another one")
+    return found
 
 
 def _sealed(values: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -2,8 +2,8 @@
 
 What each write makes of its run is worked out here (`rows.apply`, the same in all stores); the
 server is then told to change each row if it is still as it was seen, and to insert what belongs to
-the rows that it changed. Where business keys or messages are concerned the same happens inside a
-transaction that looks at them first.
+the rows that it changed. Where business keys, messages or what is beside the runs are concerned the
+same happens inside a transaction that looks at them first.
 
 A try that may have been committed before its connection broke is found out under the lock of its
 rows: their digest is the one that was to be written, or it is not (I18).
@@ -18,6 +18,7 @@ from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write, apply
 from holdfast._store import decisions, lookups, records
 from holdfast._store.contract import Broken, Committed, Fenced, KeyTaken, Outcome
 from holdfast._store.postgres import regressing
+from holdfast._store.postgres.beside import Beside
 from holdfast._store.postgres.database import Database
 from holdfast._store.postgres.link import Link
 from holdfast._store.postgres.owners import Owners
@@ -39,10 +40,12 @@ class Appender:
         database: Database,
         remembered: Remembered,
         owners: Owners,
+        now_us: Callable[[], int],
         lease_until_us: Callable[[], int],
         namespace: str,
         tell: Callable[[], None],
     ) -> None:
+        self._now_us = now_us
         self._tell = tell
         self._database = database
         self._remembered = remembered
@@ -73,7 +76,7 @@ class Appender:
             return Broken(error)
 
     def _together(self, writes: Sequence[Write]) -> list[Outcome]:
-        looks_first = any(write.claim or write.keys or write.took for write in writes)
+        looks_first = any(write.has_more for write in writes)
         before: list[Batch] = []
 
         def work(link: Link, tries: int) -> Batch:
@@ -84,12 +87,13 @@ class Appender:
                 batch.send(link)
                 return batch
             with link.writing():
+                batch = self.batch(link)
+                batch.lock_names(writes)
                 found = next((batch for batch in before if batch.was_committed(link)), None)
                 if found is not None:
                     return found
-                batch = self.batch(link)
                 before.append(batch)
-                batch.lock_keys(writes)
+                batch.look(link, writes)
                 batch.work_out(writes)
                 batch.send(link)
                 batch.send_rest(link)
@@ -99,9 +103,9 @@ class Appender:
 
     def batch(self, link: Link) -> Batch:
         """Return an empty batch."""
-        return Batch(
-            link, self._owners, self._lease_until_us(), self._namespace, self._remembered.lost
-        )
+        beside = Beside(fetch_with(link), self._namespace, self._now_us)
+        lost = self._remembered.lost
+        return Batch(link, self._owners, self._lease_until_us(), self._namespace, lost, beside)
 
     def concluded(self, batch: Batch) -> list[Outcome]:
         """Hand out what a committed batch came to."""
@@ -147,6 +151,7 @@ class Batch:
         lease_until_us: int,
         namespace: str,
         lost: str | None,
+        beside: Beside,
     ) -> None:
         self.outcomes: list[Outcome] = []
         self._fetch = fetch_with(link)
@@ -154,6 +159,8 @@ class Batch:
         self._lease_until_us = lease_until_us
         self._namespace = namespace
         self._lost = lost
+        self._beside = beside
+        self._ids: dict[str, int] = {}
         self._was: dict[int, RunRow] = {}
         self._made: dict[int, Applied] = {}
         self._chunks: list[tuple[int, int, bytes]] = []
@@ -190,13 +197,27 @@ class Batch:
             taken = self._key(write.claim.effect, write.claim.key)
             if taken is not None and not decisions.may_claim_key(taken, write.claim, row):
                 return KeyTaken(taken) if self._stands(row) else Fenced()
+        refused = self._beside.refusal(write)
+        if refused is not None:
+            return refused if self._stands(row) else Fenced()
         applied = apply(row, write, self._lease_until_us)
+        if write.has_more:
+            _make_known(applied.row, row)
         keys = self._changed_keys(write, applied.row)
         took = self._taken(write, applied.row)
         self._keep(write, row, applied)
         self._keys.update({(key.effect, key.key): (row.run_no, key) for key in keys})
-        self._took += took
+        if self._beside.stands(self._was[row.run_no]) is not False:
+            self._took += self._beside.taken(took)
+            self._beside.keep(write, applied.row, self._made_so_far)
         return Committed(applied.entries)
+
+    def _made_so_far(self, run_id: str) -> RunRow | None:
+        """Return a row as the writes before have made it, if they will be committed."""
+        run_no = self._ids.get(run_id)
+        if run_no is None or not self._beside.stands(self._was[run_no]):
+            return None
+        return self._made[run_no].row
 
     def _base(self, write: Write) -> RunRow | None:
         """Return the row that the write stands on, or None if it has lost the run."""
@@ -216,6 +237,7 @@ class Batch:
         row = applied.row
         known = self._made.get(row.run_no)
         self._was.setdefault(row.run_no, before)
+        self._ids[row.run_id] = row.run_no
         entries = applied.entries if known is None else known.entries + applied.entries
         self._made[row.run_no] = Applied(entries, row)
         self._chunks += [(row.run_no, number, body) for number, body in write.chunks]
@@ -224,20 +246,28 @@ class Batch:
             self.tells
             or row.status is not before.status
             or row.owner != before.owner
+            or bool(write.posts or write.opens or write.closes)
             or any(draft.kind is Kind.EMITTED for draft in write.drafts)
         )
 
     # -- keys and messages ---------------------------------------------------------------------
 
-    def lock_keys(self, writes: Sequence[Write]) -> None:
-        """Let no other transaction look at the same keys meanwhile; always in the same order."""
-        names = {
+    def lock_names(self, writes: Sequence[Write]) -> None:
+        """Let no other transaction look at the same keys, memories and inboxes meanwhile; always in
+        the same order."""
+        keys = {
             (part.effect, part.key)
             for write in writes
             for part in [*([write.claim] if write.claim else ()), *write.keys]
         }
-        for number in sorted(records.name_hash(self._namespace, *name) for name in names):
-            self._fetch("lock_key", (number,))
+        numbers = {records.name_hash(self._namespace, *key) for key in keys}
+        numbers.update(self._beside.names(writes))
+        if numbers:
+            self._fetch("lock_names", (sorted(numbers),))
+
+    def look(self, link: Link, writes: Sequence[Write]) -> None:
+        """See what the writes depend on beside their runs."""
+        self._beside.look(link, writes)
 
     def _key(self, effect: str, key: str) -> KeyState | None:
         known = self._keys.get((effect, key))
@@ -247,6 +277,9 @@ class Batch:
 
     def _stands(self, row: RunRow) -> bool:
         was = self._was.get(row.run_no, row)
+        stands = self._beside.stands(was)
+        if stands is not None:
+            return stands
         return bool(self._fetch("run_stands", (was.run_no, was.epoch, was.last_seq, was.digest)))
 
     def _changed_keys(self, write: Write, row: RunRow) -> list[KeyState]:
@@ -264,12 +297,11 @@ class Batch:
     def _taken(self, write: Write, row: RunRow) -> list[MessageRow]:
         if not write.took:
             return []
-        known = {
-            message.message_id: message for message in lookups.messages(self._fetch, row.run_no)
-        }
+        found = self._fetch("messages_by_ids", (row.run_no, list(write.took)))
+        known = {message.message_id: message for message in map(records.message_row, found)}
         taken: list[MessageRow] = []
         for message_id in write.took:
-            message = known.get(message_id)
+            message = self._beside.posted(row.run_no, message_id) or known.get(message_id)
             assert message is not None, f"message {message_id!r} was never posted"
             assert message.taken_seq is None, f"message {message_id!r} was taken before"
             message.taken_seq = row.last_seq
@@ -285,7 +317,11 @@ class Batch:
         self.broken({run_no: None for run_no in self._made if run_no not in self._changed})
 
     def send_rest(self, link: Link) -> None:
-        """Write the keys and messages of the runs that changed, inside the transaction."""
+        """Write the keys and messages of the runs that changed, and what is beside them, inside the
+        transaction."""
+        rest = self._beside.statements(self._changed)
+        if rest:
+            link.fetch_each(*rest)
         for run_no, key in self._keys.values():
             if run_no in self._changed:
                 link.change("put_key", records.key_values(key))
@@ -318,3 +354,11 @@ class Batch:
     def stale(self) -> list[RunRow]:
         """Return the rows that were not as they were seen."""
         return [was for run_no, was in self._was.items() if run_no not in self._changed]
+
+
+def _make_known(new: RunRow, before: RunRow) -> None:
+    """A write that changes nothing of its run leaves a mark in the row all the same: whether it was
+    committed is read from there."""
+    if new.digest == before.digest:
+        new.lease_until_us += 1
+        new.sealed()

@@ -140,7 +140,7 @@ class Claimer:
             ("owners_of_open_runs", ()),
             ("stray_runs", (wanted.owner, self._namespace, working)),
             ("limits", (self._namespace,)),
-            ("queues_ready", {"namespace": self._namespace}),
+            ("queues_ready", {"namespace": self._namespace, "at_us": wanted.at_us}),
         )
 
     def limits(self) -> list[Limits]:

@@ -26,11 +26,12 @@ from holdfast._store.contract import (
 )
 from holdfast._store.lookups import Fetch
 from holdfast._store.postgres import opening, sending
+from holdfast._store.postgres.beside import message_values
 from holdfast._store.postgres.failures import LinkLost, passes
 from holdfast._store.postgres.lending import USERS_PATIENCE_S, lent
 from holdfast._store.postgres.link import Link, idle_ms
 from holdfast._store.postgres.packing import fetch_with
-from holdfast._store.records import SEQ_BITS, SEQ_MASK
+from holdfast._store.records import SEQ_BITS
 from holdfast.errors import RunConflict
 
 if TYPE_CHECKING:
@@ -195,7 +196,8 @@ class PostgresFleet:
             return False
         with lent(link, began, row.run_id):
             write = work(link)
-        batch.lock_keys([write])
+        batch.lock_names([write])
+        batch.look(link, [write])
         batch.work_out([write])
         batch.send(link)
         if not batch.leases():
@@ -244,9 +246,7 @@ class PostgresFleet:
                 for number, (message, taken_seq) in enumerate(run.messages, 1):
                     posted = records.posted(row.run_no << SEQ_BITS | number, row.run_no, message)
                     posted.taken_seq = taken_seq
-                    values = list(msgspec.structs.astuple(posted.sealed()))
-                    values[6] = message.body.decode()
-                    link.change("add_message", (row.run_no, values[0] & SEQ_MASK, *values[2:]))
+                    link.change("add_message", message_values(posted.sealed()))
             return True
 
         is_new = self._database.work(work)
@@ -256,7 +256,7 @@ class PostgresFleet:
     def _put_keys(self, link: Link, keys: Sequence[KeyState], row: RunRow) -> None:
         for state in keys:
             hashed = records.name_hash(self.namespace, state.effect, state.key)
-            link.fetch("lock_key", (hashed,))
+            link.fetch("lock_names", ([hashed],))
             here = lookups.find_key(fetch_with(link), self.namespace, state.effect, state.key)
             if here is not None:
                 raise RunConflict(row.run_id, decisions.key_is_here(state, here))

@@ -18,6 +18,17 @@ updated_us, digest
 -- name: message_columns
 run_no, number, message_id, kind, actor, at_us, convert_to(body, 'UTF8'), taken_seq, digest
 
+-- name: question_columns
+q.run_no, q.name, q.number, q.kind, q.asked_of, convert_to(q.body, 'UTF8'), q.asked_us, q.until_us,
+q.digest
+
+-- name: pot_columns
+namespace, root, opened_us, usd_nanos, tokens, steps, wall_us, spent_usd_nanos, spent_tokens,
+spent_steps, digest
+
+-- name: memo_columns
+namespace, space, key, convert_to(value, 'UTF8'), expires_us, version, updated_us, run_id, digest
+
 -- name: owner_columns
 owner, pid, started, boot_id, pid_namespace, host, lock_inode, registered_us, digest
 
@@ -28,7 +39,21 @@ status IN ('queued', 'running', 'waiting')
 -- name: due
 (coalesce(wake_us <= %(at_us)s, status <> 'waiting')
   OR (status = 'waiting' AND EXISTS (
-    SELECT 1 FROM holdfast.inbox AS i WHERE i.run_no = runs.run_no AND i.taken_seq IS NULL)))
+    SELECT 1 FROM holdfast.inbox AS i
+    WHERE i.run_no = runs.run_no AND i.taken_seq IS NULL AND i.number > coalesce(runs.heard, 0))))
+
+-- The same in three parts that have an index each, so that runs that wait are not looked through.
+-- name: due_always
+owner IS NULL AND status IN ('queued', 'running') AND wake_us IS NULL
+
+-- name: due_by_time
+owner IS NULL AND {open_runs} AND wake_us IS NOT NULL AND wake_us <= %(at_us)s
+
+-- name: due_by_message
+owner IS NULL AND status = 'waiting' AND run_no IN (
+  SELECT i.run_no FROM holdfast.inbox AS i JOIN holdfast.runs AS w ON w.run_no = i.run_no
+  WHERE i.taken_seq IS NULL AND w.owner IS NULL AND w.status = 'waiting'
+    AND i.number > coalesce(w.heard, 0))
 
 
 -- Transactions ------------------------------------------------------------------------------------
@@ -180,9 +205,10 @@ ON CONFLICT (namespace, effect, key) DO UPDATE SET state = excluded.state,
   generation = excluded.generation, args_digest = excluded.args_digest,
   result_seq = excluded.result_seq, updated_us = excluded.updated_us, digest = excluded.digest
 
--- Two runs may want one key at the same moment, and then there is no row to lock yet.
--- name: lock_key
-SELECT pg_advisory_xact_lock(%s)
+-- Two runs may want one key at the same moment, and then there is no row to lock yet. The same holds
+-- for a memory; and who sends a message must not wait for the row of a run that sends one back.
+-- name: lock_names
+SELECT pg_advisory_xact_lock(n) FROM unnest(%s::bigint[]) AS n
 
 -- name: take_message
 UPDATE holdfast.inbox SET taken_seq = %s, digest = %s
@@ -219,10 +245,60 @@ WHERE r.epoch IS DISTINCT FROM w.epoch
 
 -- name: add_message
 INSERT INTO holdfast.inbox (run_no, number, message_id, kind, actor, at_us, body, taken_seq, digest)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+VALUES (%s, %s, %s, %s, %s, %s, convert_from(%s, 'UTF8'), %s, %s)
+
+-- name: put_question
+INSERT INTO holdfast.questions (run_no, name, number, kind, asked_of, body, asked_us, until_us,
+  digest)
+VALUES (%s, %s, %s, %s, %s, convert_from(%s, 'UTF8'), %s, %s, %s)
+ON CONFLICT (run_no, name) DO UPDATE SET number = excluded.number, kind = excluded.kind,
+  asked_of = excluded.asked_of, body = excluded.body, asked_us = excluded.asked_us,
+  until_us = excluded.until_us, digest = excluded.digest
+
+-- name: close_question
+DELETE FROM holdfast.questions WHERE run_no = %s AND name = %s
+
+-- name: close_questions
+DELETE FROM holdfast.questions WHERE run_no = %s
+
+-- name: put_pot
+INSERT INTO holdfast.pots ({pot_columns}, root_hash)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (namespace, root) DO UPDATE SET opened_us = excluded.opened_us,
+  usd_nanos = excluded.usd_nanos, tokens = excluded.tokens, steps = excluded.steps,
+  wall_us = excluded.wall_us, spent_usd_nanos = excluded.spent_usd_nanos,
+  spent_tokens = excluded.spent_tokens, spent_steps = excluded.spent_steps, digest = excluded.digest
+
+-- name: put_memo
+INSERT INTO holdfast.memos (namespace, space, key, value, expires_us, version, updated_us, run_id,
+  digest, key_hash)
+VALUES (%s, %s, %s, convert_from(%s, 'UTF8'), %s, %s, %s, %s, %s, %s)
+ON CONFLICT (namespace, space, key) DO UPDATE SET value = excluded.value,
+  expires_us = excluded.expires_us, version = excluded.version, updated_us = excluded.updated_us,
+  run_id = excluded.run_id, digest = excluded.digest
+
+-- Removing a run: everything but its row, which says that the id was used.
+
+-- name: forget_journal
+DELETE FROM holdfast.journal WHERE run_no = %s
+
+-- name: forget_chunks
+DELETE FROM holdfast.chunks WHERE run_no = %s
+
+-- name: forget_inbox
+DELETE FROM holdfast.inbox WHERE run_no = %s
+
+-- name: forget_keys
+DELETE FROM holdfast.keys WHERE run_no = %s
+
+-- name: forget_pot
+DELETE FROM holdfast.pots WHERE namespace = %s AND root = %s
 
 -- name: lock_run
 SELECT run_no FROM holdfast.runs WHERE run_no = %s FOR UPDATE
+
+-- name: lock_runs
+SELECT run_no, digest FROM holdfast.runs WHERE run_no = ANY(%s::bigint[]) ORDER BY run_no FOR UPDATE
 
 -- name: put_limits
 INSERT INTO holdfast.queues (namespace, queue, concurrency, per_key, rate, per_key_rate, period_us,
@@ -290,6 +366,8 @@ WHERE namespace = %(namespace)s
   AND (%(updated_before_us)s::bigint IS NULL OR updated_us < %(updated_before_us)s::bigint)
   AND (%(queue)s::text IS NULL OR coalesce(queue, 'default') = %(queue)s::text)
   AND (%(held_reason)s::text IS NULL OR held_reason = %(held_reason)s::text)
+  AND (%(parent)s::text IS NULL OR parent = %(parent)s::text)
+  AND deleted_us IS NULL
   AND (%(tag)s::text IS NULL
     OR CASE WHEN position('\u0000' IN tags) = 0
       THEN tags::jsonb -> %(tag)s::text = to_jsonb(%(tag_value)s::text) END)
@@ -311,33 +389,59 @@ FROM found LEFT JOIN holdfast.pulses AS p ON p.owner = found.owner
 WHERE found.owner IS NOT NULL
 
 -- name: claimable_runs
-SELECT {run_columns} FROM holdfast.runs
-WHERE {open_runs} AND namespace = %(namespace)s
-  AND CASE WHEN owner IS NOT NULL
-    THEN owner = ANY(%(dead)s::bigint[])
-      OR (owner = ANY(%(late)s::bigint[]) AND lease_until_us <= %(at_us)s)
-    ELSE {due} END
+(SELECT {run_columns} FROM holdfast.runs
+ WHERE namespace = %(namespace)s AND {open_runs} AND owner = ANY(%(owners)s::bigint[])
+   AND (owner <> ALL(%(late)s::bigint[]) OR lease_until_us <= %(at_us)s)
+ ORDER BY run_no LIMIT %(limit)s)
+UNION ALL
+(SELECT {run_columns} FROM holdfast.runs WHERE namespace = %(namespace)s AND {due_always}
+ ORDER BY run_no LIMIT %(limit)s)
+UNION ALL
+(SELECT {run_columns} FROM holdfast.runs WHERE namespace = %(namespace)s AND {due_by_time}
+ ORDER BY run_no LIMIT %(limit)s)
+UNION ALL
+(SELECT {run_columns} FROM holdfast.runs
+ WHERE namespace = %(namespace)s AND {due_by_message} AND coalesce(wake_us > %(at_us)s, true)
+ ORDER BY run_no LIMIT %(limit)s)
 ORDER BY run_no LIMIT %(limit)s
 
 -- name: queues_ready
 WITH RECURSIVE named AS (
   (SELECT coalesce(queue, 'default') AS queue FROM holdfast.runs
-   WHERE namespace = %(namespace)s AND owner IS NULL AND {open_runs}
+   WHERE namespace = %(namespace)s AND {due_always}
    ORDER BY coalesce(queue, 'default') LIMIT 1)
   UNION ALL
   SELECT (
-    SELECT coalesce(r.queue, 'default') FROM holdfast.runs AS r
-    WHERE r.namespace = %(namespace)s AND r.owner IS NULL AND r.{open_runs}
-      AND coalesce(r.queue, 'default') > named.queue
-    ORDER BY coalesce(r.queue, 'default') LIMIT 1)
+    SELECT coalesce(queue, 'default') FROM holdfast.runs
+    WHERE namespace = %(namespace)s AND {due_always}
+      AND coalesce(queue, 'default') > named.queue
+    ORDER BY coalesce(queue, 'default') LIMIT 1)
   FROM named WHERE named.queue IS NOT NULL
+), timed AS (
+  (SELECT coalesce(queue, 'default') AS queue FROM holdfast.runs
+   WHERE namespace = %(namespace)s AND owner IS NULL AND {open_runs} AND wake_us IS NOT NULL
+   ORDER BY coalesce(queue, 'default') LIMIT 1)
+  UNION ALL
+  SELECT (
+    SELECT coalesce(queue, 'default') FROM holdfast.runs
+    WHERE namespace = %(namespace)s AND owner IS NULL AND {open_runs} AND wake_us IS NOT NULL
+      AND coalesce(queue, 'default') > timed.queue
+    ORDER BY coalesce(queue, 'default') LIMIT 1)
+  FROM timed WHERE timed.queue IS NOT NULL
 )
 SELECT queue FROM named WHERE queue IS NOT NULL
+UNION
+SELECT queue FROM timed WHERE queue IS NOT NULL AND EXISTS (
+  SELECT 1 FROM holdfast.runs
+  WHERE namespace = %(namespace)s AND coalesce(runs.queue, 'default') = timed.queue
+    AND {due_by_time})
+UNION
+SELECT coalesce(queue, 'default') FROM holdfast.runs
+WHERE namespace = %(namespace)s AND {due_by_message}
+ORDER BY 1
 
--- name: ready_runs
-SELECT {run_columns} FROM holdfast.runs
-WHERE namespace = %(namespace)s AND coalesce(queue, 'default') = %(queue)s
-  AND owner IS NULL AND {open_runs} AND {due}
+-- name: for_this_worker
+namespace = %(namespace)s AND coalesce(queue, 'default') = %(queue)s
   AND (NOT %(suspects)s OR claims >= %(suspect_at)s)
   AND (%(flows)s::text[] IS NULL
     OR (flow, version) IN (SELECT * FROM unnest(%(flows)s::text[], %(versions)s::text[])))
@@ -345,8 +449,26 @@ WHERE namespace = %(namespace)s AND coalesce(queue, 'default') = %(queue)s
   AND (limit_key IS NULL OR epoch > 0 OR limit_key <> ALL(%(spent)s::text[]))
   AND (%(begins)s OR epoch > 0)
   AND run_no <> ALL(%(seen)s::bigint[])
+
+-- name: ready_runs
+WITH always AS (
+  SELECT {run_columns} FROM holdfast.runs WHERE {for_this_worker} AND {due_always}
+  ORDER BY -coalesce(priority, 0), run_no LIMIT %(limit)s
+  FOR UPDATE SKIP LOCKED
+), by_time AS (
+  SELECT {run_columns} FROM holdfast.runs WHERE {for_this_worker} AND {due_by_time}
+  ORDER BY -coalesce(priority, 0), run_no LIMIT %(limit)s
+  FOR UPDATE SKIP LOCKED
+), by_message AS (
+  SELECT {run_columns} FROM holdfast.runs
+  WHERE {for_this_worker} AND {due_by_message} AND coalesce(wake_us > %(at_us)s, true)
+  ORDER BY -coalesce(priority, 0), run_no LIMIT %(limit)s
+  FOR UPDATE SKIP LOCKED
+)
+SELECT * FROM (
+  SELECT * FROM always UNION ALL SELECT * FROM by_time UNION ALL SELECT * FROM by_message
+) AS found
 ORDER BY -coalesce(priority, 0), run_no LIMIT %(limit)s
-FOR UPDATE SKIP LOCKED
 
 -- name: stranded
 owner = ANY(%(owners)s::bigint[]) AND namespace = %(namespace)s AND {open_runs}
@@ -424,6 +546,52 @@ SELECT {key_columns} FROM holdfast.keys WHERE run_no = %s ORDER BY namespace, ef
 SELECT {message_columns} FROM holdfast.inbox
 WHERE run_no = %s AND number BETWEEN %s AND %s ORDER BY number
 
+-- name: messages_by_ids
+SELECT {message_columns} FROM holdfast.inbox WHERE run_no = %s AND message_id = ANY(%s::text[])
+
+-- name: inbox_ends
+SELECT run_no, max(number) FROM holdfast.inbox
+WHERE run_no IN (SELECT run_no FROM holdfast.runs WHERE namespace = %s AND run_id = ANY(%s::text[]))
+GROUP BY run_no
+
+-- name: messages_there
+SELECT i.run_no, i.message_id FROM unnest(%s::text[], %s::text[]) AS w (run_id, message_id)
+JOIN holdfast.runs AS r ON r.namespace = %s AND r.run_id = w.run_id
+JOIN holdfast.inbox AS i ON i.run_no = r.run_no AND i.message_id = w.message_id
+
+-- name: news
+SELECT run_no, max(number) FROM holdfast.inbox
+WHERE taken_seq IS NULL AND run_no = ANY(%s::bigint[]) GROUP BY run_no
+
+-- name: questions
+SELECT r.run_id, {question_columns} FROM holdfast.questions AS q
+JOIN holdfast.runs AS r ON r.run_no = q.run_no
+WHERE r.namespace = %(namespace)s AND (%(run_id)s::text IS NULL OR r.run_id = %(run_id)s::text)
+ORDER BY q.asked_us, r.run_id, q.name LIMIT %(limit)s
+
+-- name: pot_by_name
+SELECT {pot_columns} FROM holdfast.pots WHERE namespace = %s AND root = %s
+
+-- name: pot_by_hash
+SELECT {pot_columns} FROM holdfast.pots WHERE root_hash = %s
+
+-- name: pots_locked
+SELECT {pot_columns} FROM holdfast.pots
+WHERE namespace = %s AND root = ANY(%s::text[]) ORDER BY root FOR UPDATE
+
+-- name: memo_by_name
+SELECT {memo_columns} FROM holdfast.memos WHERE namespace = %s AND space = %s AND key = %s
+
+-- name: memo_by_hash
+SELECT {memo_columns} FROM holdfast.memos WHERE key_hash = %s
+
+-- name: memos
+SELECT {memo_columns} FROM holdfast.memos
+WHERE namespace = %(namespace)s AND space = %(space)s AND key >= %(prefix)s AND key > %(after)s
+  AND starts_with(key, %(prefix)s) AND value IS NOT NULL
+  AND (expires_us IS NULL OR expires_us > %(at_us)s)
+ORDER BY key LIMIT %(limit)s
+
 -- name: message_ids
 SELECT message_id FROM holdfast.inbox WHERE run_no = %s
 
@@ -440,11 +608,15 @@ SELECT owner, until_us, facts FROM holdfast.pulses WHERE until_us > %s ORDER BY 
 SELECT name, flow, spec, cursor_us, paused FROM holdfast.schedules WHERE namespace = %s
 ORDER BY name
 
--- Every acknowledged head is an entry of the journal; what is listed here was lost.
+-- Every acknowledged head is an entry of the journal, unless the run was deleted since; what is
+-- listed here was lost.
 -- name: missing_heads
 SELECT a.run_no FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[]) AS a (run_no, seq, head)
 LEFT JOIN holdfast.journal AS j ON j.run_no = a.run_no AND j.seq = a.seq
-WHERE j.digest IS DISTINCT FROM a.head
+WHERE j.digest IS DISTINCT FROM a.head AND NOT EXISTS (
+  SELECT 1 FROM holdfast.runs AS d
+  WHERE d.run_no = a.run_no AND d.deleted_us IS NOT NULL
+    AND (d.last_seq > a.seq OR (d.last_seq = a.seq AND d.head = a.head)))
 
 
 -- Opening -----------------------------------------------------------------------------------------
@@ -505,13 +677,35 @@ SELECT {owner_columns} FROM holdfast.owners ORDER BY owner
 -- name: all_chunks
 SELECT run_no, number, digest, convert_to(body, 'UTF8') FROM holdfast.chunks ORDER BY run_no, number
 
+-- name: all_questions
+SELECT coalesce(r.run_id, 'number ' || q.run_no), {question_columns}
+FROM holdfast.questions AS q LEFT JOIN holdfast.runs AS r ON r.run_no = q.run_no
+ORDER BY q.run_no, q.name
+
+-- name: all_pots
+SELECT {pot_columns} FROM holdfast.pots ORDER BY namespace, root
+
+-- name: all_memos
+SELECT {memo_columns} FROM holdfast.memos ORDER BY namespace, space, key
+
+-- name: questions_of_nobody
+SELECT r.run_id, q.name FROM holdfast.questions AS q JOIN holdfast.runs AS r ON r.run_no = q.run_no
+WHERE r.status IN ('completed', 'failed', 'cancelled', 'rolled_back') LIMIT 100
+
 -- name: rows_without_run
+WITH there AS (SELECT run_no FROM holdfast.runs WHERE deleted_us IS NULL)
 SELECT DISTINCT 'journal', run_no FROM holdfast.journal
-WHERE run_no NOT IN (SELECT run_no FROM holdfast.runs)
+WHERE run_no NOT IN (SELECT run_no FROM there)
 UNION ALL
 SELECT DISTINCT 'chunks', run_no FROM holdfast.chunks
-WHERE run_no NOT IN (SELECT run_no FROM holdfast.runs)
+WHERE run_no NOT IN (SELECT run_no FROM there)
 UNION ALL
 SELECT DISTINCT 'inbox', run_no FROM holdfast.inbox
-WHERE run_no NOT IN (SELECT run_no FROM holdfast.runs)
+WHERE run_no NOT IN (SELECT run_no FROM there)
+UNION ALL
+SELECT DISTINCT 'questions', run_no FROM holdfast.questions
+WHERE run_no NOT IN (SELECT run_no FROM there)
+UNION ALL
+SELECT DISTINCT 'keys', run_no FROM holdfast.keys
+WHERE run_no NOT IN (SELECT run_no FROM there)
 LIMIT 100

@@ -2,6 +2,7 @@
 
 PostgresStore ─┬─ Database     connections: one appends, one pulses, a pool for the rest
                ├─ Appender     the append: fence, entries, chunks, keys, messages in one round trip
+               ├─ Beside       what writes change beside their runs, and the order of all locks
                ├─ Claimer      claims, one by one or as many as a worker has room for
                ├─ Owners       who is alive
                ├─ Remembered   what was acknowledged here, against a server that lost its tail
@@ -13,21 +14,19 @@ from __future__ import annotations
 import builtins
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 import psycopg
 
 from holdfast._core.digest import seal
 from holdfast._core.entries import Entry
-from holdfast._core.rows import GENESIS, Applied, KeyState, Lease, Message, RunRow, Write
+from holdfast._core.rows import GENESIS, Applied, KeyState, Lease, RunRow, Write
 from holdfast._store import decisions, lookups, reading, records
 from holdfast._store.contract import (
     Busy,
     Finding,
     NewRun,
     Outcome,
-    Posted,
     Query,
     Started,
 )
@@ -38,18 +37,18 @@ from holdfast._store.postgres.clock import DatabaseClock
 from holdfast._store.postgres.database import Database, first_link
 from holdfast._store.postgres.failures import translated
 from holdfast._store.postgres.fleet import PostgresFleet
+from holdfast._store.postgres.keeping import PostgresBeside
 from holdfast._store.postgres.link import Link
 from holdfast._store.postgres.notices import Notices
 from holdfast._store.postgres.owners import Owners
-from holdfast._store.postgres.packing import fetch_with, packed
+from holdfast._store.postgres.packing import packed
 from holdfast._store.postgres.place import parse
 from holdfast._store.postgres.remembering import Remembered
 from holdfast._store.postgres.telling import Teller
-from holdfast._store.records import SEQ_BITS
-from holdfast.errors import RunNotFound, StoreUnusable
+from holdfast.errors import StoreUnusable
 
 
-class PostgresStore(PostgresFleet):
+class PostgresStore(PostgresFleet, PostgresBeside):
     """One process's handle on a store on a server."""
 
     def __init__(
@@ -87,6 +86,7 @@ class PostgresStore(PostgresFleet):
             self._database,
             self._remembered,
             self._owners,
+            self.now_us,
             self._lease_until_us,
             namespace,
             self._tell,
@@ -243,32 +243,6 @@ class PostgresStore(PostgresFleet):
         self._tell()
         return claimed
 
-    def post(self, run_id: str, message: Message) -> Posted:
-        def work(link: Link, tries: int) -> Posted:
-            with link.writing():
-                row = self._existing(link, run_id)
-                link.fetch("lock_run", (row.run_no,))
-                known = lookups.messages(fetch_with(link), row.run_no)
-                number = len(known) + 1
-                posted = records.posted(row.run_no << SEQ_BITS | number, row.run_no, message)
-                for other in known:
-                    if other.message_id == message.message_id:
-                        ours = tries and _same_message(other, posted)
-                        return Posted.ACCEPTED if ours else Posted.DUPLICATE
-                values = msgspec.structs.astuple(posted)
-                link.change("add_message", (row.run_no, number, *_as_text(values[2:])))
-            return Posted.ACCEPTED
-
-        posted = self._database.work(work)
-        self._tell()
-        return posted
-
-    def _existing(self, link: Link, run_id: str) -> RunRow:
-        row = lookups.find_run(fetch_with(link), self.namespace, run_id)
-        if row is None:
-            raise RunNotFound(run_id, f"namespace {self.namespace!r}")
-        return row
-
     # -- reads ---------------------------------------------------------------------------------
 
     def get(self, run_id: str) -> RunRow | None:
@@ -313,15 +287,11 @@ class PostgresStore(PostgresFleet):
         values = {
             "namespace": self.namespace,
             "at_us": at_us,
-            "dead": dead,
+            "owners": [*dead, *late],
             "late": late,
             "limit": limit,
         }
         return list(records.undamaged(self._database.read("claimable_runs", values)))
-
-    def inbox(self, run_no: int) -> builtins.list[Message]:
-        rows = lookups.messages(self._fetch, run_no)
-        return [row.message() for row in rows if row.taken_seq is None]
 
     def verify(self, run_ids: Iterable[str] | None = None) -> builtins.list[Finding]:
         from holdfast._store.postgres.verifying import verify
@@ -338,20 +308,3 @@ class PostgresStore(PostgresFleet):
 
     def _lease_until_us(self) -> int:
         return self.now_us() + int(self.lease_s * 1_000_000)
-
-
-def _same_message(one: Any, other: Any) -> bool:
-    return (one.kind, one.actor, one.at_us, one.body) == (
-        other.kind,
-        other.actor,
-        other.at_us,
-        other.body,
-    )
-
-
-def _as_text(values: Sequence[Any]) -> builtins.list[Any]:
-    """Return the values of a message row; its body is text in the table."""
-    return [
-        value.decode() if at == 4 and isinstance(value, bytes) else value
-        for at, value in enumerate(values)
-    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast._store import records, verify as checks
+from holdfast._store import beside_rows, records, verify as checks
 from holdfast._store.contract import Finding
 from holdfast._store.lookups import Fetch
 
@@ -19,12 +19,20 @@ def verify(fetch: Fetch, namespace: str, run_ids: Iterable[str] | None) -> list[
         Finding(f"rows of {table}", f"they belong to run number {run_no}, which is not there")
         for table, run_no in fetch("rows_without_run", ())
     ]
+    late = [
+        Finding(f"question {name!r}", "it is open, and the run has ended", run_id)
+        for run_id, name in fetch("questions_of_nobody", ())
+    ]
     return [
         *checks.rows(fetch, "all_runs", records.run_row),
         *checks.rows(fetch, "all_keys", records.key_state),
         *checks.rows(fetch, "all_messages", records.message_row),
+        *checks.rows(fetch, "all_questions", lambda row: beside_rows.question_of(row[1:], row[0])),
+        *checks.rows(fetch, "all_pots", beside_rows.pot_of),
+        *checks.rows(fetch, "all_memos", beside_rows.memo_of),
         *checks.rows(fetch, "all_owners", records.owner_row),
         *checks.rows(fetch, "all_chunks", checks.chunk),
         *strays,
+        *late,
         *checks.all_runs(fetch),
     ]

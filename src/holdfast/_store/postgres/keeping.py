@@ -1,0 +1,198 @@
+"""What a store on a server keeps beside the journals: letters, questions, pots, memories; and the
+removal of a run."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast._core.lifecycle import ENDED
+from holdfast._core.rows import Applied, Memo, Message, Pot, Question, RunRow
+from holdfast._store import beside_rows, decisions, lookups, records
+from holdfast._store.contract import Posted
+from holdfast._store.lookups import Fetch
+from holdfast._store.postgres.beside import inbox_lock, memo_lock, memo_values, message_values
+from holdfast._store.postgres.packing import fetch_with, in_order
+from holdfast._store.postgres.sending import send
+from holdfast._store.records import SEQ_BITS, MessageRow
+from holdfast.errors import RunNotFound
+
+if TYPE_CHECKING:
+    from holdfast._store.postgres.database import Database
+    from holdfast._store.postgres.link import Link
+
+
+class PostgresBeside:
+    """The part of the store that is not about one run's journal."""
+
+    if TYPE_CHECKING:
+        namespace: str
+        _database: Database
+        _fetch: Fetch
+
+        def now_us(self) -> int: ...
+        def _tell(self) -> None: ...
+
+    # -- letters -------------------------------------------------------------------------------
+
+    def post(self, run_id: str, message: Message) -> Posted:
+        def work(link: Link, tries: int) -> Posted:
+            with link.writing():
+                # Whoever removes the run takes the same lock: what is read now stays true.
+                link.fetch("lock_names", ([inbox_lock(self.namespace, run_id)],))
+                row = lookups.find_run(fetch_with(link), self.namespace, run_id)
+                if row is None:
+                    raise RunNotFound(run_id, f"namespace {self.namespace!r}")
+                return _posted(link, row, message, tries)
+
+        posted = self._database.work(work)
+        if posted is Posted.ACCEPTED:
+            self._tell()
+        return posted
+
+    def letters(self, run_no: int) -> builtins.list[tuple[Message, int | None]]:
+        rows = lookups.messages(self._fetch, run_no)
+        return [(row.message(), row.taken_seq) for row in rows]
+
+    def inbox(self, run_no: int) -> builtins.list[Message]:
+        return [message for message, taken_seq in self.letters(run_no) if taken_seq is None]
+
+    def news(self, run_nos: Sequence[int]) -> dict[int, int]:
+        return dict(self._database.read("news", (list(run_nos),)))
+
+    # -- questions, pots, memories -------------------------------------------------------------
+
+    def questions(self, run_id: str | None = None, limit: int = 1000) -> builtins.list[Question]:
+        values = {"namespace": self.namespace, "run_id": run_id, "limit": limit}
+        found = self._database.read("questions", values)
+        return [beside_rows.question_of(row[1:], row[0]) for row in found]
+
+    def pot(self, root: str) -> Pot | None:
+        return beside_rows.find_pot(self._fetch, self.namespace, root)
+
+    def put_pot(self, pot: Pot, *, only_new: bool = False) -> Pot:
+        def work(link: Link, _tries: int) -> Pot:
+            with link.writing():
+                # There may be no row to lock yet.
+                number = records.name_hash("pot", self.namespace, pot.root)
+                link.fetch("lock_names", ([number],))
+                found = link.fetch("pots_locked", (self.namespace, [pot.root]))
+                if found:
+                    before = beside_rows.pot_of(found[0])
+                else:
+                    before = beside_rows.find_pot(fetch_with(link), self.namespace, pot.root)
+                if before is not None and only_new:
+                    return before
+                made = decisions.new_limits(pot, before)
+                link.change("put_pot", beside_rows.pot_values(self.namespace, made))
+            return made
+
+        made = self._database.work(work)
+        self._tell()
+        return made
+
+    def memo(self, space: str, key: str) -> Memo | None:
+        memo = beside_rows.find_memo(self._fetch, self.namespace, space, key)
+        return memo if decisions.is_there(memo, self.now_us()) else None
+
+    def memos(
+        self, space: str, prefix: str = "", after: str = "", limit: int = 100
+    ) -> builtins.list[Memo]:
+        values = {
+            "namespace": self.namespace,
+            "space": space,
+            "prefix": in_order(prefix),
+            "after": in_order(after),
+            "at_us": self.now_us(),
+            "limit": limit,
+        }
+        return [beside_rows.memo_of(row) for row in self._fetch("memos", values)]
+
+    def put_memo(self, memo: Memo, expected: int | None = None) -> Memo | None:
+        tried: builtins.list[Memo] = []
+
+        def work(link: Link, _tries: int) -> Memo | None:
+            with link.writing():
+                link.fetch("lock_names", ([memo_lock(self.namespace, memo)],))
+                at = (self.namespace, memo.space, memo.key)
+                before = beside_rows.find_memo(fetch_with(link), *at)
+                if before is not None and before in tried:
+                    return before  # An earlier try went through.
+                now_us = self.now_us()
+                if expected not in (None, decisions.current_version(before, now_us)):
+                    return None
+                made = decisions.next_memo(memo, before, now_us)
+                tried.append(made)
+                link.change("put_memo", memo_values(self.namespace, made))
+            return made
+
+        made = self._database.work(work)
+        if made is not None:
+            self._tell()
+        return made
+
+    # -- removing a run ------------------------------------------------------------------------
+
+    def forget(self, row: RunRow, at_us: int) -> bool:
+        made: builtins.list[RunRow] = []
+
+        def work(link: Link, _tries: int) -> bool:
+            with link.writing():
+                # The same order as in every batch: names, rows, pots.
+                link.fetch("lock_names", ([inbox_lock(self.namespace, row.run_id)],))
+                found = link.fetch("run_by_id_locked", (self.namespace, row.run_id))
+                if not found:
+                    return False
+                now = records.run_row(found[0])
+                if any(now.digest == before.digest for before in made):
+                    return True  # An earlier try went through.
+                if now.digest != row.digest or now.status not in ENDED:
+                    return False
+                made.append(decisions.deleted(now, at_us))
+                changed = send(link, [(row, Applied([], made[-1]))], [])
+                assert changed, "the row was locked"
+                self._remove(link, row)
+            return True
+
+        gone = self._database.work(work)
+        if gone:
+            self._tell()
+        return gone
+
+    def _remove(self, link: Link, row: RunRow) -> None:
+        at = (row.run_no,)
+        link.fetch_each(
+            ("forget_pot", (self.namespace, row.run_id)),
+            ("forget_journal", at),
+            ("forget_chunks", at),
+            ("forget_inbox", at),
+            ("forget_keys", at),
+            ("close_questions", at),
+        )
+
+
+def _posted(link: Link, row: RunRow, message: Message, tries: int) -> Posted:
+    """Put a message into an inbox that is locked."""
+    fetch = fetch_with(link)
+    found = fetch("messages_by_ids", (row.run_no, [message.message_id]))
+    if found:
+        here = records.message_row(found[0])
+        ours = bool(tries) and _same_message(here, message)  # Of an earlier try.
+        return Posted.ACCEPTED if ours else Posted.DUPLICATE
+    if not decisions.reads_mail(row):
+        return Posted.REFUSED
+    ends = dict(link.fetch("inbox_ends", (row.namespace, [row.run_id])))
+    number = ends.get(row.run_no, 0) + 1
+    posted = records.posted(row.run_no << SEQ_BITS | number, row.run_no, message)
+    link.change("add_message", message_values(posted))
+    return Posted.ACCEPTED
+
+
+def _same_message(one: MessageRow, other: Message) -> bool:
+    return (one.kind, one.actor, one.at_us, one.body) == (
+        other.kind,
+        other.actor,
+        other.at_us,
+        other.body,
+    )
