@@ -183,6 +183,40 @@ class Unreserved(msgspec.Struct):
     pot: Pot
 
 
+class FindChild(msgspec.Struct):
+    """Ask whether a child run of this id has failed before; sends back in which generation."""
+
+    run_id: str
+
+
+class StartChild(msgspec.Struct):
+    """Start a child run, or take it up where nobody works on it. One that failed is taken up again
+    if that was in generation `again`."""
+
+    call: StepCall
+    run_id: str
+    again: int | None = None
+
+
+class ReadChild(msgspec.Struct):
+    """Ask how a child run has ended; sends back `ChildEnd`."""
+
+    run_id: str
+    again: int | None = None
+
+
+class ChildEnd(msgspec.Struct):
+    """How a child run has ended; `status` is None as long as it has not."""
+
+    status: str | None
+    unloads: bool
+    """Whether the parent is unloaded while it waits."""
+    value: Any = None
+    error: dict[str, str] | None = None
+    messages: list[str] = []
+    """What the child said to the parent about it."""
+
+
 class Now(msgspec.Struct):
     """Ask for the store's time, in microseconds."""
 
@@ -222,6 +256,9 @@ Request = (
     | Transact
     | Sleep
     | Await
+    | FindChild
+    | StartChild
+    | ReadChild
     | Unreserved
     | Now
     | Chance

@@ -49,6 +49,9 @@ class RunRequest(msgspec.Struct):
     awaits: bool
     tags: dict[str, str] = {}
     placing: Placing = Placing()
+    parent: str | None = None
+    """The run that starts it, and the one at the top of the family."""
+    root: str | None = None
     replays_ended: bool = False
     """A block executes its body even if the run has ended: its steps replay."""
 
@@ -194,6 +197,8 @@ def new_run(engine: Engine, request: RunRequest) -> NewRun:
         queue=request.placing.queue,
         priority=request.placing.priority,
         limit_key=request.placing.limit_key,
+        parent=request.parent,
+        root=request.root,
     )
 
 
@@ -257,6 +262,12 @@ def _freed(engine: Engine, row: RunRow) -> RunRow:
     if not isinstance(outcome, Committed):
         raise errors.StaleView(row.run_id)
     return row
+
+
+def resumed(engine: Engine, row: RunRow) -> RunRow:
+    """Take up a failed child again, for a parent that calls it anew; returns its row."""
+    _freed(engine, row)
+    return engine.kept.get(row.run_id) or row
 
 
 def _worth_another_try(history: History, row: RunRow) -> bool:

@@ -14,19 +14,20 @@ from holdfast._core.requests import (
     Append,
     Await,
     Call,
-    Chance,
-    CopyResult,
+    FindChild,
     FindKey,
     Now,
+    ReadChild,
     Recall,
     Script,
     Sleep,
+    StartChild,
     Transact,
     Unreserved,
     Wrote,
 )
 from holdfast._core.stops import Unwind
-from holdfast._runtime import attempt, attempt_async
+from holdfast._runtime import attempt, attempt_async, family
 from holdfast._runtime.attempt import Body
 from holdfast._runtime.attempt_async import Interrupted
 from holdfast._runtime.committer import Ticket
@@ -118,14 +119,17 @@ async def written(ticket: Ticket) -> BaseException | None:
     return cancelled
 
 
-async def _perform(
-    execution: Execution, request: Sleep | Await | Chance | FindKey | CopyResult | Recall
-) -> Any:
+async def _perform(execution: Execution, request: Any) -> Any:
     engine = execution.engine
     if isinstance(request, Sleep):
         request = Await(request.call, request.until_us)
     if isinstance(request, Await):
         return await await_async(execution, request)
+    if isinstance(request, StartChild):
+        return await family.begin_async(execution, request.run_id, request.again)
+    if isinstance(request, FindChild | ReadChild):
+        work = functools.partial(perform, execution, request)
+        return await asyncio.get_running_loop().run_in_executor(engine.threads(), work)
     if isinstance(request, Unreserved):
         return await await_others(execution, request)
     if isinstance(request, FindKey):

@@ -19,12 +19,15 @@ from holdfast._core.requests import (
     Call,
     Chance,
     CopyResult,
+    FindChild,
     FindKey,
     Note,
     Now,
+    ReadChild,
     Recall,
     Script,
     Sleep,
+    StartChild,
     StepCall,
     Transact,
     Unreserved,
@@ -32,7 +35,7 @@ from holdfast._core.requests import (
 )
 from holdfast._core.rows import KeyState
 from holdfast._core.stops import Unwind
-from holdfast._runtime import attempt
+from holdfast._runtime import attempt, family
 from holdfast._runtime.attempt import Body
 from holdfast._runtime.clock import CHANCE
 from holdfast._runtime.committer import Ticket
@@ -142,6 +145,12 @@ def perform(execution: Execution, request: Any) -> Any:
         request = Await(request.call, request.until_us)
     if isinstance(request, Await):
         return await_blocking(execution, request)
+    if isinstance(request, StartChild):
+        return family.begin_blocking(execution, request.run_id, request.again)
+    if isinstance(request, FindChild):
+        return family.failed_generation(engine, request.run_id)
+    if isinstance(request, ReadChild):
+        return family.read(execution, request)
     if isinstance(request, Unreserved):
         return wait_for_others(execution, request)
     assert isinstance(request, FindKey)

@@ -19,7 +19,7 @@ from holdfast._core.history import History
 from holdfast._core.keys import Scope, derived_key
 from holdfast._core.memories import going
 from holdfast._core.requests import Append, Note, StepCall
-from holdfast._core.rows import Lease, Write
+from holdfast._core.rows import Lease, Post, Write
 from holdfast._core.stops import Unwind, Waiting
 from holdfast._runtime.committer import Ticket
 from holdfast._runtime.mail import Mail
@@ -68,6 +68,8 @@ class Execution:
         """Set when the run stops: sleepers wake up."""
         self.waits = Waits()
         self.mail = Mail(self)
+        self.children: dict[str, Any] = {}
+        """Child runs that the flow has called, by run id."""
         self.open_calls: dict[str, StepCall] = {}
         self.progress: dict[str, Any] = {}
         self.unawaited: set[str] = set()
@@ -185,6 +187,7 @@ class Execution:
         changes: dict[str, Any] | None = None,
         *,
         took: list[str] | None = None,
+        posts: list[Post] | None = None,
         lazily: bool = False,
     ) -> Ticket:
         """Queue entries that belong to no step call; lazily means: with the next write."""
@@ -194,7 +197,9 @@ class Execution:
                 raise self.stopped
             if lazily:
                 callback = self.in_background
-            return self._queue(drafts, changes or {}, callback, took=took or [], lazily=lazily)
+            return self._queue(
+                drafts, changes or {}, callback, took=took, posts=posts, lazily=lazily
+            )
 
     def _queue(
         self,
@@ -203,10 +208,12 @@ class Execution:
         callback: Callable[[Ticket], None] | None,
         *,
         took: list[str] | None = None,
+        posts: list[Post] | None = None,
         lazily: bool = False,
     ) -> Ticket:
         self._count(drafts, changes)
-        ticket = Ticket(Write(self.lease, drafts, changes=changes, took=took or []), callback)
+        write = Write(self.lease, drafts, changes=changes, took=took or [], posts=posts or [])
+        ticket = Ticket(write, callback)
         ticket.lazy = lazily
         self._submit(ticket)
         return ticket

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast._core.children import to_parent
+from holdfast._core.rows import Post
 from holdfast._runtime import ending
 from holdfast._runtime.admission import Ended, RunRequest, admit
 from holdfast._runtime.engine import Engine
@@ -18,7 +20,9 @@ def finish(execution: Execution, end: ending.Ending) -> Any:
     with Shield():
         try:
             if end.drafts:
-                ticket = execution.write(end.drafts, None, end.changes, took=end.took)
+                ticket = execution.write(
+                    end.drafts, None, end.changes, took=end.took, posts=_news(execution, end)
+                )
                 execution.engine.committer.wait(ticket)
                 execution.settled(ticket)
         except BaseException as error:
@@ -32,6 +36,11 @@ def finish(execution: Execution, end: ending.Ending) -> Any:
     if end.error is not None:
         raise end.error
     return end.value
+
+
+def _news(execution: Execution, end: ending.Ending) -> list[Post]:
+    """Return what the end of this run says to the run that started it."""
+    return to_parent(execution.lease.row, end.drafts, execution.engine.now_us())
 
 
 def _left(execution: Execution) -> None:
@@ -92,7 +101,9 @@ async def _written(execution: Execution, end: ending.Ending) -> BaseException | 
     from holdfast._runtime.awaiting import written
 
     wake = execution.engine.wakes(asyncio.get_running_loop())
-    ticket = execution.write(end.drafts, wake, end.changes, took=end.took)
+    ticket = execution.write(
+        end.drafts, wake, end.changes, took=end.took, posts=_news(execution, end)
+    )
     cancelled = await written(ticket)
     execution.settled(ticket)
     return cancelled

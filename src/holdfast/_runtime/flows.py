@@ -11,7 +11,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast._core.budgets import Budget
 from holdfast._core.keys import CHILD_SEPARATOR, check_run_id
-from holdfast._runtime import ending, engine as engines, registry
+from holdfast._runtime import children, ending, engine as engines, registry
 from holdfast._runtime.admission import Ended, RunRequest, admit, submit
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
@@ -114,11 +114,6 @@ class FlowLike:
         return self.fn.__kwdefaults__
 
     def _refuse_call(self) -> UsageError:
-        if current.get() is not None:
-            return UsageError(
-                f"the flow {self.name} was called inside a run; child runs are not in this "
-                "version: make it a plain function of steps, or give it a run of its own"
-            )
         return UsageError(
             f"the flow {self.name} was called directly, so it has no run id; "
             f"write {self.name}.run('my-run-id', …)"
@@ -140,8 +135,8 @@ class FlowLike:
         frame = current.get()
         if frame is not None:
             raise UsageError(
-                f"{self.name}.run was called inside run {frame.execution.run_id!r}; child runs "
-                "are not in this version"
+                f"{self.name}.run was called inside run {frame.execution.run_id!r}; a child has an "
+                f"id of its own: write {self.name}(…), or {self.name}.start('name', …)"
             )
         if not self._is_derived(run_id):
             check_run_id(run_id)
@@ -186,8 +181,10 @@ class Flow(FlowLike, Generic[P, R]):
     """A sync flow."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Refuse: a run has an id, always."""
-        raise self._refuse_call()
+        """Inside a flow: a child run. Elsewhere it is refused: a run has an id, always."""
+        if current.get() is None:
+            raise self._refuse_call()
+        return cast("R", children.call_child(self, args, kwargs))
 
     def run(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Start the run, or pick it up where it stopped, and work on it here until it ends."""
@@ -203,7 +200,10 @@ class Flow(FlowLike, Generic[P, R]):
             return cast("R", self.execute(admitted, shield))
 
     def start(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Start the run in the background of this process; returns a handle at once."""
+        """Start the run in the background of this process; returns a handle at once. Inside a flow:
+        a child of this name, in the background."""
+        if current.get() is not None:
+            return children.start_child(self, run_id, args, kwargs)
         engine = self.engine()
         admitted = admit_or_none(engine, self.request(run_id, args, kwargs))
         handle: Handle[R] = Handle(engine, run_id)
@@ -271,8 +271,10 @@ class AsyncFlow(FlowLike, Generic[P, R]):
     awaits = True
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        """Refuse: a run has an id, always."""
-        raise self._refuse_call()
+        """Inside a flow: a child run. Elsewhere it is refused: a run has an id, always."""
+        if current.get() is None:
+            raise self._refuse_call()
+        return children.call_child_async(self, args, kwargs)
 
     async def run(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Start the run, or pick it up where it stopped, and work on it here until it ends."""
@@ -282,9 +284,12 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         return cast("R", await self.execute(admitted))
 
     def start(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Start the run in a background thread with an event loop of its own."""
+        """Start the run in a background thread with an event loop of its own. Inside a sync flow: a
+        child of this name, in the background."""
         import asyncio
 
+        if current.get() is not None:
+            return children.start_child(self, run_id, args, kwargs)
         engine = self.engine()
         admitted = admit_or_none(engine, self.request(run_id, args, kwargs))
         handle: Handle[R] = Handle(engine, run_id)
@@ -346,6 +351,10 @@ class Awaited(Generic[P, R]):
     def __init__(self, flow: Flow[P, R] | AsyncFlow[P, R]) -> None:
         self._flow = flow
 
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Inside an async flow: a child run of a sync flow, awaited."""
+        return children.call_child_async(self._flow, args, kwargs)
+
     async def run(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Start the run, or pick it up where it stopped, and await its end."""
         if isinstance(self._flow, AsyncFlow):
@@ -353,7 +362,9 @@ class Awaited(Generic[P, R]):
         return await _in_thread(self._flow.run, run_id, *args, **kwargs)
 
     async def start(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Start the run in the background of this process."""
+        """Start the run in the background of this process. Inside a flow: a child of this name."""
+        if current.get() is not None:
+            return await children.start_child_async(self._flow, run_id, args, kwargs)
         return await _in_thread(self._flow.start, run_id, *args, **kwargs)
 
     async def submit(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:

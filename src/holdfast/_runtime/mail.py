@@ -72,6 +72,11 @@ class Mail:
                     return message
         return None
 
+    def all_of(self, kind: str) -> list[str]:
+        """Return the ids of all messages of a kind that no entry has taken."""
+        with self._lock:
+            return [message.message_id for message in self._untaken if message.kind == kind]
+
     def has(self, kind: str | None) -> bool:
         """Tell whether a message of this kind is there that nobody has."""
         with self._lock:

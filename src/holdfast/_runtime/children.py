@@ -1,0 +1,145 @@
+"""Child runs as users see them: a flow called inside a flow, and `start` for one in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from holdfast._core.children import child_id, child_script, end_script, start_script
+from holdfast._core.keys import quoted
+from holdfast._core.requests import StepCall
+from holdfast._runtime.execution import Execution
+from holdfast._runtime.family import Child
+from holdfast._runtime.frames import Frame
+from holdfast._runtime.handle import Handle
+from holdfast._runtime.operations import called, perform, perform_async, place
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast._runtime.flows import FlowLike
+
+R = TypeVar("R")
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+def call_child(flow: FlowLike, args: Args, kwargs: Kwargs) -> Any:
+    """A flow called inside a sync flow."""
+    frame = called(f"{flow.name}(…)", flow.name, awaits=False)
+    call, run_id = _placed(frame, flow, flow.name, args, kwargs)
+    execution = frame.execution
+    script = child_script(call, execution.history, run_id, flow.name, execution.decode)
+    return perform(execution, call, script)
+
+
+def call_child_async(flow: FlowLike, args: Args, kwargs: Kwargs) -> Coroutine[Any, Any, Any]:
+    """A flow called inside an async flow."""
+    frame = called(f"{flow.name}(…)", flow.name, awaits=True)
+    call, run_id = _placed(frame, flow, flow.name, args, kwargs)
+    execution = frame.execution
+    script = child_script(call, execution.history, run_id, flow.name, execution.decode)
+    return perform_async(execution, call, script)
+
+
+def start_child(flow: FlowLike, name: str, args: Args, kwargs: Kwargs) -> ChildHandle[Any]:
+    """`flow.start(name, …)` inside a sync flow: a child in the background."""
+    frame = called(f"{flow.name}.start(…)", flow.name, awaits=False)
+    call, run_id = _placed(frame, flow, f"{flow.name}:{_named(name)}", args, kwargs)
+    execution = frame.execution
+    perform(execution, call, start_script(call, execution.history, run_id, flow.name))
+    return ChildHandle(execution, call, run_id)
+
+
+async def start_child_async(
+    flow: FlowLike, name: str, args: Args, kwargs: Kwargs
+) -> ChildHandle[Any]:
+    """`await flow.aio.start(name, …)` inside an async flow: a child in the background."""
+    frame = called(f"{flow.name}.start(…)", flow.name, awaits=True)
+    call, run_id = _placed(frame, flow, f"{flow.name}:{_named(name)}", args, kwargs)
+    execution = frame.execution
+    script = start_script(call, execution.history, run_id, flow.name)
+    await perform_async(execution, call, script)
+    return ChildHandle(execution, call, run_id)
+
+
+def _named(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise UsageError(
+            f"start(…) inside a flow takes a name for the child first, not {name!r:.80}; "
+            "its run id is made of the parent's and that"
+        )
+    return quoted(name)
+
+
+def _placed(
+    frame: Frame, flow: FlowLike, name: str, args: Args, kwargs: Kwargs
+) -> tuple[StepCall, str]:
+    """Take the place of the child's call; what it is asked to do is remembered for its start."""
+    execution = frame.execution
+    call = place(frame, name)
+    run_id = child_id(execution.run_id, call.key)
+    request = flow.request_for(run_id, args, kwargs)
+    with execution.lock:
+        call.args_digest = execution.values.digest(request.input, f"{call.key}: argument")
+    row = execution.lease.row
+    request.parent, request.root = row.run_id, row.root or row.run_id
+    if request.placing.queue is None and row.queue is not None:
+        request.placing = type(request.placing)(row.queue, request.placing.priority)
+    execution.children[run_id] = Child(flow, request)
+    return call, run_id
+
+
+class ChildHandle(Handle[R]):
+    """A child run in the background of a flow; `result()` is a recorded wait."""
+
+    def __init__(self, execution: Execution, call: StepCall, run_id: str) -> None:
+        super().__init__(execution.engine, run_id)
+        self._execution = execution
+        self._call = call
+        self._ended = False
+        self._value: Any = None
+
+    def result(self, timeout: float | None = None) -> R:
+        """Wait for the end of the child and return its result; ChildFailed if it has none."""
+        self._no_timeout(timeout)
+        if not self._ended:
+            called("handle.result()", "result", awaits=False)
+            self._value = perform(self._execution, self._call, self._script())
+            self._ended = True
+        return cast("R", self._value)
+
+    @property
+    def aio(self) -> Any:
+        """The awaited twin, for async flows."""
+        return AwaitedChild(self)
+
+    def _script(self) -> Any:
+        execution = self._execution
+        return end_script(self._call, execution.history, self.run_id, execution.decode)
+
+    @staticmethod
+    def _no_timeout(timeout: float | None) -> None:
+        if timeout is not None:
+            raise UsageError(
+                "result(timeout=…) inside a flow would not be recorded; give the child a deadline"
+            )
+
+    async def awaited(self) -> R:
+        """Await the end of the child."""
+        if not self._ended:
+            called("handle.aio.result()", "result", awaits=True)
+            self._value = await perform_async(self._execution, self._call, self._script())
+            self._ended = True
+        return cast("R", self._value)
+
+
+class AwaitedChild:
+    """`handle.aio` of a child."""
+
+    def __init__(self, handle: ChildHandle[Any]) -> None:
+        self._handle = handle
+        self.run_id = handle.run_id
+
+    async def result(self) -> Any:
+        """Await the end of the child and return its result; ChildFailed if it has none."""
+        return await self._handle.awaited()

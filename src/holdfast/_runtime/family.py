@@ -1,0 +1,141 @@
+"""Child runs, performed: started, taken up, read when they have ended.
+
+In a worker a child is left to any worker, as `submit` does; a parent that waits in its process has it
+executed there too, in a thread or as a task of its own.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.children import CHILD
+from holdfast._core.lifecycle import CLAIMABLE, Status
+from holdfast._core.requests import ChildEnd, ReadChild
+from holdfast._runtime.admission import RunRequest, resumed, submit
+from holdfast._runtime.execution import Execution
+from holdfast._runtime.finishing import admit_or_none
+from holdfast._runtime.handle import outcome
+from holdfast.errors import RunBusy, RunCancelled, RunDeleted, RunFailed, RunRolledBack
+
+if TYPE_CHECKING:
+    from holdfast._runtime.engine import Engine
+    from holdfast._runtime.flows import FlowLike
+
+
+class Child:
+    """A child that this execution of its parent has called."""
+
+    __slots__ = ("flow", "request", "works")
+
+    def __init__(self, flow: FlowLike, request: RunRequest) -> None:
+        self.flow = flow
+        self.request = request
+        self.works: Any = None
+        """The thread or task that executes it here."""
+
+
+def failed_generation(engine: Engine, run_id: str) -> int | None:
+    """Return in which generation a child has failed before, if it has."""
+    row = engine.kept.get(run_id)
+    return row.generation if row is not None and row.status is Status.FAILED else None
+
+
+def begin(execution: Execution, run_id: str, again: int | None) -> Callable[[], Any] | None:
+    """Start a child, or take it up; returns what executes it here, if it is to be."""
+    engine = execution.engine
+    child = execution.children[run_id]
+    row = submit(engine, child.request)
+    if row.deleted_us is not None:
+        raise RunDeleted(run_id)
+    if row.status is Status.FAILED and again == row.generation:
+        row = resumed(engine, row)
+    if execution.waits.unloads or row.status not in CLAIMABLE or engine.is_executing(run_id):
+        return None
+    try:
+        admitted = admit_or_none(engine, child.request)
+    except RunBusy:
+        return None
+    if admitted is None:
+        return None
+    flow: Any = child.flow
+    return lambda: flow.execute(admitted)
+
+
+def begin_blocking(execution: Execution, run_id: str, again: int | None) -> None:
+    """Start a child of a sync flow; executed here, it has a thread of its own."""
+    work = begin(execution, run_id, again)
+    if work is None:
+        return
+    child = execution.children[run_id]
+
+    def target() -> None:
+        try:
+            made = work()
+            if child.flow.awaits:
+                import asyncio
+
+                asyncio.run(made)
+        except BaseException:  # noqa: S110 - its journal tells, and its parent reads that.
+            pass
+        finally:
+            _nudge(execution)
+
+    child.works = threading.Thread(target=target, name=f"holdfast-run-{run_id}", daemon=True)
+    child.works.start()
+
+
+async def begin_async(execution: Execution, run_id: str, again: int | None) -> None:
+    """Start a child of an async flow; executed here, it is a task of the same event loop."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    child = execution.children[run_id]
+    if not child.flow.awaits:
+        await loop.run_in_executor(
+            execution.engine.threads(), begin_blocking, execution, run_id, again
+        )
+        return
+    work = await loop.run_in_executor(execution.engine.threads(), begin, execution, run_id, again)
+    if work is None:
+        return
+
+    async def target() -> None:
+        try:
+            await work()
+        except BaseException:  # noqa: S110 - its journal tells, and its parent reads that.
+            pass
+        finally:
+            await loop.run_in_executor(None, _nudge, execution)
+
+    child.works = loop.create_task(target(), context=contextvars.Context())
+
+
+def _nudge(execution: Execution) -> None:
+    """A child has ended here: let its parent look at once."""
+    if execution.stopped is None and not execution.engine.closed:
+        execution.mail.refresh()
+        execution.waits.ring()
+
+
+def read(execution: Execution, request: ReadChild) -> ChildEnd:
+    """Say how a child has ended, if it has."""
+    engine = execution.engine
+    row = engine.kept.get(request.run_id)
+    unloads = execution.waits.unloads
+    if row is None or row.status in (*CLAIMABLE, Status.HELD):
+        return ChildEnd(None, unloads)
+    if row.status is Status.FAILED and request.again == row.generation:
+        return ChildEnd(None, unloads)
+    messages = execution.mail.all_of(CHILD + request.run_id)
+    error: dict[str, str] | None = None
+    value: Any = None
+    try:
+        value = outcome(engine, row)
+    except RunFailed as failed:
+        error = {"type": failed.type_name, "message": failed.message}
+    except (RunCancelled, RunRolledBack) as ended:
+        error = {"type": type(ended).__name__, "message": str(ended)}
+    return ChildEnd(row.status.value, unloads, value, error, messages)
