@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.effects import Done, Fail, NotDone
+from holdfast._core.forking import NOT_GIVEN
 from holdfast._runtime.queues import Queue
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
+    from holdfast._ops.fork import Fork
     from holdfast._ops.queues import Resumed
     from holdfast._ops.schedules import ScheduleView
     from holdfast._ops.signals import Sent
@@ -69,6 +72,38 @@ class Acting:
             run_id,
             actor=actor_or_user(actor),
             accept_change=accept_change,
+            confirm=confirm,
+        )
+
+    def fork(
+        self,
+        run_id: str,
+        new_run_id: str,
+        *,
+        before: str,
+        input: Mapping[str, Any] | None = None,
+        state: Any = NOT_GIVEN,
+        results: Mapping[str, Any] | None = None,
+        actor: str | None = None,
+        confirm: bool = False,
+    ) -> Fork:
+        """Make a new run of an old one, which goes on from before the step `before`.
+
+        Outcomes from before that step come along. `input` changes parts of the input, `results`
+        outcomes by step key, `state` the state with which the turn begins that `before` is in.
+        Raises NotConfirmed if effects would be executed again, unless `confirm` says so.
+        """
+        from holdfast._ops import fork
+
+        return fork.fork(
+            self.kept,
+            run_id,
+            new_run_id,
+            before=before,
+            input=input,
+            state=state,
+            results=results,
+            actor=actor_or_user(actor),
             confirm=confirm,
         )
 

@@ -7,6 +7,7 @@ HoldfastError
 ├── ChildFailed                a child run failed or was cancelled: the flow may handle it
 ├── WaitTimedOut               nothing came in time: the flow may handle it
 ├── Refused                    a person said no: the flow may handle it
+├── Rollback                   raised by a flow: undo what this run did
 ├── TurnLimit                  a loop reached its limit
 ├── KeyConflict                a business key is taken by a call with other arguments
 ├── RunError                   one run; carries run_id
@@ -20,6 +21,7 @@ HoldfastError
 │   ├── RunEnded               it has ended: nobody would read a signal or an answer
 │   ├── RunDeleted             its journal was removed; the id is not given again
 │   ├── AnswerConflict         somebody else has answered
+│   ├── NotConfirmed           it concerns effects, and nobody said that this is meant
 │   ├── LeaseLost              another owner took it over; nothing was written
 │   └── StaleView              it changed since it was looked at: look again
 └── StoreError                 the store as a whole
@@ -106,6 +108,14 @@ class Refused(HoldfastError):
         self.step = step
         self.reason = reason
         self.actor = actor
+
+
+class Rollback(HoldfastError):
+    """Raise it in a flow to undo what its run did; the caller of `run` gets `RunRolledBack`."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class TurnLimit(HoldfastError):
@@ -223,6 +233,17 @@ class AnswerConflict(RunError):
         super().__init__(run_id, f"{name} of run {run_id!r} was answered already by {actor}")
         self.name = name
         self.actor = actor
+
+
+class NotConfirmed(RunError):
+    """What was asked for concerns effects, and nobody has said that this is meant."""
+
+    def __init__(self, run_id: str, what: str, effects: Sequence[str], ways: Sequence[str]) -> None:
+        lines = [f"{what}:", *(f"  {effect}" for effect in effects)]
+        lines += ["nothing was changed; if this is meant:", *(f"  {way}" for way in ways)]
+        super().__init__(run_id, "\n".join(lines))
+        self.effects = tuple(effects)
+        self.ways = tuple(ways)
 
 
 class LeaseLost(RunError):

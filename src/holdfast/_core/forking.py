@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -34,6 +35,8 @@ from holdfast._core.resume import outcome_is_unknown
 from holdfast.errors import Corrupt, UsageError
 
 NAMES_SHOWN = 5
+NOT_GIVEN: Any = object()
+"""No state was given; None is a state too."""
 
 _BESIDE_STEPS = frozenset(
     {
@@ -325,7 +328,9 @@ def check_given(cut: Cut, key: str) -> None:
 
 def parts_of(cut: Cut, entries: Sequence[Entry]) -> list[Part]:
     """Return the parts of a fork of this run: only what is needed is ever loaded."""
-    saved = {entry.seq for loop, entry in cut.past.saved.items() if not _is_replaced(loop, cut.past)}
+    saved = {
+        entry.seq for loop, entry in cut.past.saved.items() if not _is_replaced(loop, cut.past)
+    }
     parts: list[Part] = []
     for part, offset, lent in () if cut.lent is None else cut.lent.parts:
         kept = [entry for entry in lent if _is_needed(entry, cut, saved)]

@@ -56,12 +56,22 @@ class History(Folding):
         self.confirmed = False
         """Whether somebody accepted that recorded effects are no longer called."""
         self.gap = Gap()
+        self.differing: set[str] = set()
+        """Calls of a fork whose arguments are others than those of the outcome that it borrowed."""
         self._reach: Reach | None = None
 
     @classmethod
-    def fold(cls, run_id: str, entries: Iterable[Entry], *, gaps: bool = False) -> History:
-        """Fold entries in order; with `gaps`, ranges between snapshots may be left out."""
-        history = cls(run_id)
+    def fold(
+        cls,
+        run_id: str,
+        entries: Iterable[Entry],
+        *,
+        gaps: bool = False,
+        onto: History | None = None,
+    ) -> History:
+        """Fold entries in order; with `gaps`, ranges between snapshots may be left out. `onto` is
+        what a fork borrows from another run."""
+        history = onto or cls(run_id)
         for entry in entries:
             if not gaps and entry.first_seq != history.last_seq + 1:
                 raise Corrupt(f"entry {history.last_seq + 1}", run_id=run_id, why="it is missing")
@@ -88,9 +98,12 @@ class History(Folding):
         else:
             record = self.placed.get((scope_of(key), position))
             if record is None:
-                return self._elsewhere(key, position)
+                record = self._elsewhere(key, position)
+                return record if record is None else self._whatever(record, args_digest)
         if record is None:
             return None
+        if record.borrowed:
+            return self._whatever(record, args_digest)
         if record.key != key:
             raise Divergence(key, f"{record.key} at call {position}", f"{key}")
         if args_digest is not None and record.args_digest not in (None, args_digest):
@@ -106,6 +119,14 @@ class History(Folding):
         if moved is not None and moved.position is not None:
             raise Divergence(key, f"{key} at call {moved.position}", f"it as call {position}")
         return None
+
+    def _whatever(self, record: Record, args_digest: bytes | None) -> Record:
+        """A record that is matched by key alone is given whatever the arguments are; where they are
+        others than those of the run that it was borrowed from, that is remembered."""
+        if record.borrowed and None not in (args_digest, record.args_digest):
+            if record.args_digest != args_digest:
+                self.differing.add(record.key)
+        return record
 
     def known_key(self, key: str, aliases: tuple[str, ...]) -> str:
         """Return the key under which a step was recorded before it was renamed."""

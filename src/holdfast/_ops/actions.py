@@ -65,7 +65,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 def settle(store: Store, run_id: str, step: str, decision: Decision, *, actor: str) -> Answer:
     """Settle an effect that is in doubt: it happened, it did not, or it is given up."""
-    _check_actor(actor)
+    check_actor(actor)
     kind, _ = _told(decision)
     for _ in range(TRIES):
         row = found(store, run_id)
@@ -253,7 +253,7 @@ def resume(
     store: Store, run_id: str, *, actor: str, accept_change: bool = False, confirm: bool = False
 ) -> Answer:
     """Take up a run that failed or is held."""
-    _check_actor(actor)
+    check_actor(actor)
     for _ in range(TRIES):
         row = found(store, run_id)
         past = fold(store, row)
@@ -319,6 +319,7 @@ def _is_at_work(store: Store, row: RunRow) -> bool:
     return row.owner is not None and now.owner == row.owner
 
 
-def _check_actor(actor: str) -> None:
+def check_actor(actor: str) -> None:
+    """Refuse a decision that nobody made."""
     if not actor or not actor.strip() or len(actor) > ACTOR_MAX_CHARS:
         raise UsageError(f"actor= says who decides, in 1 to {ACTOR_MAX_CHARS} characters")

@@ -20,7 +20,9 @@ from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.resume import facts_of, held_facts
 from holdfast._core.rows import RunRow
+from holdfast._ops import ancestry
 from holdfast._ops.readable import Reader
+from holdfast._store import lineage
 from holdfast._store.contract import Query, Store
 from holdfast.errors import RunNotFound
 
@@ -62,6 +64,8 @@ class StepView(msgspec.Struct, frozen=True):
     superseded: bool
     transaction: bool = False
     """Whether it is an effect in the store's own database."""
+    borrowed: bool = False
+    """Whether it is of the run that this one was forked from."""
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -113,6 +117,8 @@ class RunView(msgspec.Struct, frozen=True):
     created_at: dt.datetime
     updated_at: dt.datetime
     version: str = ""
+    origin: str | None = None
+    """Of a fork: the run that it came from."""
 
 
 class EntryView:
@@ -132,6 +138,8 @@ class EntryView:
     @functools.cached_property
     def body(self) -> dict[str, Any]:
         """What the entry says, values included."""
+        if self._entry.kind is Kind.RUN_FORKED:
+            return ancestry.shown_facts(self._entry, self._reader, plain=self._plain)
         body = {
             name: self._reader.value(bytes(raw), plain=self._plain)
             if name in VALUES
@@ -194,7 +202,7 @@ def found(store: Store, run_id: str) -> RunRow:
 
 def fold(store: Store, row: RunRow) -> History:
     """Return the whole history of a run, verified."""
-    return History.fold(row.run_id, store.load(row))
+    return lineage.fold(store, row)
 
 
 def owner_of(store: Store, row: RunRow) -> str | None:
@@ -243,6 +251,7 @@ def _run_view(store: Store, row: RunRow, past: History, *, plain: bool) -> RunVi
         created_at=at(row.created_us),
         updated_at=at(row.updated_us),
         version=row.version,
+        origin=ancestry.origin(row),
     )
 
 
@@ -295,6 +304,7 @@ def _step_view(record: Record, *, superseded: bool) -> StepView:
         generation=record.generation,
         superseded=superseded,
         transaction=record.transaction,
+        borrowed=record.borrowed,
     )
 
 

@@ -16,6 +16,7 @@ from holdfast._core.chunks import Values
 from holdfast._core.leaves import LEAF_BY_TAG
 from holdfast._core.reader import damaged
 from holdfast._core.rows import RunRow
+from holdfast._store import lineage
 from holdfast._store.contract import Store
 from holdfast.errors import Corrupt
 
@@ -29,9 +30,7 @@ class Reader:
     """Reads the values of one run."""
 
     def __init__(self, store: Store, row: RunRow) -> None:
-        self.values = Values(
-            lambda number: store.chunks(row.run_no, number), next_chunk=max(row.next_chunk, 1)
-        )
+        self.values = Values(lineage.chunks_of(store, row), next_chunk=max(row.next_chunk, 1))
         self._readable = Readable(self.values)
 
     def value(self, node: bytes, *, plain: bool) -> Any:

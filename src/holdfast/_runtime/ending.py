@@ -45,7 +45,7 @@ def returned(execution: Execution, value: Any) -> Ending:
     if execution.doubts:
         return stopped(execution, Unwind(_in_doubt(execution)))
     missed, old = execution.history.unconsumed(execution.consumed)
-    left_out = missed or [record for record in old if record.effect]
+    left_out = missed or [record for record in old if record.effect and not record.borrowed]
     if left_out and not (execution.history.confirmed and not missed):
         return stopped(execution, Unwind(_left_out(execution, left_out)))
     try:
@@ -55,6 +55,8 @@ def returned(execution: Execution, value: Any) -> Ending:
     body = b'{"result":%b' % node
     if old:
         body += b',"unconsumed":' + _encode([record.key for record in old])
+    if execution.history.differing:
+        body += b',"other_arguments":' + _encode(sorted(execution.history.differing))
     draft = Draft(Kind.RUN_COMPLETED, execution.engine.now_us(), body=body + b"}")
     return Ending([draft], {}, copy)
 

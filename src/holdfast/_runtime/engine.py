@@ -27,6 +27,7 @@ from holdfast._runtime.doorway import Doorway
 from holdfast._runtime.heartbeat import Heartbeat
 from holdfast._runtime.listening import Listener
 from holdfast._runtime.mail import Postman
+from holdfast._store import lineage
 from holdfast._store.contract import Store
 from holdfast.errors import Corrupt, RunBusy, UsageError
 
@@ -158,8 +159,7 @@ class Engine:
 
     def values(self, row: RunRow) -> Values:
         """Return the value space of a run."""
-        chunks, run_no = self.kept.chunks, row.run_no
-        return Values(lambda number: chunks(run_no, number), next_chunk=row.next_chunk)
+        return Values(lineage.chunks_of(self.kept, row), next_chunk=row.next_chunk)
 
     def result_of(self, key: KeyState) -> Any:
         """Return the result that the holder of a business key recorded."""

@@ -85,7 +85,9 @@ def _found(store: Store, row: RunRow, run_id: str) -> RunRow:
     other = store.get(run_id)
     if other is None or other.deleted_us is not None:
         gone = "is not in this store" if other is None else "was deleted"
-        raise Corrupt(f"run {run_id!r}, which it was forked from", run_id=row.run_id, why=f"it {gone}")
+        raise Corrupt(
+            f"run {run_id!r}, which it was forked from", run_id=row.run_id, why=f"it {gone}"
+        )
     return other
 
 

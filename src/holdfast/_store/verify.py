@@ -7,10 +7,19 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast._core import forking
 from holdfast._core.entries import Entry
 from holdfast._core.lifecycle import status_of
 from holdfast._core.rows import RunRow
-from holdfast._store import decisions, fleet_rows, lookups, migrations, reading, records
+from holdfast._store import (
+    decisions,
+    fleet_rows,
+    lineage,
+    lookups,
+    migrations,
+    reading,
+    records,
+)
 from holdfast._store.contract import Finding
 from holdfast._store.database import Database
 from holdfast._store.lookups import Fetch
@@ -138,13 +147,40 @@ def _run(fetch: Fetch, row: RunRow) -> Iterator[Finding]:
 
 def _references(fetch: Fetch, row: RunRow, journal: Iterable[Entry]) -> Iterator[Finding]:
     """Check that every chunk that an entry or another chunk refers to is there."""
-    base = row.run_no << SEQ_BITS
-    rows = fetch("chunk_range", (base, base | SEQ_MASK))
-    there = {row_id & SEQ_MASK for row_id, _, _ in rows}
+    rows = _chunk_rows(fetch, row)
+    there = {row_id & SEQ_MASK for row_id, _, _ in rows} | _borrowed(fetch, row)
     bodies = [entry.body for entry in journal] + [body for _, _, body in rows]
     wanted = {number for body in bodies for number in _chunks_in(msgspec.json.decode(body))}
     for number in sorted(wanted - there):
         yield Finding(f"chunk {number}", "it is not there", row.run_id)
+
+
+def _chunk_rows(fetch: Fetch, row: RunRow) -> list[Any]:
+    base = row.run_no << SEQ_BITS
+    return fetch("chunk_range", (base, base | SEQ_MASK))
+
+
+def _borrowed(fetch: Fetch, row: RunRow) -> set[int]:
+    """Return the numbers of the chunks that a fork shares with the run that it came from; and check
+    that the entries that it borrows are those that it was made with."""
+    origin = lineage.origin_of(row)
+    if origin is None:
+        return set()
+    for part in forking.read(row.run_id, reading.entry(fetch, row, 2)).parts:
+        other = _origin(fetch, row, part.run)
+        until = msgspec.structs.replace(other, last_seq=part.seq, head=bytes.fromhex(part.head))
+        reading.load(fetch, until.sealed(), [(1, part.seq)])
+    other = _origin(fetch, row, origin.run)
+    there = {row_id & SEQ_MASK for row_id, _, _ in _chunk_rows(fetch, other)}
+    return {number for number in there | _borrowed(fetch, other) if number < origin.base}
+
+
+def _origin(fetch: Fetch, row: RunRow, run_id: str) -> RunRow:
+    other = lookups.find_run(fetch, row.namespace, run_id)
+    if other is None or other.deleted_us is not None:
+        what = f"run {run_id!r}, which it was forked from"
+        raise Corrupt(what, run_id=row.run_id, why="it is not there")
+    return other
 
 
 def _chunks_in(node: Any) -> Iterator[int]:

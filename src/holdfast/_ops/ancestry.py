@@ -1,0 +1,92 @@
+"""What is known of forks: where a run came from, and which runs others cannot be read without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast._core import forking
+from holdfast._core.entries import Entry
+from holdfast._core.forking import Facts
+from holdfast._core.rows import RunRow
+from holdfast._ops.readable import Reader
+from holdfast._ops.text import count
+from holdfast._store import lineage
+from holdfast._store.contract import Query, Store
+
+if TYPE_CHECKING:
+    from holdfast._ops.explanation import Case
+
+PAGE = 500
+
+
+def origin(row: RunRow) -> str | None:
+    """Return the id of the run that a fork came from."""
+    of = lineage.origin_of(row)
+    return None if of is None else of.run
+
+
+def referred_to(store: Store) -> set[str]:
+    """Return the ids of all runs that a fork borrows from. Without them it could not be read."""
+    return {origin.run for _, origin in _forks(store)}
+
+
+def forks_of(store: Store, run_id: str) -> list[str]:
+    """Return the ids of the runs that were forked from a run, newest first."""
+    return [row.run_id for row, origin in _forks(store) if origin.run == run_id]
+
+
+def _forks(store: Store) -> Iterator[tuple[RunRow, lineage.Origin]]:
+    query = Query(limit=PAGE)
+    while page := store.list(query):
+        for row in page:
+            origin = lineage.origin_of(row)
+            if origin is not None:
+                yield row, origin
+        query = Query(limit=PAGE, before_run_no=page[-1].run_no)
+
+
+def about(case: Case) -> None:
+    """Say of a fork where it came from."""
+    if case.row.origin is None:
+        return
+    entry = case.store.entry(case.row.run_no, 2)
+    told = forking.read(case.row.run_id, entry)
+    lent = sum(record.borrowed and not record.keeps_place for record in case.past.records.values())
+    said = f"It was forked from run {told.origin}, before {told.before}, by {told.actor}"
+    if lent:
+        came = "came along and is" if lent == 1 else "came along and are"
+        said += f"; {count(lent, 'outcome')} of that run {came} not executed again"
+    case.said.known.append(said + ".")
+    if told.differences:
+        case.said.known.append(f"It differs from that run in: {', '.join(told.differences)}.")
+    if told.repeats:
+        case.said.known.append(
+            f"Effects of that run that it may execute again, which {told.actor} confirmed: "
+            f"{', '.join(told.repeats)}."
+        )
+
+
+def shown_facts(entry: Entry, reader: Reader, *, plain: bool) -> dict[str, Any]:
+    """Return what `run_forked` says, for people: the values as values."""
+    told = msgspec.json.decode(entry.body, type=Facts)
+    facts: dict[str, Any] = {
+        "from": told.origin,
+        "from_seq": told.from_seq,
+        "before": told.before,
+        "actor": told.actor,
+        "differences": told.differences,
+        "repeats": told.repeats,
+    }
+    if told.results:
+        facts["results"] = {
+            key: reader.value(bytes(node), plain=plain) for key, node in told.results
+        }
+    if told.states:
+        facts["states"] = {
+            f"{loop}[{turn}]": reader.value(bytes(node), plain=plain)
+            for loop, turn, node in told.states
+        }
+    return facts
