@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psycopg
 
-from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write
-from holdfast._store import decisions, lookups, reading, records
+from holdfast._core.rows import Applied, KeyState, Lease, Pot, Question, RunRow, Write
+from holdfast._store import beside_rows, decisions, lookups, reading, records
 from holdfast._store.contract import (
     Broken,
     Fenced,
@@ -67,6 +67,8 @@ class PostgresFleet:
         def now_us(self) -> int: ...
         def _lease_until_us(self) -> int: ...
         def _tell(self) -> None: ...
+        def questions(self, run_id: str | None = None) -> builtins.list[Question]: ...
+        def pot(self, root: str) -> Pot | None: ...
         def _came_back(self, link: Link) -> None: ...
 
     # -- pulses --------------------------------------------------------------------------------
@@ -224,7 +226,8 @@ class PostgresFleet:
             (message.message(), message.taken_seq)
             for message in lookups.messages(fetch, row.run_no)
         ]
-        return WholeRun(row, entries, chunks, keys, messages)
+        asked, pot = self.questions(row.run_id), self.pot(row.run_id)
+        return WholeRun(row, entries, chunks, keys, messages, asked, pot)
 
     def put_whole(self, run: WholeRun) -> bool:
         numbers: list[int] = []
@@ -247,6 +250,11 @@ class PostgresFleet:
                     posted = records.posted(row.run_no << SEQ_BITS | number, row.run_no, message)
                     posted.taken_seq = taken_seq
                     link.change("add_message", message_values(posted.sealed()))
+                for question in run.questions:
+                    values = beside_rows.question_values(row.run_no, question)
+                    link.change("put_question", values)
+                if run.pot is not None:
+                    link.change("add_pot", beside_rows.pot_values(self.namespace, run.pot))
             return True
 
         is_new = self._database.work(work)

@@ -269,6 +269,11 @@ ON CONFLICT (namespace, root) DO UPDATE SET opened_us = excluded.opened_us,
   wall_us = excluded.wall_us, spent_usd_nanos = excluded.spent_usd_nanos,
   spent_tokens = excluded.spent_tokens, spent_steps = excluded.spent_steps, digest = excluded.digest
 
+-- name: add_pot
+INSERT INTO holdfast.pots ({pot_columns}, root_hash)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (namespace, root) DO NOTHING
+
 -- name: put_memo
 INSERT INTO holdfast.memos (namespace, space, key, value, expires_us, version, updated_us, run_id,
   digest, key_hash)
