@@ -16,6 +16,8 @@ from holdfast.errors import Corrupt
 def load(fetch: Fetch, row: RunRow, skips: Sequence[tuple[int, int]]) -> list[Entry]:
     """Return the entries of a run but for the skipped ranges, verified."""
     row.check()
+    if row.deleted_us is not None:
+        return []
     entries: list[Entry] = []
     head = GENESIS
     for first, last in _kept(row.last_seq, skips):
@@ -67,7 +69,7 @@ def _digest_at(fetch: Fetch, row: RunRow, seq: int) -> bytes:
 
 def entry(fetch: Fetch, row: RunRow, seq: int) -> Entry | None:
     """Return the row of the journal that has this number, verified; None beyond the end."""
-    if not 1 <= seq <= row.last_seq:
+    if row.deleted_us is not None or not 1 <= seq <= row.last_seq:
         return None
     base = row.run_no << SEQ_BITS
     for values in fetch("entries", (base | seq, base | seq + 1)):

@@ -129,6 +129,8 @@ def _run(fetch: Fetch, row: RunRow) -> Iterator[Finding]:
         found = lookups.find_run(fetch, row.namespace, row.run_id)
         if found is None or found.run_no != row.run_no:
             yield Finding("the index of run ids", "it shows another run", row.run_id)
+        if row.deleted_us is not None:
+            return
         journal = reading.load(fetch, row, ())
         status = status_of(decisions.kinds(journal))
         if status is not row.status:
