@@ -28,7 +28,7 @@ import msgspec
 from holdfast._core.commands import command
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.history import History, Record, State
-from holdfast._core.keys import is_within, scope_of
+from holdfast._core.keys import is_undo, is_within, scope_of, undo_key
 from holdfast._core.lifecycle import Status
 from holdfast._core.record import facts
 from holdfast._core.resume import outcome_is_unknown
@@ -220,9 +220,17 @@ def cut_before(
     kept = {
         key: record
         for key, record in past.records.items()
-        if record.has_outcome and not _is_replaced(key, past)
+        if record.has_outcome
+        and not is_undo(key)
+        and not _is_taken_back(record, whole)
+        and not _is_replaced(key, past)
     }
     return Cut(first.key, first.first_seq, past, kept, whole, lent)
+
+
+def _is_taken_back(record: Record, whole: History) -> bool:
+    """Tell whether the other run undid an effect, or began to: then it is not what it was."""
+    return undo_key(record.key, record.generation) in whole.records
 
 
 def _first_of(whole: History, before: str) -> Record:
@@ -289,26 +297,36 @@ class Repeated(msgspec.Struct, frozen=True):
 def repeated(cut: Cut, given: Iterable[str]) -> list[Repeated]:
     """Return the effects that the fork may execute although they have happened, or may have: those
     that it does not borrow and that have no business key. A child run that is started anew counts:
-    what it does is done again."""
+    what it does is done again. So does what the other run was to repeat itself and has not yet."""
     known = {*cut.kept, *given}
     found: dict[str, Repeated] = {}
     for record in (*cut.whole.records.values(), *cut.whole.superseded):
-        if record.key in known or record.key in found:
-            continue
-        if record.begun is not None and record.begun.kind is Kind.CHILD_STARTED:
-            found[record.key] = Repeated(record.key, "a child run")
-        elif record.effect and not _has_business_key(record) and _may_have_happened(record):
-            sure = record.state in (State.COMPLETED, State.SKIPPED)
-            found[record.key] = Repeated(record.key, "happened" if sure else "may have happened")
+        if record.key not in known and record.key not in found and not is_undo(record.key):
+            what = _what_happened(record, cut.whole)
+            if what is not None:
+                found[record.key] = Repeated(record.key, what)
+    for step in () if cut.lent is None else cut.lent.facts.repeats:
+        if step not in known and step not in found and cut.lent is not None:
+            found[step] = Repeated(step, f"happened in run {cut.lent.facts.origin}")
     return list(found.values())
+
+
+def _what_happened(record: Record, whole: History) -> str | None:
+    """Say in a few words what an effect has done already; None if nothing, or if its business key
+    keeps it from being done again."""
+    if record.begun is not None and record.begun.kind is Kind.CHILD_STARTED:
+        return "a child run"
+    if not record.effect or _has_business_key(record):
+        return None
+    if _is_taken_back(record, whole):
+        return "happened, and was taken back"
+    if record.state in (State.COMPLETED, State.SKIPPED):
+        return "happened"
+    return "may have happened" if outcome_is_unknown(record) else None
 
 
 def _has_business_key(record: Record) -> bool:
     return record.intent is not None and facts(record.intent).get("business_key") is not None
-
-
-def _may_have_happened(record: Record) -> bool:
-    return record.state in (State.COMPLETED, State.SKIPPED) or outcome_is_unknown(record)
 
 
 def check_given(cut: Cut, key: str) -> None:

@@ -48,6 +48,25 @@ def _forks(store: Store) -> Iterator[tuple[RunRow, lineage.Origin]]:
         query = Query(limit=PAGE, before_run_no=page[-1].run_no)
 
 
+def lacking(source: Store, target: Store, row: RunRow) -> str | None:
+    """Return the run that a fork borrows from and that another store has not got, or not as it was
+    when the fork was made; None if there is no such run."""
+    of = lineage.origin_of(row)
+    if of is None:
+        return None
+    there = target.get(of.run)
+    if there is None or there.next_chunk < of.base:
+        return of.run
+    for part in forking.read(row.run_id, source.entry(row.run_no, 2)).parts:
+        other = target.get(part.run)
+        entry = None
+        if other is not None and other.deleted_us is None and other.last_seq >= part.seq:
+            entry = target.entry(other.run_no, part.seq)
+        if entry is None or entry.digest.hex() != part.head:
+            return part.run
+    return None
+
+
 def about(case: Case) -> None:
     """Say of a fork where it came from."""
     if case.row.origin is None:

@@ -26,6 +26,7 @@ from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import FINAL, HeldReason, Status
 from holdfast._core.resume import doubts_of_the_dead, draft, moved_to
 from holdfast._core.rows import Lease, RunRow, Write
+from holdfast._ops import ancestry
 from holdfast._ops.inspect import fold
 from holdfast._store.addresses import shown
 from holdfast._store.contract import Committed, Query, Store, WholeRun
@@ -129,6 +130,8 @@ class _Mover:
             row = self._source.get(run_id)
             if row is None:
                 return Moved(run_id, Fate.MISSING, f"{self._source.url} has no such run")
+            if self._lacks_origin(row):
+                return None
             before = self._before(row)
             if before is not None:
                 return self._write(before)
@@ -198,9 +201,20 @@ class _Mover:
             return False
         return self._target.key(effect, key) is None
 
+    def _lacks_origin(self, row: RunRow) -> bool:
+        """Say whether a fork comes from a run that the target does not have, or has otherwise."""
+        lacking = ancestry.lacking(self._source, self._target, row)
+        return lacking is not None and not (self._dry_run and lacking in self._moved)
+
     def waits_for(self, run_id: str) -> str:
         """Say which run has to be moved first."""
         row = self._source.get(run_id)
+        lacking = None if row is None else ancestry.lacking(self._source, self._target, row)
+        if lacking is not None:
+            return (
+                f"it is a fork and borrows from run {lacking!r}, which the target does not have (or "
+                "not as far); move that one too"
+            )
         _, effect, key = str(row and row.waiting_on).split(":", 2)
         has = self._source.key(effect, key)
         other = "another run" if has is None else f"run {has.run_id!r}"

@@ -18,10 +18,10 @@ import msgspec
 from holdfast._core import forking
 from holdfast._core.chunks import Values
 from holdfast._core.commands import command
-from holdfast._core.entries import FORMAT, Draft, Kind
+from holdfast._core.entries import Draft, Kind
 from holdfast._core.forking import NOT_GIVEN, Cut, Facts
 from holdfast._core.keys import check_run_id
-from holdfast._core.resume import facts_of, moved_to
+from holdfast._core.resume import moved_to
 from holdfast._core.rows import RunRow
 from holdfast._ops.actions import check_actor
 from holdfast._ops.inspect import found
@@ -253,11 +253,8 @@ class _Given:
                     self.differences.append(f"input {name}")
             node = self.values.encode({**recorded, **changed}, "input")
             digest = self.values.digest({**recorded, **changed})
-        facts: dict[str, Any] = {"format": FORMAT}
-        fingerprint = facts_of(started).get("fingerprint")
-        if fingerprint is not None:
-            facts = {"fingerprint": fingerprint, **facts}
-        return b'{"input":' + node + b"," + msgspec.json.encode(facts)[1:], digest
+        rest = {**started.data(), "input": msgspec.Raw(node)}
+        return msgspec.json.encode(rest), digest
 
     def result(self, key: str, value: Any) -> None:
         """Take a result in the place of the recorded one."""

@@ -56,6 +56,10 @@ def export_run(store: Store, run_id: str, path: str | Path) -> Path:
     row = kept.get(run_id)
     if row is None:
         raise RunNotFound(run_id, store.url)
+    if row.origin is not None:
+        raise UsageError(
+            f"run {run_id!r} is a fork, and a file has one run only: export the run that it came from"
+        )
     lines = [
         msgspec.json.encode(
             _Line(

@@ -14,6 +14,7 @@ from rich.text import Text
 from holdfast._core.commands import command as command_line
 from holdfast._core.lifecycle import Status
 from holdfast._ops import explain as explaining, inspect
+from holdfast._ops.budget_view import line
 from holdfast._ops.cli.session import Session, command, print_line
 from holdfast._ops.explanation import Explanation
 from holdfast._ops.inspect import EntryView, RunSummary, RunView, StepView
@@ -183,6 +184,8 @@ def _print_head(session: Session, run: RunView) -> None:
         _field(session, "owner", run.owner)
     if run.generation > 1:
         _field(session, "generation", str(run.generation))
+    if run.origin is not None:
+        _field(session, "forked from", run.origin)
     if run.tags:
         _field(session, "tags", ", ".join(f"{name}={value}" for name, value in run.tags.items()))
     _field(session, "input", shown(run.input))
@@ -193,6 +196,8 @@ def _print_head(session: Session, run: RunView) -> None:
     _field(session, "started", _at(run.created_at))
     _field(session, "changed", _at(run.updated_at))
     _field(session, "totals", _totals(run))
+    if run.budget is not None:
+        _field(session, "budget", line(run.budget))
 
 
 def _totals(run: RunView) -> str:
@@ -212,6 +217,8 @@ def _steps_table(steps: list[StepView]) -> Table:
         notes = ["transaction" if step.transaction else "effect"] if step.effect else []
         if step.superseded:
             notes.append("superseded")
+        if step.borrowed:
+            notes.append("borrowed")
         if step.degraded is not None:
             notes.append(f"degraded: {step.degraded}")
         if step.error is not None:

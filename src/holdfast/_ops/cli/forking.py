@@ -1,0 +1,109 @@
+"""The command that makes a new run of an old one: fork."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast._core.commands import command as command_line
+from holdfast._core.forking import NOT_GIVEN
+from holdfast._ops import fork
+from holdfast._ops.cli.acting import parsed
+from holdfast._ops.cli.session import Session, command
+from holdfast._ops.text import count
+from holdfast.errors import UsageError
+
+
+def add_to(group: click.Group) -> None:
+    """Add this command to the group."""
+    command(group, "fork", acts=True)(_fork)
+
+
+@click.argument("run_id")
+@click.argument("new_run_id")
+@click.option("--before", metavar="STEP", required=True, help="The first call that is made anew.")
+@click.option("--input", "input_", metavar="JSON", help="An object: these inputs are others.")
+@click.option("--state", metavar="JSON", help="The state with which the turn of STEP begins.")
+@click.option(
+    "--result", "results", metavar="STEP=JSON", multiple=True, help="This step gave something else."
+)
+@click.option("--yes", is_flag=True, help="Yes, effects may be executed again; do not ask.")
+def _fork(
+    session: Session,
+    run_id: str,
+    new_run_id: str,
+    before: str,
+    input_: str | None,
+    state: str | None,
+    results: tuple[str, ...],
+    yes: bool,
+    actor: str,
+) -> int | None:
+    """Make a new run of an old one, which goes on from before a step.
+
+    STEP is a step key, as `holdfast show RUN_ID` tells it, or a turn such as turns[11]. What was
+    recorded before it comes along and is not executed again; effects that the new run may execute
+    again are listed, and have to be confirmed. Values are plain JSON; a value of a class of yours is
+    given from Python: store.fork(…).
+    """
+    store = session.store()
+    planned = fork.plan(
+        store,
+        run_id,
+        new_run_id,
+        before=before,
+        input=_object(input_),
+        state=NOT_GIVEN if state is None else parsed("--state", state),
+        results=dict(_result(text) for text in results),
+        actor=actor,
+    )
+    if planned.repeats and not yes and not _confirmed(session, planned):
+        return None
+    made = fork.make(store, planned)
+    _tell(session, made)
+    return None
+
+
+def _confirmed(session: Session, planned: fork.Plan) -> bool:
+    asked = fork.not_confirmed(planned)
+    if session.as_json:
+        raise asked
+    session.say("The new run may execute these again, under keys of its own:")
+    for effect in asked.effects:
+        session.say(f"  {effect}")
+    return click.confirm("Is this meant?", err=True)
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    value = parsed("--input", text)
+    if not isinstance(value, dict):
+        raise UsageError("--input takes a JSON object: names of inputs and their values")
+    return value
+
+
+def _result(text: str) -> tuple[str, Any]:
+    step, equals, value = text.partition("=")
+    if not equals or not step:
+        raise UsageError(f"--result is STEP=JSON, not {text!r}")
+    return step, parsed("--result", value)
+
+
+def _tell(session: Session, made: fork.Fork) -> None:
+    go_on = session.pasteable(command_line("run", f"MODULE:{made.flow}", made.run_id))
+    if session.as_json:
+        session.answer(fork=msgspec.to_builtins(made), next=[go_on])
+        return
+    if not made.created:
+        session.say(f"run {made.run_id!r} is this fork already.")
+    session.say(
+        f"run {made.run_id!r} goes on from run {made.origin!r} before {made.before}, with "
+        f"{count(made.borrowed, 'recorded outcome')}."
+    )
+    if made.differences:
+        session.say(f"It was given otherwise: {', '.join(made.differences)}.")
+    session.say("A worker that has its flow takes it. If none is running:")
+    session.say(f"  {go_on}")
