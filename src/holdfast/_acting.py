@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from holdfast._core.budgets import Budget
 from holdfast._core.effects import Done, Fail, NotDone
 from holdfast._core.forking import NOT_GIVEN
 from holdfast._runtime.queues import Queue
@@ -63,8 +64,10 @@ class Acting:
         actor: str | None = None,
         accept_change: bool = False,
         confirm: bool = False,
+        drift: Literal["go_on", "redo"] | None = None,
     ) -> Any:
-        """Record the decision to take a failed or held run up again."""
+        """Record the decision to take a failed or held run up again. `drift` says how one goes on
+        that is held for what changed outside: with what is recorded, or by doing it again."""
         from holdfast._ops import actions
 
         return actions.resume(
@@ -73,6 +76,7 @@ class Acting:
             actor=actor_or_user(actor),
             accept_change=accept_change,
             confirm=confirm,
+            drift=drift,
         )
 
     def fork(
@@ -117,6 +121,13 @@ class Acting:
         from holdfast._ops import queues
 
         return list(queues.resume_all(self.kept, queue, status, actor_or_user(actor)))
+
+    def raise_budget(self, run_id: str, to: Budget, *, actor: str | None = None) -> Any:
+        """Set new limits of the budget that a run spends from, which is that of its root; limits
+        that `to` does not give stay. Runs that were held for it go on."""
+        from holdfast._ops import budgets
+
+        return budgets.raise_budget(self.kept, run_id, to, actor=actor_or_user(actor))
 
     def set_schedule(self, name: str, *, paused: bool) -> ScheduleView:
         """Pause a schedule, or let it go on."""

@@ -8,6 +8,7 @@ HoldfastError
 ├── WaitTimedOut               nothing came in time: the flow may handle it
 ├── Refused                    a person said no: the flow may handle it
 ├── Rollback                   raised by a flow: undo what this run did
+├── Drifted                    something outside is not as it was recorded: the flow may handle it
 ├── TurnLimit                  a loop reached its limit
 ├── KeyConflict                a business key is taken by a call with other arguments
 ├── RunError                   one run; carries run_id
@@ -116,6 +117,19 @@ class Rollback(HoldfastError):
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class Drifted(HoldfastError):
+    """Something is not as it was when the run recorded it, and the policy is "fail"."""
+
+    def __init__(
+        self, message: str, report: object = None, *, step: str = "", was: str = "", now: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.report = report
+        self.step = step
+        self.was = was
+        self.now = now
 
 
 class TurnLimit(HoldfastError):

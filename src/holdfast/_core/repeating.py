@@ -140,6 +140,25 @@ def decided_drafts(
     return [Draft(Kind.RUN_RESUMED, at_us, body=msgspec.json.encode(facts))], free
 
 
+def check_repeated(history: History, gone: Sequence[Record]) -> None:
+    """Refuse to take a failed run up again, unconfirmed, if it failed because a watched fact changed
+    and effects that happened are recorded behind that."""
+    facts = [record.key for record in gone if record.key in history.gap.broken]
+    effects = [record.key for record in gone if may_have_happened(record)] if facts else []
+    if effects:
+        raise RunHeld(
+            history.run_id,
+            HeldReason.DRIFT,
+            f"it failed because {', '.join(facts)} is not as it was; taking it up again would "
+            f"execute {', '.join(effects)} once more",
+            (
+                f"{command('explain', history.run_id)}    (shows what is known)",
+                f"{command('resume', history.run_id, '--confirm')}    (execute it again)",
+            ),
+            step=facts[0],
+        )
+
+
 def _held_detail(history: History) -> str:
     if history.held is None:
         return ""

@@ -41,6 +41,21 @@ class Undoes(msgspec.Struct, frozen=True):
     key: str | None
 
 
+class Approval(msgspec.Struct):
+    """What a call of an effect needs before each attempt: the consent of a person to exactly these
+    arguments."""
+
+    generation: int
+    """The generation of the run in which it is asked for: part of what is approved."""
+    to: str | None = None
+    expires_us: int | None = None
+    """How long it holds after it was given; None: as long as the call is not through."""
+    grant: dict[str, Any] | None = None
+    """Who gave it, when, until when: as the intent says."""
+    took: list[str] = []
+    """The message that gave it, until an entry has taken it."""
+
+
 class StepCall(msgspec.Struct):
     """One call of a step: its identity and its arguments as they were when it was called."""
 
@@ -64,6 +79,8 @@ class StepCall(msgspec.Struct):
     at_large: bool = False
     """Whether a helper thread is at work on it that nobody can stop."""
     usage: dict[str, Any] | None = None
+    made_by: bytes = b""
+    """What is recorded with its outcome: the fingerprint of its code, declared versions."""
     undoes: Undoes | None = None
     """Set in the call of an undo: what it takes back."""
     pot: str | None = None
@@ -76,6 +93,13 @@ class StepCall(msgspec.Struct):
     """What of `usage` the pot knows of already: nano dollars and tokens."""
     memos: dict[tuple[str, str], Memo] | None = None
     """What this attempt wrote to memories, by space and key; it commits with the outcome."""
+    approval: Approval | None = None
+    """Set if a person has to approve it."""
+
+    @property
+    def takes(self) -> list[str]:
+        """The approval that the next entry of this call uses up."""
+        return [] if self.approval is None else self.approval.took
 
 
 # -- what a script may ask for -----------------------------------------------------------------
@@ -244,6 +268,20 @@ class Recall(msgspec.Struct):
     limit: int | None = None
 
 
+class FindQuestion(msgspec.Struct):
+    """Ask for the number under which the run asks people next by this name, and for the question of
+    that name if it is open; sends back `FoundQuestion`."""
+
+    name: str
+
+
+class FoundQuestion(msgspec.Struct):
+    """How often it was answered, plus one; and what those who answer see of it now."""
+
+    number: int
+    open: Question | None
+
+
 class CopyResult(msgspec.Struct):
     """Read the result that another run's step recorded (a duplicate of a business key)."""
 
@@ -263,6 +301,7 @@ Request = (
     | Now
     | Chance
     | FindKey
+    | FindQuestion
     | CopyResult
     | Recall
 )

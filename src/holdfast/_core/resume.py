@@ -19,6 +19,7 @@ from holdfast._core.entries import Draft, Entry, Kind
 from holdfast._core.history import History, Record, State
 from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._core.repeating import check_repeated, decided_drafts
 from holdfast._core.rows import KeyChange
 from holdfast._core.superseding import loops_begun_anew, superseded_by_resume
 from holdfast.errors import RunCancelled, RunHeld, UsageError
@@ -34,15 +35,23 @@ _GOES_ON = frozenset({Status.QUEUED, Status.RUNNING, Status.WAITING})
 
 
 def resume_drafts(
-    history: History, *, actor: str, at_us: int, accept_change: bool = False, confirm: bool = False
+    history: History,
+    *,
+    actor: str,
+    at_us: int,
+    accept_change: bool = False,
+    confirm: bool = False,
+    drift: str | None = None,
 ) -> tuple[Drafts, dict[str, Any]]:
     """Return the entries that take a run up again, and the columns of its row that change.
 
-    A run that goes on by itself needs none. What cannot be resumed raises, saying what can be done.
+    `drift` is what is decided about what changed outside, "go_on" or "redo". A run that goes on by itself needs none. What cannot be resumed raises, saying what can be done.
     """
     status = history.status
     if status is Status.FAILED:
         return _next_generation(history, actor, at_us, accept_change=accept_change, confirm=confirm)
+    if status is Status.HELD and held_reason(history) == HeldReason.DRIFT:
+        return decided_drafts(history, actor, at_us, drift, confirm=confirm)
     if status is Status.HELD:
         return _freed(history, actor, at_us, accept_change=accept_change, confirm=confirm)
     if status in _GOES_ON:
@@ -62,6 +71,8 @@ def _next_generation(
     unknown = [record for record in gone if outcome_is_unknown(record)]
     if unknown and not confirm:
         raise _unconfirmed(history.run_id, unknown)
+    if not confirm:
+        check_repeated(history, gone)
     generation = history.generation + 1
     facts = {
         "generation": generation,

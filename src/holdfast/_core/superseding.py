@@ -62,7 +62,11 @@ def came_after(record: Record, other: Record) -> bool:
 
 def loops_begun_anew(history: History, superseded: list[Record]) -> list[str]:
     """Return the loops that were begun after a failure that is superseded: they start over."""
-    failed = [record for record in superseded if record.state is State.FAILED]
+    failed = [
+        record
+        for record in superseded
+        if record.state is State.FAILED or record.key in history.gap.broken
+    ]
     return [
         path
         for path, saved in history.saved.items()

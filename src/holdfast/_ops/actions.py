@@ -250,9 +250,16 @@ def _act(store: Store, row: RunRow, decide: Callable[[History], list[Draft]]) ->
 
 
 def resume(
-    store: Store, run_id: str, *, actor: str, accept_change: bool = False, confirm: bool = False
+    store: Store,
+    run_id: str,
+    *,
+    actor: str,
+    accept_change: bool = False,
+    confirm: bool = False,
+    drift: str | None = None,
 ) -> Answer:
-    """Take up a run that failed or is held."""
+    """Take up a run that failed or is held; `drift` is "go_on" or "redo", for one that is held for
+    what changed outside."""
     check_actor(actor)
     for _ in range(TRIES):
         row = found(store, run_id)
@@ -263,6 +270,7 @@ def resume(
             at_us=store.now_us(),
             accept_change=accept_change,
             confirm=confirm,
+            drift=drift,
         )
         if not drafts:
             return _goes_on_already(store, row)
@@ -277,6 +285,8 @@ def _resumed(row: RunRow, past: History) -> Answer:
     effects: list[str] = []
     if past.status is Status.FAILED:
         did += f" in generation {row.generation}"
+    elif held_reason(past) == HeldReason.DRIFT and row.generation > past.generation:
+        did += f" in generation {row.generation}, and what the change concerns is done again"
     elif held_reason(past) == HeldReason.DIVERGED:
         did = f"the change is accepted: run {row.run_id!r} goes on with the code as it is now"
         effects = [record.key for record in past.records.values() if _happened(record)]

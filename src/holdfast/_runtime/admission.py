@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from holdfast import errors
-from holdfast._core import resume
+from holdfast._core import resume, retention
 from holdfast._core.budgets import limits_of
 from holdfast._core.chunks import Values
 from holdfast._core.entries import FORMAT, Draft, Entry, Kind
@@ -52,6 +52,8 @@ class RunRequest(msgspec.Struct):
     parent: str | None = None
     """The run that starts it, and the one at the top of the family."""
     root: str | None = None
+    keep_us: int | None = None
+    """How long the run is kept after its end."""
     replays_ended: bool = False
     """A block executes its body even if the run has ended: its steps replay."""
 
@@ -77,6 +79,8 @@ def _admit(engine: Engine, request: RunRequest) -> Execution | Ended:
             return _completed(engine, request, row)
         if row.status is Status.CANCELLED:
             raise errors.RunCancelled(row.run_id)
+        if row.status is Status.ROLLED_BACK:
+            raise rolled_back_error(engine, row)
         lease = claim(engine, _freed(engine, row).run_id)
         if row.version != request.version:
             _accept_version(engine, lease, request)
@@ -126,6 +130,7 @@ def execution_of(
             history = load(engine, row) if entries is None else _folded(row, entries)
             execution = Execution(engine, lease, history, engine.values(row), awaits=awaits)
             execution.spending = spending.opened(engine, row, history)
+            execution.compares = entries is None
             if version is not None and version != row.version:
                 execution.upgrade = Upgrade(row.flow, version)
         except errors.Corrupt as damage:
@@ -184,6 +189,8 @@ def new_run(engine: Engine, request: RunRequest) -> NewRun:
     told: dict[str, Any] = {"fingerprint": request.fingerprint(), "format": FORMAT}
     if request.placing.budget is not None:
         told["budget"] = limits_of(request.placing.budget)
+    if request.keep_us is not None:
+        told[retention.KEEP] = request.keep_us
     facts = _encode(told)
     body = b'{"input":' + node + b"," + facts[1:]
     return NewRun(
@@ -208,6 +215,8 @@ def _no_chunks(_number: int) -> dict[int, bytes]:
 
 def _same_run(engine: Engine, request: RunRequest, row: RunRow) -> RunRow:
     """Check that the id belongs to this flow with this input."""
+    if row.deleted_us is not None:
+        raise errors.RunDeleted(row.run_id)
     if row.flow not in request.names:
         raise errors.RunConflict(row.run_id, f"as a run of {row.flow!r}, not {request.flow!r}")
     values = engine.values(row)
@@ -272,7 +281,8 @@ def resumed(engine: Engine, row: RunRow) -> RunRow:
 
 def _worth_another_try(history: History, row: RunRow) -> bool:
     """A held run is tried again where replay decides anew and nothing can be repeated."""
-    if row.held_reason == HeldReason.DIVERGED or row.waiting_on is not None:
+    anew = (HeldReason.DIVERGED, HeldReason.BUDGET, HeldReason.DRIFT)
+    if row.held_reason in anew or row.waiting_on is not None:
         return True
     if row.held_reason != HeldReason.IN_DOUBT:
         return False
@@ -284,6 +294,13 @@ def _worth_another_try(history: History, row: RunRow) -> bool:
         and (record.doubt is None or b'"why":"value_lost"' not in record.doubt.body)
         for record in doubts
     )
+
+
+def rolled_back_error(engine: Engine, row: RunRow) -> errors.RunRolledBack:
+    """Return the error that tells that a run was rolled back, and why."""
+    entry = engine.kept.entry(row.run_no, row.last_seq)
+    reason = "" if entry is None else msgspec.json.decode(entry.body).get("reason", "")
+    return errors.RunRolledBack(row.run_id, str(reason))
 
 
 def held_error(engine: Engine, row: RunRow, history: History | None = None) -> errors.RunHeld:

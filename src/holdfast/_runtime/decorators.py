@@ -9,10 +9,13 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 import msgspec
 
 from holdfast._core import effects
+from holdfast._core.drift import Policy
+from holdfast._core.durations import Duration
 from holdfast._core.effects import OnDoubt
 from holdfast._core.retry import Retry
-from holdfast._runtime import registry
+from holdfast._runtime import registry, undoing
 from holdfast._runtime.functions import AsyncStep, Settings, Step
+from holdfast._runtime.gap import Versions, taken_from
 from holdfast._runtime.spending import Cost
 from holdfast.errors import UsageError
 
@@ -30,10 +33,21 @@ class Effect(Step[P, R]):
         _set_on_doubt(self._settings, fn)
         return fn
 
-    def undo(self, fn: F) -> F:
+    @overload
+    def undo(self, fn: F, /) -> F: ...
+    @overload
+    def undo(
+        self,
+        *,
+        on_doubt: OnDoubt = "ask",
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        failed_on: Errors = (),
+        key_ttl: float = ...,
+    ) -> Callable[[F], F]: ...
+    def undo(self, fn: Any = None, /, **options: Any) -> Any:
         """Declare the function that takes it back: the result, then the arguments (decorator)."""
-        self._settings.undo = fn
-        return fn
+        return undoing.declared(self._settings, fn, options)
 
 
 class AsyncEffect(AsyncStep[P, R]):
@@ -44,10 +58,21 @@ class AsyncEffect(AsyncStep[P, R]):
         _set_on_doubt(self._settings, fn)
         return fn
 
-    def undo(self, fn: F) -> F:
+    @overload
+    def undo(self, fn: F, /) -> F: ...
+    @overload
+    def undo(
+        self,
+        *,
+        on_doubt: OnDoubt = "ask",
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        failed_on: Errors = (),
+        key_ttl: float = ...,
+    ) -> Callable[[F], F]: ...
+    def undo(self, fn: Any = None, /, **options: Any) -> Any:
         """Declare the function that takes it back: the result, then the arguments (decorator)."""
-        self._settings.undo = fn
-        return fn
+        return undoing.declared(self._settings, fn, options)
 
 
 def _set_on_doubt(settings: Settings, fn: Callable[..., Any]) -> None:
@@ -88,6 +113,9 @@ def step(
     commit: str = "each",
     unrecorded: Sequence[str] = (),
     cost: Cost = None,
+    valid_for: Duration | None = None,
+    on_expired: Policy | None = None,
+    versions: Versions | None = None,
 ) -> _StepDecorator: ...
 def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a step: its outcome is recorded, and never computed again once it is.
@@ -97,6 +125,9 @@ def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     does not wait for the disk; `unrecorded=` names of parameters that are only handed through.
     `cost=` dollars that an attempt may cost, or a function of the arguments: what a run with a
     budget sets aside before it begins.
+
+    When a run goes on after a gap: a result older than `valid_for=` ("6h") is treated by
+    `on_expired=`; `versions={"model": MODEL}` is recorded with each outcome and compared.
     """
     return _decorated(fn, options, Step, AsyncStep, effect=False)
 
@@ -121,6 +152,7 @@ def effect(
     fallback: Any = ...,
     unrecorded: Sequence[str] = (),
     cost: Cost = None,
+    versions: Versions | None = None,
     transaction: bool = False,
 ) -> _EffectDecorator: ...
 def effect(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -150,7 +182,8 @@ def _decorated(
         if options.get("transaction"):
             _check_transaction(fn, options)
         kind = awaiting if inspect.iscoroutinefunction(fn) else blocking
-        return kind(Settings(fn, effect=effect, **options))
+        drift = taken_from(given := dict(options), options.get("name") or fn.__qualname__)
+        return kind(Settings(fn, effect=effect, drift=drift, **given))
 
     return decorate if fn is None else decorate(fn)
 
@@ -165,7 +198,11 @@ _OF_STEPS = {
     "commit",
     "unrecorded",
     "cost",
+    "valid_for",
+    "on_expired",
+    "versions",
 }
+_ONLY_STEPS = {"commit", "valid_for", "on_expired"}
 _OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "failed_on", "transaction"}
 _NOT_WITH_TRANSACTION = {
     "on_doubt": "with transaction=True it has happened or it has not, and no doubt is possible",
@@ -190,7 +227,7 @@ def _check_transaction(fn: Callable[..., Any], options: dict[str, Any]) -> None:
 
 
 def _check_options(what: str, options: dict[str, Any]) -> None:
-    allowed = _OF_STEPS if what == "step" else (_OF_STEPS - {"commit"}) | _OF_EFFECTS
+    allowed = _OF_STEPS if what == "step" else (_OF_STEPS - _ONLY_STEPS) | _OF_EFFECTS
     for name in options:
         if name in allowed:
             continue

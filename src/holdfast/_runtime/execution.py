@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._core.chunks import Values
+from holdfast._core.drift import Change
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.keys import Scope, derived_key
@@ -93,6 +94,13 @@ class Execution:
         self._degraded = lease.row.degraded
         self._failure: BaseException | None = None
         self.upgrade: Upgrade | None = None
+        self.instance: Any = None
+        """What the flow is a method of, if it is one."""
+        self.compares = False
+        """Whether a process was at work on it before: watched facts are looked at again."""
+        self.policies: dict[str, str] = {}
+        self.seen: list[Change] | None = None
+        """What is found to have changed, if somebody only looks."""
         self.spending: Spending | None = None
         """Of a run with a budget; set before its first step."""
 
@@ -313,6 +321,8 @@ class Execution:
             parts.append(b'"%b":%b' % (name.encode(), node))
         if call.usage and note.ends_attempt:
             parts.append(b'"usage":' + _encode(call.usage))
+        if call.made_by and note.ends_attempt:
+            parts.append(call.made_by)
         draft = Draft(
             kind,
             self.engine.now_us() if kind is not Kind.STEP_STARTED else call.started_us,

@@ -10,14 +10,17 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast._core.budgets import Budget
+from holdfast._core.durations import Duration
 from holdfast._core.keys import CHILD_SEPARATOR, check_run_id
+from holdfast._core.retention import checked_keep
 from holdfast._runtime import children, ending, engine as engines, registry
 from holdfast._runtime.admission import Ended, RunRequest, admit, submit
+from holdfast._runtime.callables import is_method
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.finishing import admit_async, admit_or_none, finish, finish_async
 from holdfast._runtime.frames import Frame, current, current_task, here
-from holdfast._runtime.functions import is_method
+from holdfast._runtime.gap import FlowDrift, OnResume, begin, begin_async
 from holdfast._runtime.handle import Handle
 from holdfast._runtime.queues import Placing, Queue, declared, placed
 from holdfast._runtime.shield import Shield
@@ -55,6 +58,9 @@ class FlowLike:
         accepts: tuple[str, ...] = (),
         queue: str | Queue | None = None,
         budget: Budget | None = None,
+        keep: Duration | None = None,
+        on_drift: Mapping[str, str] | None = None,
+        on_resume: OnResume | None = None,
     ) -> None:
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise UsageError(f"{fn.__qualname__} is a generator function; a flow returns a value")
@@ -63,12 +69,14 @@ class FlowLike:
         self.version = str(version)
         self.aliases = tuple(aliases)
         self.accepts = accepted(self.name, accepts)
+        self.drift = FlowDrift(self.name, on_drift, on_resume)
         self.is_method = is_method(fn)
         self._signature = Signature(fn, skip_self=self.is_method)
         self._bound: Any = None
         self._store: HasEngine | None = None
         self._tags: dict[str, str] = {}
         self.queue = declared(self.name, queue)
+        self.keep_us = checked_keep(self.name, keep)
         self._placing = placed(Placing(), queue=self.queue, budget=budget)
         functools.update_wrapper(cast("Callable[..., Any]", self), fn)
         registry.learn_types(fn)
@@ -165,10 +173,13 @@ class FlowLike:
             awaits=self.awaits,
             tags=self._tags,
             placing=self._placing,
+            keep_us=self.keep_us,
         )
 
     def arguments_of(self, execution: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the recorded input in the form of a call, with today's defaults and resources."""
+        execution.instance = self._bound
+        ending.check_rollback(execution)
         started = execution.history.started
         assert started is not None
         recorded = execution.values.decode(bytes(started.data()["input"]))
@@ -253,6 +264,7 @@ class Flow(FlowLike, Generic[P, R]):
             try:
                 args, kwargs = self.arguments_of(execution)
                 shield.lower()
+                begin(self, execution)
                 value = self.function()(*args, **kwargs)
                 shield.raise_again()
                 end = ending.returned(execution, value)
@@ -337,6 +349,7 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         try:
             try:
                 args, kwargs = self.arguments_of(execution)
+                await begin_async(self, execution)
                 end = ending.returned(execution, await self.function()(*args, **kwargs))
             except BaseException as error:
                 end = ending.raised(execution, error)
@@ -398,6 +411,9 @@ def flow(
     accepts: tuple[str, ...] = (),
     queue: str | Queue | None = None,
     budget: Budget | None = None,
+    keep: Duration | None = None,
+    on_drift: Mapping[str, str] | None = None,
+    on_resume: OnResume | None = None,
 ) -> _FlowDecorator: ...
 def flow(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a flow: `my_flow.run("run-id", …)` starts a run or picks it up."""

@@ -19,11 +19,13 @@ from holdfast._core.keys import check_name, checked_business_key, quoted, render
 from holdfast._core.requests import Spec, StepCall
 from holdfast._core.retry import Retry
 from holdfast._core.scripts import step_script
-from holdfast._runtime import engine as engines, registry
+from holdfast._runtime import engine as engines, registry, undoing
 from holdfast._runtime.attempt import Body
+from holdfast._runtime.callables import check_function, is_method
 from holdfast._runtime.drivers import drive
 from holdfast._runtime.faking import Fake
 from holdfast._runtime.frames import Frame, check_owner, current
+from holdfast._runtime.gap import StepDrift
 from holdfast._runtime.signatures import Signature
 from holdfast._runtime.spending import Cost, checked_cost
 from holdfast.errors import UsageError
@@ -37,7 +39,6 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 NO_FALLBACK: Any = object()
-Undo = Callable[..., Any]
 
 
 class Settings:
@@ -60,13 +61,14 @@ class Settings:
         key: str | Callable[..., str] | None = None,
         key_ttl: float = effects.KEY_TTL_S,
         on_doubt: OnDoubt = "ask",
-        undo: Undo | None = None,
+        undo: Callable[..., Any] | None = None,
         transaction: bool = False,
         cost: Cost = None,
+        drift: StepDrift | None = None,
         registered: bool = True,
     ) -> None:
         what = "effect" if effect else "step"
-        _check_function(what, fn)
+        check_function(what, fn)
         if commit not in ("each", "grouped"):
             raise UsageError(f'commit={commit!r} of {fn.__qualname__}: "each" or "grouped"')
         if timeout is not None and timeout <= 0:
@@ -78,9 +80,10 @@ class Settings:
         self.name = registry.name_for(what, fn, name) if registered else str(name)
         self.aliases = tuple(check_name(what, alias) for alias in aliases)
         self.key = key
-        self.undo = undo
+        self.undo: undoing.Undo | None = None
         self.fallback = fallback
         self.cost = checked_cost(cost, self.name)
+        self.drift = drift or StepDrift(self.name)
         self.method = is_method(fn)
         self.signature = Signature(fn, skip_self=self.method, unrecorded=unrecorded)
         self.spec = Spec(
@@ -96,7 +99,13 @@ class Settings:
             grouped=commit == "grouped",
             transaction=transaction,
         )
+        if registered:
+            registry.steps[self.name] = self
         registry.learn_types(fn)
+        if effect and registered:
+            registry.effects.update(dict.fromkeys((self.name, *self.aliases), self))
+        if undo is not None:
+            undoing.declare(self, undo)
 
 
 class Recorded(Generic[P, R]):
@@ -226,6 +235,7 @@ class Recorded(Generic[P, R]):
             business_key=business_key,
             adopted=execution.adopted,
             args_node=node,
+            made_by=settings.drift.made_by(settings.fn) if node else b"",
         )
         if node and execution.spending is not None:
             execution.spending.prepare(call, settings.cost, arguments)
@@ -369,29 +379,3 @@ async def _awaiting(execution: Execution, body: Body) -> Any:
     execution.check()
     script = step_script(body.call, execution.history, execution.decode)
     return await drive_async(script, execution, body)
-
-
-def _check_function(what: str, fn: Any) -> None:
-    if not callable(fn) or isinstance(fn, type):
-        raise UsageError(f"@{what} takes a function, not {fn!r:.80}")
-    if not hasattr(fn, "__qualname__"):
-        raise UsageError(
-            f"@{what} takes a function with a name, not {fn!r:.80}; write a `def` round it, "
-            "or record single calls with holdfast.call('name', …)"
-        )
-    if isinstance(fn, Recorded):
-        raise UsageError(f"{fn!r} is recorded already; decorate the bare function once")
-    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise UsageError(
-            f"{fn.__qualname__} is a generator function; a {what} returns one value "
-            "(collect the parts, and use holdfast.emit for live output)"
-        )
-
-
-def is_method(fn: Callable[..., Any]) -> bool:
-    """Say whether a function was written in a class body and takes `self`."""
-    parent, _, _ = fn.__qualname__.rpartition(".")
-    if not parent or parent.endswith("<locals>") or inspect.ismethod(fn):
-        return False
-    first = next(iter(inspect.signature(fn).parameters), None)
-    return first in ("self", "cls")

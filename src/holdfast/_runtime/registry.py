@@ -13,6 +13,7 @@ from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast._runtime.flows import FlowLike
+    from holdfast._runtime.functions import Settings
 
 T = TypeVar("T")
 
@@ -22,6 +23,12 @@ _ODD = re.compile(r"[<>]")
 _functions: dict[tuple[str, str], Callable[..., Any]] = {}
 flows: dict[str, FlowLike] = {}
 """Every flow of this process, by name and alias."""
+steps: dict[str, Settings] = {}
+"""Every step and effect of this process, by name."""
+
+
+effects: dict[str, Settings] = {}
+"""Every effect of this process, by name and alias: who rolls a run back looks for its undo."""
 
 
 def name_for(what: str, fn: Callable[..., Any], name: str | None) -> str:

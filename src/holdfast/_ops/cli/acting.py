@@ -43,7 +43,7 @@ def _settle(
     Python: store.settle(run_id, step, Done(value), actor=…).
     """
     decision = _decision(done, fail, not_done=not_done)
-    _tell(session, actions.settle(session.store(), run_id, step, decision, actor=actor))
+    tell(session, actions.settle(session.store(), run_id, step, decision, actor=actor))
 
 
 def _decision(done: str | None, fail: str | None, *, not_done: bool) -> actions.Decision:
@@ -71,6 +71,10 @@ def parsed(option: str, text: str) -> Any:
 @click.option("--quarantined", is_flag=True, help="Many together: all that are quarantined.")
 @click.option("--yes", is_flag=True, help="Many together: do not ask.")
 @click.option("--accept-change", is_flag=True, help="Go on with code that was changed meanwhile.")
+@click.option("--go-on", is_flag=True, help="Held for drift: go on with what is recorded.")
+@click.option(
+    "--redo", is_flag=True, help="Held for drift: do again what the change concerns, and the rest."
+)
 @click.option(
     "--confirm",
     is_flag=True,
@@ -85,6 +89,8 @@ def _resume(
     quarantined: bool,
     yes: bool,
     accept_change: bool,
+    go_on: bool,
+    redo: bool,
     confirm: bool,
     actor: str,
 ) -> int | None:
@@ -94,16 +100,24 @@ def _resume(
     as it is when many are taken up together, and said.
     """
     if run_id is None or queue is not None or failed or quarantined:
-        if run_id is not None or failed == quarantined or accept_change or confirm:
+        own = accept_change or confirm or go_on or redo
+        if run_id is not None or failed == quarantined or own:
             raise UsageError(
                 "say RUN_ID, or for many together --failed or --quarantined (and --queue NAME)"
             )
         status = "failed" if failed else "quarantined"
         return _resume_many(session, queue, status, actor, yes=yes)
+    if go_on and redo:
+        raise UsageError("say --go-on or --redo, not both")
     answer = actions.resume(
-        session.store(), run_id, actor=actor, accept_change=accept_change, confirm=confirm
+        session.store(),
+        run_id,
+        actor=actor,
+        accept_change=accept_change,
+        confirm=confirm,
+        drift="go_on" if go_on else "redo" if redo else None,
     )
-    _tell(session, answer, resumed=[], refused=0)
+    tell(session, answer, resumed=[], refused=0)
     return None
 
 
@@ -146,7 +160,8 @@ def _go_on(session: Session, answer: actions.Answer) -> list[str]:
     ]
 
 
-def _tell(session: Session, answer: actions.Answer, **more: Any) -> None:
+def tell(session: Session, answer: actions.Answer, **more: Any) -> None:
+    """Say what a decision did, and what happens next."""
     go_on = _go_on(session, answer)
     if session.as_json:
         told = msgspec.to_builtins(answer)
