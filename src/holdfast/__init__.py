@@ -43,6 +43,7 @@ from holdfast._runtime.signatures import use
 from holdfast._runtime.timing import sleep, wait
 from holdfast._runtime.transactions import connection
 from holdfast._runtime.versions import patched
+from holdfast.errors import Rollback
 
 __version__ = "0.1.0"
 
@@ -65,6 +66,7 @@ __all__ = [
     "Price",
     "Queue",
     "Retry",
+    "Rollback",
     "Schedule",
     "Status",
     "Step",

@@ -14,6 +14,8 @@ PUBLIC = {
     *("schedule", "Schedule", "TICK"),
     # Inside a flow.
     *("turns", "gather", "each", "now", "rng", "new_id", "call", "run", "replaying", "patched"),
+    # What a flow raises to have undone what its run did.
+    *("Rollback",),
     # Inside a step.
     *("idempotency_key", "attempt", "usage", "progress", "last_progress", "emit", "connection"),
     # What settles a doubt.

@@ -1,8 +1,8 @@
 """Rollback: which effects a run has to take back, in which order, and what stands against it. Pure.
 
-    rollback_requested ──► rollback_script ─┬─ something is in doubt, or cannot be undone: held
-                                            ├─ Undo, the last effect first  (each a step: `undo/…`)
-                                            └─ rolled back: all of it, or down to a step
+    rollback_requested ──► to_be_undone ─┬─ something is in doubt, or cannot be undone: held
+                                         ├─ undos, the last effect first  (each a step: `undo/…`)
+                                         └─ ended: all of it, or down to a step
 
 What a run did is what its journal says: effects that completed or were settled as done, in every
 generation, also in one that was superseded. A duplicate that was skipped is another run's doing; so
@@ -12,7 +12,7 @@ outcome is not called again, so a rollback that was cut short goes on where it s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
@@ -27,7 +27,17 @@ from holdfast._core.requests import Undoes
 from holdfast._core.resume import draft, facts_of, outcome_is_unknown
 from holdfast._core.stops import Unwind
 from holdfast._core.superseding import came_after
-from holdfast.errors import RunHeld, UsageError
+from holdfast.errors import RunHeld, RunRolledBack, UsageError
+
+
+class RollBack(Unwind):
+    """Stops a run that is to be rolled back; without `wanted` that is in its journal already."""
+
+    def __init__(
+        self, run_id: str, wanted: Wanted | None = None, took: list[str] | None = None
+    ) -> None:
+        super().__init__(RunRolledBack(run_id, "" if wanted is None else wanted.reason), took=took)
+        self.wanted = wanted
 
 
 class Fate(StrEnum):
@@ -100,7 +110,9 @@ def _happened_at(record: Record) -> int:
 
 def _fate(history: History, record: Record, *, superseded: bool) -> Fate | None:
     """Return what becomes of a record; None if this run did nothing there."""
-    if not record.effect or is_undo(record.key) or record.borrowed:
+    # An effect of a store that lost records may have no intent; only effects are ever in doubt.
+    effect = record.effect or record.doubt is not None
+    if not effect or is_undo(record.key) or record.borrowed:
         return None
     if record.state is State.COMPLETED and not record.degraded:
         return _fate_of_undo(history, record)
@@ -157,11 +169,11 @@ def left_as_they_are(effects: list[Effect]) -> tuple[str, ...]:
 # -- doing it ----------------------------------------------------------------------------------
 
 
-def rollback_script(
+def to_be_undone(
     history: History, has_undo: Callable[[Record], bool]
-) -> Generator[Effect, None, list[Effect]]:
-    """Yield the effects whose undo is to be called, in order; returns all that were concerned. What
-    stands against it is said before the first of them."""
+) -> tuple[list[Effect], list[Effect]]:
+    """Return the effects whose undo is to be called, in order, and all that are concerned. What
+    stands against it is said here, before the first of them."""
     assert history.rollback is not None
     want = wanted(history.rollback)
     effects = effects_to_undo(history, want.to)
@@ -172,9 +184,7 @@ def rollback_script(
             calls.append(effect)
         elif effect.fate in (Fate.UNDO, Fate.STAYS, Fate.UNKNOWN):
             _check_stays(history.run_id, effect, want)
-    for effect in calls:
-        yield effect
-    return effects
+    return calls, effects
 
 
 def _check_doubts(run_id: str, effects: list[Effect]) -> None:
@@ -224,6 +234,8 @@ class RolledBack(msgspec.Struct):
 
     drafts: list[Draft]
     changes: dict[str, Any]
+    held: dict[str, Any] | None = None
+    """Why the run is held, where it was rolled back to a step."""
 
 
 def ended(history: History, effects: list[Effect], undone: list[str], at_us: int) -> RolledBack:
@@ -275,4 +287,4 @@ def _to_a_step(history: History, to: str, facts: dict[str, Any], at_us: int) -> 
     drafts = [draft(Kind.RUN_RESUMED, at_us, resumed), draft(Kind.RUN_HELD, at_us, held)]
     # Snapshots that were saved after the step are void: the turns before it are read again.
     changes = {"generation": generation, "held_reason": HeldReason.PAUSED.value, "skips": "[]"}
-    return RolledBack(drafts, changes)
+    return RolledBack(drafts, changes, held)

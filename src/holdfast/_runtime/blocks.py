@@ -96,7 +96,11 @@ class RunBlock(Block):
     def __enter__(self) -> Self:
         if current_task() is not None:
             raise UsageError("in async code write `async with holdfast.aio.run(…):`")
-        self._begin(admit(self._engine(), self._request()))
+        admitted = admit(self._engine(), self._request())
+        pending = ending.rollback_pending(admitted)
+        if pending is not None:
+            finish(*pending)
+        self._begin(admitted)
         return self
 
     def __exit__(
@@ -116,7 +120,11 @@ class AsyncRunBlock(Block):
     awaits = True
 
     async def __aenter__(self) -> Self:
-        self._begin(await admit_async(self._engine(), self._request()))
+        admitted = await admit_async(self._engine(), self._request())
+        pending = ending.rollback_pending(admitted)
+        if pending is not None:
+            await finish_async(*pending)
+        self._begin(admitted)
         return self
 
     async def __aexit__(

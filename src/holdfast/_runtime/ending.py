@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -12,6 +12,7 @@ from holdfast._core.commands import command
 from holdfast._core.doubt import DOUBTS, settle_actions
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import Record
+from holdfast._core.rollback import RollBack, Wanted
 from holdfast._core.stops import Unload, Unwind
 from holdfast._core.superseding import escaped
 from holdfast._runtime.attempt import INTERRUPTS
@@ -32,6 +33,21 @@ class Ending(msgspec.Struct):
     held: bool = False
     took: list[str] = []
     """Messages that this makes part of the history."""
+    rollback: RollBack | None = None
+    """The run is to be rolled back: what comes out of that is its end."""
+
+
+def check_rollback(execution: Execution) -> None:
+    """Stop a run before its flow is called, if it was taken up only to be rolled back."""
+    if execution.history.rollback is not None:
+        raise execution.stop(RollBack(execution.run_id))
+
+
+def rollback_pending(admitted: object) -> tuple[Execution, Ending] | None:
+    """Return how an execution ends that was admitted only to be rolled back."""
+    if not isinstance(admitted, Execution) or admitted.history.rollback is None:
+        return None
+    return admitted, Ending([], {}, rollback=RollBack(admitted.run_id))
 
 
 def returned(execution: Execution, value: Any) -> Ending:
@@ -94,6 +110,9 @@ def raised(execution: Execution, error: BaseException, *, wraps: bool = True) ->
         return stopped(execution, error)
     if execution.stopped is not None:
         return stopped(execution, execution.stopped)
+    asked = _asks_for_rollback(error)
+    if asked is not None:
+        return stopped(execution, RollBack(execution.run_id, Wanted("flow", asked.reason)))
     if isinstance(error, INTERRUPTS) or type(error).__name__ == "CancelledError":
         body = _encode({"why": "interrupted", "by": type(error).__name__})
         return Ending(
@@ -107,6 +126,16 @@ def raised(execution: Execution, error: BaseException, *, wraps: bool = True) ->
     failed = errors.RunFailed(execution.run_id, news["type"], news["message"])
     failed.__cause__ = error
     return Ending([draft], {}, error=failed)
+
+
+def _asks_for_rollback(error: BaseException) -> errors.Rollback | None:
+    """Return the `Rollback` that a flow raised, alone or with others in a group."""
+    if isinstance(error, errors.Rollback):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return next(filter(None, map(_asks_for_rollback, group.exceptions)), None)
+    return None
 
 
 def _trace(error: BaseException) -> str:
@@ -124,6 +153,8 @@ def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) ->
     error = unwind.error
     if isinstance(error, errors.LeaseLost):
         return Ending([], {}, error=error)
+    if isinstance(unwind, RollBack):
+        return Ending([], {}, rollback=unwind)
     if swallowed:
         error = errors.RunHeld(
             execution.run_id,

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from holdfast._core.children import to_parent
-from holdfast._core.rows import Post
-from holdfast._runtime import ending
+from holdfast._core.rollback import RollBack, Wanted
+from holdfast._core.rows import Message, Post
+from holdfast._runtime import ending, mail
 from holdfast._runtime.admission import Ended, RunRequest, admit
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.inbox import absorb
 from holdfast._runtime.shield import Shield
-from holdfast.errors import RunBusy, RunCancelled, RunHeld
+from holdfast.errors import RunBusy, RunCancelled, RunHeld, RunRolledBack
 
 
 def finish(execution: Execution, end: ending.Ending) -> Any:
     """Write the end of an execution, then return or raise what comes out of it."""
+    if end.rollback is not None:
+        from holdfast._runtime.rollback import roll_back
+
+        end = roll_back(execution, end.rollback)
     with Shield():
         try:
             if end.drafts:
@@ -27,7 +34,7 @@ def finish(execution: Execution, end: ending.Ending) -> Any:
                 execution.settled(ticket)
         except BaseException as error:
             _left(execution)
-            if end.error is None:
+            if end.error is None or isinstance(end.error, RunRolledBack):
                 raise getattr(error, "error", error) from None
         finally:
             execution.engine.leave(execution)
@@ -68,7 +75,7 @@ def admit_or_none(engine: Engine, request: RunRequest) -> Execution | None:
     """Admit a run that is to work in the background; None if it works elsewhere, or not now."""
     try:
         admitted = admit(engine, request)
-    except (RunBusy, RunCancelled, RunHeld):
+    except (RunBusy, RunCancelled, RunHeld, RunRolledBack):
         return None  # The handle tells.
     return admitted if isinstance(admitted, Execution) else None
 
@@ -76,12 +83,16 @@ def admit_or_none(engine: Engine, request: RunRequest) -> Execution | None:
 async def finish_async(execution: Execution, end: ending.Ending) -> Any:
     """Write the end of an execution, then return or raise what comes out of it."""
     cancelled: BaseException | None = None
+    if end.rollback is not None:
+        from holdfast._runtime.rollback import roll_back_async
+
+        end = await roll_back_async(execution, end.rollback)
     try:
         if end.drafts:
             cancelled = await _written(execution, end)
     except BaseException as error:
         _left(execution)
-        if end.error is None:
+        if end.error is None or isinstance(end.error, RunRolledBack):
             raise getattr(error, "error", error) from None
     finally:
         execution.engine.leave(execution)
@@ -107,3 +118,13 @@ async def _written(execution: Execution, end: ending.Ending) -> BaseException | 
     cancelled = await written(ticket)
     execution.settled(ticket)
     return cancelled
+
+
+def _asked_to_roll_back(execution: Execution, message: Message) -> None:
+    """Stop a run at work, because somebody wants what it did undone."""
+    if execution.history.rollback is None:
+        wanted = msgspec.json.decode(message.body, type=Wanted)
+        execution.stop(RollBack(execution.run_id, wanted, [message.message_id]))
+
+
+mail.handlers["rollback"] = _asked_to_roll_back

@@ -109,6 +109,8 @@ class Handle(Generic[R]):
         row = self._engine.kept.get(self.run_id)
         if row is None:
             raise errors.RunNotFound(self.run_id)
+        if row.deleted_us is not None:
+            raise errors.RunDeleted(self.run_id)
         return row
 
 
@@ -156,12 +158,14 @@ def patience_s(row: RunRow, timeout: float | None, deadline: float | None) -> fl
 
 def outcome(engine: Engine, row: RunRow) -> Any:
     """Return the result of a run that goes no further, or raise why it has none."""
-    from holdfast._runtime.admission import held_error
+    from holdfast._runtime.admission import held_error, rolled_back_error
 
     if row.status is Status.HELD:
         raise held_error(engine, row)
     if row.status is Status.CANCELLED:
         raise errors.RunCancelled(row.run_id)
+    if row.status is Status.ROLLED_BACK:
+        raise rolled_back_error(engine, row)
     entry = engine.kept.entry(row.run_no, row.last_seq)
     if entry is None:
         raise errors.Corrupt(f"entry {row.last_seq}", run_id=row.run_id, why="it is missing")
@@ -187,6 +191,8 @@ def _news(engine: Engine, run_id: str, seen: int) -> tuple[list[Emitted], int, b
     row = engine.kept.get(run_id)
     if row is None:
         raise errors.RunNotFound(run_id)
+    if row.deleted_us is not None:
+        raise errors.RunDeleted(run_id)
     news: list[Emitted] = []
     if row.last_seq > seen:
         values = engine.values(row)

@@ -1,0 +1,194 @@
+"""Rolling a run back: its undos are called instead of its flow, each recorded as an effect.
+
+A run comes here by `raise Rollback(…)` in its flow, by a message, or because its journal says that a
+rollback was asked for and has not ended. In all three cases the whole history is read, and what is to
+be undone follows from it; so it does not matter who begins it and who goes on.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, cast
+
+import msgspec
+
+from holdfast._core import rollback as core
+from holdfast._core.entries import Draft, Kind
+from holdfast._core.history import History, Record
+from holdfast._core.keys import name_of
+from holdfast._core.lifecycle import ClaimedBecause
+from holdfast._core.requests import StepCall
+from holdfast._core.rollback import Effect, RollBack, Wanted
+from holdfast._core.scripts import step_script
+from holdfast._runtime import ending, registry
+from holdfast._runtime.admission import load
+from holdfast._runtime.attempt import Body
+from holdfast._runtime.drivers import drive
+from holdfast._runtime.ending import Ending
+from holdfast._runtime.execution import Execution
+from holdfast._runtime.skipping import Skipping
+from holdfast._runtime.undoing import Undo, blocking, without_result
+from holdfast.errors import RunHeld, RunRolledBack
+
+
+def roll_back(execution: Execution, asked: RollBack) -> Ending:
+    """Undo what the run did, in this thread; returns how the execution ends."""
+    undone: list[str] = []
+    try:
+        calls, effects = begin(execution, asked)
+        for effect in calls:
+            body = _body(execution, effect, awaits=False)
+            drive(step_script(body.call, execution.history, execution.decode), execution, body)
+            undone.append(effect.undo_step)
+        return _ended(execution, effects, undone)
+    except BaseException as error:
+        return ending.raised(execution, error)
+
+
+async def roll_back_async(execution: Execution, asked: RollBack) -> Ending:
+    """The same, in the running event loop."""
+    import asyncio
+
+    from holdfast._runtime.attempt_async import Interrupted, in_thread
+    from holdfast._runtime.awaiting import drive_async
+
+    undone: list[str] = []
+    try:
+        calls, effects = await in_thread(execution, lambda: begin(execution, asked))
+        for effect in calls:
+            body = _body(execution, effect, awaits=True)
+            script = step_script(body.call, execution.history, execution.decode)
+            await drive_async(script, execution, body)
+            undone.append(effect.undo_step)
+        return _ended(execution, effects, undone)
+    except Interrupted:
+        return ending.raised(execution, asyncio.CancelledError())
+    except BaseException as error:
+        return ending.raised(execution, error)
+
+
+def begin(execution: Execution, asked: RollBack) -> tuple[list[Effect], list[Effect]]:
+    """Have it in the journal that the run is to be rolled back, and find out what that means."""
+    if asked.wanted is not None:
+        _request(execution, asked.wanted, asked.took)
+    _start_anew(execution, asked, load(execution.engine, execution.lease.row, whole=True))
+    return core.to_be_undone(
+        execution.history, lambda record: _undo_of(execution, record) is not None
+    )
+
+
+def _request(execution: Execution, wanted: Wanted, took: list[str]) -> None:
+    """Write what is asked for. The run stays ours: it is given back and claimed in one write."""
+    _written(execution, [], {})  # Everything that was queued before is in the journal now.
+    past = load(execution.engine, execution.lease.row, whole=True)
+    effects = core.effects_to_undo(past, wanted.to)
+    if not wanted.stays:
+        without = [it.undo_step for it in effects if _undo_of(execution, it.record) is None]
+        wanted = msgspec.structs.replace(wanted, stays=tuple(without))
+    row, at_us = execution.lease.row, execution.engine.now_us()
+    claimed = {"why": ClaimedBecause.OWN, "owner": row.owner, "epoch": row.epoch}
+    drafts = [
+        core.requested(past, wanted, at_us),
+        Draft(Kind.RUN_CLAIMED, at_us, body=msgspec.json.encode(claimed)),
+    ]
+    changes = {"owner": row.owner, "waiting_on": None, "wake_us": None}
+    _written(execution, drafts, changes, took)
+
+
+def _written(
+    execution: Execution,
+    drafts: list[Draft],
+    changes: dict[str, Any],
+    took: list[str] | None = None,
+) -> None:
+    ticket = execution.write(drafts, None, changes, took=took)
+    execution.engine.committer.wait(ticket)
+    execution.settled(ticket)
+
+
+def _start_anew(execution: Execution, asked: RollBack, history: History) -> None:
+    """The flow is done with: from here on the execution is that of the rollback."""
+    with execution.lock:
+        if execution.stopped is asked:
+            execution.stopped = None
+            execution.interrupted.clear()
+        execution.history = history
+        execution.generation = history.generation
+        execution.skipping = Skipping(history, execution.lease.row)
+        execution.open_calls.clear()
+        execution.unawaited.clear()
+        execution.doubts.clear()
+
+
+# -- one undo ----------------------------------------------------------------------------------
+
+
+def _undo_of(execution: Execution, record: Record) -> Undo | None:
+    """Return how an effect is taken back, if this process knows it and has what it is called on."""
+    settings = registry.effects.get(name_of(record.key))
+    if settings is None or settings.undo is None:
+        return None
+    if settings.undo.method and not _is_of(execution.instance, settings.fn.__qualname__):
+        return None
+    return settings.undo
+
+
+def _is_of(instance: Any, qualname: str) -> bool:
+    owner = qualname.rpartition(".")[0]
+    return any(cls.__qualname__ == owner for cls in type(instance).__mro__)
+
+
+def _body(execution: Execution, effect: Effect, *, awaits: bool) -> Body:
+    """Return the call of an undo: the recorded result, the recorded arguments, its own key."""
+    record, key = effect.record, effect.undo_step
+    undo = _undo_of(execution, record)
+    assert undo is not None
+    begun, outcome = record.intent or record.doubt, record.outcome
+    assert begun is not None
+    assert outcome is not None
+    with execution.lock:
+        values = execution.values
+        result = values.decode(bytes(outcome.data()["result"]))
+        arguments = cast("dict[str, Any]", values.decode(bytes(begun.data()["args"])))
+        shown = {"result": result, "arguments": arguments}
+        digest = values.digest(shown, f"{key}: argument")
+        node = values.encode(shown, f"{key}: argument")
+    call = StepCall(
+        spec=undo.spec,
+        key=key,
+        position=None,
+        args_digest=digest,
+        idempotency_key=execution.derived_key(key),
+        business_key=None,
+        adopted=execution.adopted,
+        args_node=node,
+        undoes=core.effect_undone(record),
+    )
+    fn: Any = undo.fn.__get__(execution.instance) if undo.method else undo.fn
+    on_doubt = undo.spec.on_doubt
+    return Body(
+        call,
+        without_result(fn, awaits=awaits),
+        lambda: undo.arguments(execution.engine, result, arguments),
+        None if isinstance(on_doubt, str) else (on_doubt if awaits else blocking(on_doubt)),
+        None,
+        awaits=awaits and inspect.iscoroutinefunction(fn),
+        resources=True,
+    )
+
+
+# -- its end -----------------------------------------------------------------------------------
+
+
+def _ended(execution: Execution, effects: list[Effect], undone: list[str]) -> Ending:
+    history = execution.history
+    assert history.rollback is not None
+    reason = core.wanted(history.rollback).reason
+    end = core.ended(history, effects, undone, execution.engine.now_us())
+    held = end.held
+    error: RunHeld | RunRolledBack = RunRolledBack(execution.run_id, reason)
+    if held is not None:
+        error = RunHeld(
+            execution.run_id, held["reason"], held["detail"], held["actions"], held["step"]
+        )
+    return Ending(end.drafts, end.changes, error=error, held=held is not None)

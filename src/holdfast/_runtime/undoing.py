@@ -1,0 +1,167 @@
+"""`@publish.undo`: the function that takes an effect back, and what it was declared with.
+
+It gets the result of the effect, then the arguments as they were recorded, by name. It is an effect
+of its own: an error that is not in `failed_on=`, a time-out or a crash leaves it in doubt.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast._core import effects
+from holdfast._core.effects import OnDoubt
+from holdfast._core.requests import Spec
+from holdfast._core.retry import Retry
+from holdfast._runtime import registry
+from holdfast._runtime.signatures import Signature
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast._runtime.engine import Engine
+    from holdfast._runtime.functions import Settings
+
+_PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Undo:
+    """How one effect is taken back."""
+
+    def __init__(self, settings: Settings, fn: Callable[..., Any], spec: Spec) -> None:
+        self.fn = fn
+        self.spec = spec
+        self.method = settings.method and _takes_self(fn)
+        self._effect = settings.signature
+        self._signature = Signature(fn, skip_self=self.method)
+        _check_parameters(settings.name, fn, self._effect.shown, self._names(), self._signature)
+
+    def _names(self) -> list[str]:
+        """Return the names of the arguments that are recorded of a call of the effect."""
+        return [name for name in self._effect.shown.parameters if name not in self._effect.hidden]
+
+    def arguments(
+        self, engine: Engine, result: Any, recorded: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return args and kwargs for the call: the result, then what was recorded."""
+        parameters = self._effect.shown.parameters
+        if not _is_plain(self._effect.shown):
+            known = {name: recorded[name] for name in parameters if name in recorded}
+            bound = inspect.BoundArguments(self._effect.shown, known)  # type: ignore[arg-type]
+            return (result, *bound.args), bound.kwargs
+        # A client that the effect uses is handed on to an undo that asks for it by its name.
+        own = self._signature
+        used = {
+            name: use.factory
+            for name, use in {**self._effect.resources, **own.resources}.items()
+            if name in own.shown.parameters
+        }
+        clients = {name: engine.resource(factory) for name, factory in used.items()}
+        return (result,), {**clients, **recorded}
+
+
+def declared(settings: Settings, fn: Any, options: dict[str, Any]) -> Any:
+    """Serve `@publish.undo` and `@publish.undo(on_doubt=…)`."""
+
+    def decorate(fn: Any) -> Any:
+        declare(settings, fn, **options)
+        return fn
+
+    return decorate if fn is None else decorate(fn)
+
+
+def declare(
+    settings: Settings,
+    fn: Callable[..., Any],
+    *,
+    on_doubt: OnDoubt = "ask",
+    retry: Retry | None = None,
+    timeout: float | None = None,
+    failed_on: tuple[type[BaseException], ...] = (),
+    key_ttl: float = effects.KEY_TTL_S,
+) -> None:
+    """Take note of how an effect is taken back."""
+    name = f"the undo of {settings.name}"
+    if not callable(fn):
+        raise UsageError(f"{name} is a function, not {fn!r:.80}")
+    transaction = settings.spec.transaction
+    if transaction and (on_doubt != "ask" or failed_on or timeout is not None):
+        raise UsageError(
+            f"{name} is a transaction as the effect is: it has happened or it has not, so on_doubt=, "
+            "failed_on= and timeout= say nothing"
+        )
+    if transaction and inspect.iscoroutinefunction(fn):
+        raise UsageError(f"{name} is a transaction as the effect is: write it as a plain function")
+    spec = Spec(
+        name=settings.name,
+        effect=True,
+        retry=retry,
+        timeout_s=timeout,
+        failed_on=tuple(failed_on),
+        on_doubt=effects.check_on_doubt(on_doubt, name),
+        key_ttl_s=float(key_ttl),
+        transaction=transaction,
+    )
+    settings.undo = Undo(settings, fn, spec)
+    settings.spec = msgspec.structs.replace(settings.spec, has_undo=True)
+    registry.learn_types(fn)
+
+
+def _check_parameters(
+    effect: str,
+    fn: Callable[..., Any],
+    shown: inspect.Signature,
+    names: list[str],
+    signature: Signature,
+) -> None:
+    if not _is_plain(shown):
+        return
+    try:
+        signature.shown.bind(None, **dict.fromkeys(names))
+    except TypeError as error:
+        arguments = ", ".join(["result", *names])
+        raise UsageError(
+            f"the undo of {effect} is called with the result, then the arguments by name: "
+            f"{getattr(fn, '__name__', 'undo')}({arguments}); {error}"
+        ) from None
+
+
+def _is_plain(signature: inspect.Signature) -> bool:
+    return all(parameter.kind in _PLAIN for parameter in signature.parameters.values())
+
+
+def _takes_self(fn: Callable[..., Any]) -> bool:
+    return next(iter(inspect.signature(fn).parameters), None) == "self"
+
+
+def without_result(fn: Callable[..., Any], *, awaits: bool) -> Callable[..., Any]:
+    """Return the function as it is called: what an undo returns is nobody's, and is not stored."""
+    if awaits and inspect.iscoroutinefunction(fn):
+
+        async def awaited(*args: Any, **kwargs: Any) -> None:
+            await fn(*args, **kwargs)
+
+        return awaited
+    called = blocking(fn)
+
+    def undone(*args: Any, **kwargs: Any) -> None:
+        called(*args, **kwargs)
+
+    return undone
+
+
+def blocking(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that can be called where nothing is awaited."""
+    if not inspect.iscoroutinefunction(fn):
+        return fn
+
+    @functools.wraps(fn)
+    def in_a_loop(*args: Any, **kwargs: Any) -> Any:
+        import asyncio
+
+        return asyncio.run(fn(*args, **kwargs))
+
+    return in_a_loop
