@@ -1,7 +1,7 @@
 """The append: whatever has gathered, in one transaction. This is the path that every step takes.
 
-For each write: the fence (a guarded update of the run's row), then its entries, chunks, keys and
-taken messages. A write that is fenced or whose key is taken changes zero rows; an error of one
+For each write: the fence (a guarded update of the run's row), then its entries, chunks, keys, taken
+messages and what it changes beside its run. A write that is refused changes zero rows; an error of one
 write rolls the transaction back, and the batch is repeated write by write.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write, apply
-from holdfast._store import decisions, lookups, records
+from holdfast._store import decisions, delivering, lookups, records
 from holdfast._store.connections import Connection
 from holdfast._store.contract import Broken, Committed, Fenced, KeyTaken, Outcome
 from holdfast._store.database import Q
@@ -68,8 +68,7 @@ class Appender:
             connection = writer.begin()
             theirs: BaseException | None = None
             try:
-                until_us = writer.now_us() + self._lease_us
-                batch = _Batch(connection, writer, self._is_dead, until_us)
+                batch = _Batch(connection, writer, self._is_dead, self._lease_us)
                 outcome: Outcome = Fenced()
                 if batch.stands(lease):
                     try:
@@ -139,7 +138,7 @@ class Appender:
         writer = self._writer
         connection = writer.begin()
         try:
-            batch = _Batch(connection, writer, self._is_dead, writer.now_us() + self._lease_us)
+            batch = _Batch(connection, writer, self._is_dead, self._lease_us)
             outcomes = [batch.add(write) for write in writes]
             if batch.changed:
                 writer.finish(connection, Changed(b"".join(batch.changed)))
@@ -164,7 +163,7 @@ class _Batch:
         connection: Connection,
         writer: Writer,
         is_dead: Callable[[int], bool],
-        lease_until_us: int,
+        lease_us: int,
     ) -> None:
         self.changed: list[bytes] = []
         self.leases: list[tuple[Lease, RunRow]] = []
@@ -172,13 +171,16 @@ class _Batch:
         self._connection = connection
         self._database = writer.database
         self._is_dead = is_dead
-        self._lease_until_us = lease_until_us
+        self._now_us = writer.now_us()
+        self._lease_until_us = self._now_us + lease_us
 
     def stands(self, lease: Lease) -> bool:
         """Tell whether a lease still has its run, as it is now."""
-        row = lease.row
+        return lease.row.owner is not None and self._stands(lease.row)
+
+    def _stands(self, row: RunRow) -> bool:
         guard = (row.run_no, row.epoch, row.last_seq, row.digest)
-        return row.owner is not None and bool(self._fetch("run_stands", guard))
+        return bool(self._fetch("run_stands", guard))
 
     def conclude(self) -> None:
         """Show the leases what was committed."""
@@ -190,10 +192,10 @@ class _Batch:
         row = self._base(write)
         if row is None:
             return Fenced()
-        if write.claim is not None:
-            taken = self._taken(write, row)
-            if taken is not None:
-                return taken
+        if write.has_more:
+            refused = self._refusal(write, row)
+            if refused is not None:
+                return refused if self._stands(row) else Fenced()
         applied = apply(row, write, self._lease_until_us)
         if not self._put_row(row, applied.row, write.changes):
             return Fenced()
@@ -204,7 +206,7 @@ class _Batch:
         for number, body in write.chunks:
             digest = records.chunk_digest(run_no, number, body)
             execute(_CHUNK, (run_no << SEQ_BITS | number, digest, body))
-        if write.claim is not None or write.keys or write.took:
+        if write.has_more:
             self._put_rest(write, applied)
         self._keep(write, row, applied.row)
         return Committed(applied.entries)
@@ -243,14 +245,14 @@ class _Batch:
     def _fetch(self, name: str, values: object) -> list[object]:
         return self._database.fetch(self._connection, name, values)
 
-    def _taken(self, write: Write, row: RunRow) -> Outcome | None:
+    def _refusal(self, write: Write, row: RunRow) -> Outcome | None:
+        """Say what others have that the write wants."""
         claim = write.claim
-        assert claim is not None
-        existing = lookups.find_key(self._fetch, row.namespace, claim.effect, claim.key)
-        if existing is None or decisions.may_claim_key(existing, claim, row):
-            return None
-        stands = self._fetch("run_stands", (row.run_no, row.epoch, row.last_seq, row.digest))
-        return KeyTaken(existing) if stands else Fenced()
+        if claim is not None:
+            existing = lookups.find_key(self._fetch, row.namespace, claim.effect, claim.key)
+            if existing is not None and not decisions.may_claim_key(existing, claim, row):
+                return KeyTaken(existing)
+        return delivering.refusal(self._fetch, row.namespace, write, self._now_us)
 
     def _put_rest(self, write: Write, applied: Applied) -> None:
         row = applied.row
@@ -262,6 +264,7 @@ class _Batch:
             self._put_key(decisions.changed_key(existing, change, row, last))
         if write.took:
             self._take(write.took, row)
+        delivering.put_beside(self._connection, self._fetch, write, row)
 
     def _put_key(self, state: KeyState) -> None:
         values = records.key_values(state)

@@ -278,6 +278,11 @@ class Store(Protocol):
         has this version now (0: there is none), else None."""
         ...
 
+    def drop_memos(self, before_us: int) -> int:
+        """Remove values of memories whose time was over before this, or which were removed before;
+        up to a thousand at once. Returns how many; their versions count anew."""
+        ...
+
     def forget(self, row: RunRow, at_us: int) -> bool:
         """Remove the journal, chunks, messages, keys, questions and pot of an ended run, and mark
         its row as deleted. False if the row is no longer as it was read. Only for a run that has

@@ -328,6 +328,12 @@ def is_there(memo: Memo | None, at_us: int) -> bool:
     )
 
 
+def is_stale(memo: Memo, before_us: int) -> bool:
+    """Tell whether a value of a memory has been over for so long that it can be dropped."""
+    ended_us = memo.updated_us if memo.value is None else memo.expires_us
+    return ended_us is not None and ended_us < before_us
+
+
 def current_version(memo: Memo | None, at_us: int) -> int:
     """Return which version a writer must have seen: 0 if there is nothing to be seen."""
     return memo.version if memo is not None and is_there(memo, at_us) else 0
@@ -380,6 +386,7 @@ def matches(row: RunRow, query: Query) -> bool:
         row.deleted_us is None
         and (query.status is None or row.status in query.status)
         and (query.parent is None or row.parent == query.parent)
+        and (not query.forks or row.origin is not None)
         and (query.flow is None or row.flow == query.flow)
         and (query.tag is None or _has_tag(row, *query.tag))
         and (query.run_id_prefix is None or row.run_id.startswith(query.run_id_prefix))

@@ -104,6 +104,19 @@ def _messages(fetch: Fetch, run_no: int) -> Sequence[MessageRow]:
     return rows
 
 
+def next_message(fetch: Fetch, run_no: int, message_id: str) -> int | None:
+    """Return the number of the next message in an inbox, or None if this one is there already. What
+    an index says wrongly here is found by who reads the inbox."""
+    first = run_no << SEQ_BITS
+    newest = fetch("newest_message", (first, first | SEQ_MASK))
+    last = newest[0][0] & SEQ_MASK if newest else 0
+    ((count, same),) = fetch("count_messages", (message_id, run_no))
+    if count != last:
+        messages(fetch, run_no)
+        raise Corrupt(f"the inbox of run number {run_no}", why="its index shows other messages")
+    return None if same else last + 1
+
+
 def _rows(fetch: Fetch, name: str, values: Any, run_id: str) -> list[Any]:
     try:
         return fetch(name, values)

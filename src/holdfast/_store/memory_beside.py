@@ -181,6 +181,21 @@ class MemoryBeside:
             self.world.committed()
             return written
 
+    def drop_memos(self, before_us: int) -> int:
+        with self.world.lock:
+            self._check_open()
+            memos = self.world.beside.memos
+            stale = [
+                at
+                for at, memo in memos.items()
+                if at[0] == self.namespace and decisions.is_stale(memo, before_us)
+            ]
+            for at in stale[:1000]:
+                del memos[at]
+            if stale:
+                self.world.committed()
+            return len(stale[:1000])
+
     # -- removing a run ------------------------------------------------------------------------
 
     def forget(self, row: RunRow, at_us: int) -> bool:

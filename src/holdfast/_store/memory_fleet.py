@@ -127,7 +127,9 @@ class MemoryFleet:
             for row in self._mine()
             if row.status in CLAIMABLE
             and (
-                row.owner in (None, wanted.owner)
+                self._is_claimable(row, wanted.at_us)
+                if row.owner is None
+                else row.owner == wanted.owner
                 or self._is_dead(row.owner)
                 or self._pulse_until_us(row.owner) <= wanted.at_us
             )

@@ -17,6 +17,16 @@ updated_us, digest
 -- name: message_columns
 id, run_no, message_id, kind, actor, at_us, CAST(body AS BLOB), taken_seq, digest
 
+-- name: question_columns
+run_no, name, number, kind, asked_of, CAST(body AS BLOB), asked_us, until_us, digest
+
+-- name: pot_columns
+namespace, root, opened_us, usd_nanos, tokens, steps, wall_us, spent_usd_nanos, spent_tokens,
+spent_steps, digest
+
+-- name: memo_columns
+namespace, space, key, CAST(value AS BLOB), expires_us, version, updated_us, run_id, digest
+
 -- name: store_columns
 store_id, incarnation, commits, head, clock_us, last_run_no, last_owner, adopted_through, is_copy,
 digest
@@ -79,6 +89,35 @@ ON CONFLICT (namespace, effect, key) DO UPDATE SET state = excluded.state,
 -- name: take_message
 UPDATE inbox SET taken_seq = ?, digest = ? WHERE id = ? AND taken_seq IS NULL
 
+-- name: put_question
+INSERT INTO questions (run_no, name, number, kind, asked_of, body, asked_us, until_us, digest)
+VALUES (?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?)
+ON CONFLICT (run_no, name) DO UPDATE SET number = excluded.number, kind = excluded.kind,
+  asked_of = excluded.asked_of, body = excluded.body, asked_us = excluded.asked_us,
+  until_us = excluded.until_us, digest = excluded.digest
+
+-- name: close_question
+DELETE FROM questions WHERE run_no = ? AND name = ?
+
+-- name: close_questions
+DELETE FROM questions WHERE run_no = ?
+
+-- name: put_pot
+INSERT INTO pots ({pot_columns}, root_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (namespace, root) DO UPDATE SET opened_us = excluded.opened_us,
+  usd_nanos = excluded.usd_nanos, tokens = excluded.tokens, steps = excluded.steps,
+  wall_us = excluded.wall_us, spent_usd_nanos = excluded.spent_usd_nanos,
+  spent_tokens = excluded.spent_tokens, spent_steps = excluded.spent_steps,
+  digest = excluded.digest
+
+-- name: put_memo
+INSERT INTO memos (namespace, space, key, value, expires_us, version, updated_us, run_id, digest,
+  key_hash)
+VALUES (?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?, ?, ?)
+ON CONFLICT (namespace, space, key) DO UPDATE SET value = excluded.value,
+  expires_us = excluded.expires_us, version = excluded.version, updated_us = excluded.updated_us,
+  run_id = excluded.run_id, digest = excluded.digest
+
 -- name: store_advanced
 UPDATE store SET commits = ?, head = ?, clock_us = ?, last_run_no = ?, last_owner = ?, digest = ?
 WHERE id = 1 AND commits = ? AND incarnation = ?
@@ -110,6 +149,27 @@ INSERT INTO inbox (id, run_no, message_id, kind, actor, at_us, body, taken_seq, 
 VALUES (?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?)
 
 
+-- Removing a run: everything but its row ----------------------------------------------------------
+
+-- name: remove_entries
+DELETE FROM journal WHERE id BETWEEN ? AND ?
+
+-- name: remove_chunks
+DELETE FROM chunks WHERE id BETWEEN ? AND ?
+
+-- name: remove_messages
+DELETE FROM inbox WHERE id BETWEEN ? AND ?
+
+-- name: remove_keys
+DELETE FROM keys WHERE run_no = ?
+
+-- name: remove_memo
+DELETE FROM memos WHERE id = ?
+
+-- name: remove_pot
+DELETE FROM pots WHERE namespace = ? AND root = ?
+
+
 -- Where an index finds the run, its columns are read from the table: the digest covers those, and
 -- what SQLite would take from the index may differ from them when one of the two is damaged.
 
@@ -128,9 +188,8 @@ SELECT {run_columns} FROM runs INDEXED BY runs_by_hash WHERE id_hash = ?
 -- name: run_by_number
 SELECT {run_columns} FROM runs WHERE run_no = ?
 
--- name: list_runs
-SELECT {run_columns} FROM runs NOT INDEXED
-WHERE namespace = :namespace
+-- name: is_listed
+namespace = :namespace AND deleted_us IS NULL
   AND (:before IS NULL OR run_no < :before)
   AND (:status IS NULL OR status IN (SELECT value FROM json_each(:status)))
   AND (:flow IS NULL OR flow = :flow)
@@ -138,13 +197,34 @@ WHERE namespace = :namespace
   AND (:updated_before_us IS NULL OR updated_us < :updated_before_us)
   AND (:queue IS NULL OR coalesce(queue, 'default') = :queue)
   AND (:held_reason IS NULL OR held_reason = :held_reason)
+  AND (:parent IS NULL OR parent = :parent)
+  AND (NOT :forks OR origin IS NOT NULL)
   AND (:tag IS NULL OR EXISTS (
     SELECT 1 FROM json_each(CASE WHEN json_valid(tags) THEN tags ELSE '{}' END) AS tag
     WHERE tag.key = :tag AND tag.type = 'text' AND tag.value = :tag_value))
+
+-- name: list_runs
+SELECT {run_columns} FROM runs NOT INDEXED WHERE {is_listed} ORDER BY run_no DESC LIMIT :limit
+
+-- name: list_children
+SELECT {run_columns} FROM runs NOT INDEXED
+WHERE run_no IN (SELECT run_no FROM runs INDEXED BY runs_by_parent
+    WHERE namespace = :namespace AND parent = :parent)
+  AND {is_listed}
 ORDER BY run_no DESC LIMIT :limit
+
+-- name: list_children_hidden
+SELECT run_no FROM ({list_runs}) EXCEPT SELECT run_no FROM ({list_children})
 
 -- name: count_numbers
 SELECT count(*) FROM runs NOT INDEXED WHERE run_no BETWEEN ? AND ?
+
+-- name: half_removed
+SELECT run_no FROM runs NOT INDEXED
+WHERE run_no BETWEEN ? AND ? AND deleted_us IS NOT NULL
+  AND EXISTS (SELECT 1 FROM journal
+    WHERE id BETWEEN runs.run_no << 32 AND runs.run_no << 32 | 4294967295)
+LIMIT 1
 
 -- name: runs_waiting_on
 SELECT {run_columns} FROM runs NOT INDEXED
@@ -165,31 +245,63 @@ WITH RECURSIVE found (owner) AS (
   FROM found WHERE found.owner IS NOT NULL)
 SELECT owner FROM found WHERE owner IS NOT NULL
 
+-- Who is due. A run that nobody owns is due if it waits for nothing, if its time has come, or if it
+-- waits and got a message that it has not heard. Each way has its own index; `spoken_to` joins the
+-- messages that are not taken, and reads only runs that have one.
+
+-- name: is_asleep
+owner IS NULL AND status IN ('queued', 'running', 'waiting')
+  AND (status = 'waiting' OR wake_us IS NOT NULL)
+
+-- name: spoken_to
+(SELECT run_no AS to_no, id & 4294967295 AS number FROM inbox INDEXED BY inbox_untaken
+  WHERE taken_seq IS NULL) CROSS JOIN runs NOT INDEXED
+  ON run_no = to_no AND owner IS NULL AND status = 'waiting' AND number > coalesce(heard, 0)
+
+-- name: sleeping_queues
+WITH RECURSIVE found (name) AS (
+  SELECT (SELECT min(coalesce(queue, 'default')) FROM runs INDEXED BY runs_asleep
+    WHERE namespace = :namespace AND {is_asleep})
+  UNION ALL
+  SELECT (SELECT min(coalesce(queue, 'default')) FROM runs INDEXED BY runs_asleep
+    WHERE namespace = :namespace AND coalesce(queue, 'default') > found.name AND {is_asleep})
+  FROM found WHERE found.name IS NOT NULL)
+SELECT name FROM found WHERE name IS NOT NULL
+
+-- name: due_runs
+SELECT run_no FROM runs INDEXED BY runs_ready
+WHERE namespace = :namespace
+  AND owner IS NULL AND status IN ('queued', 'running') AND wake_us IS NULL
+UNION
+SELECT run_no FROM ({sleeping_queues}) CROSS JOIN runs INDEXED BY runs_asleep
+  ON namespace = :namespace AND coalesce(queue, 'default') = name AND wake_us <= :at_us
+WHERE {is_asleep}
+UNION
+SELECT run_no FROM {spoken_to} WHERE namespace = :namespace
+
+-- name: is_left
+owner IN (SELECT value FROM json_each(:dead)) OR (lease_until_us <= :at_us
+  AND NOT EXISTS (SELECT 1 FROM pulses WHERE pulses.owner = runs.owner AND until_us > :at_us))
+
 -- name: claimable_runs
 SELECT {run_columns} FROM runs NOT INDEXED
 WHERE run_no IN (
-    SELECT run_no FROM runs INDEXED BY runs_open
-    WHERE status IN ('queued', 'running', 'waiting')
-      AND (owner IS NOT NULL OR status = 'waiting' OR wake_us IS NULL OR wake_us <= :at_us))
-  AND namespace = :namespace
-  AND CASE WHEN owner IS NOT NULL
-    THEN owner IN (SELECT value FROM json_each(:dead)) OR (lease_until_us <= :at_us
-      AND NOT EXISTS (SELECT 1 FROM pulses WHERE pulses.owner = runs.owner AND until_us > :at_us))
-    ELSE coalesce(wake_us <= :at_us, status <> 'waiting')
-      OR (status = 'waiting' AND EXISTS (
-        SELECT 1 FROM inbox WHERE inbox.run_no = runs.run_no AND taken_seq IS NULL))
-    END
+    {due_runs}
+    UNION
+    SELECT run_no FROM runs INDEXED BY runs_owned
+    WHERE owner IS NOT NULL AND status IN ('queued', 'running', 'waiting')
+      AND namespace = :namespace AND ({is_left}))
 ORDER BY run_no LIMIT :limit
 
 -- name: claimable_runs_scan
 SELECT {run_columns} FROM runs NOT INDEXED
 WHERE status IN ('queued', 'running', 'waiting') AND namespace = :namespace
-  AND CASE WHEN owner IS NOT NULL
-    THEN owner IN (SELECT value FROM json_each(:dead)) OR (lease_until_us <= :at_us
-      AND NOT EXISTS (SELECT 1 FROM pulses WHERE pulses.owner = runs.owner AND until_us > :at_us))
+  AND CASE WHEN owner IS NOT NULL THEN {is_left}
     ELSE coalesce(wake_us <= :at_us, status <> 'waiting')
       OR (status = 'waiting' AND EXISTS (
-        SELECT 1 FROM inbox WHERE inbox.run_no = runs.run_no AND taken_seq IS NULL))
+        SELECT 1 FROM inbox NOT INDEXED
+        WHERE inbox.id > (runs.run_no << 32 | coalesce(runs.heard, 0))
+          AND inbox.id <= (runs.run_no << 32 | 4294967295) AND taken_seq IS NULL))
     END
 ORDER BY run_no LIMIT :limit
 
@@ -221,6 +333,72 @@ SELECT {message_columns} FROM inbox WHERE id BETWEEN ? AND ? ORDER BY id
 -- name: message_ids
 SELECT message_id FROM inbox INDEXED BY sqlite_autoindex_inbox_1 WHERE run_no = ?
 
+-- name: newest_message
+SELECT id FROM inbox WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1
+
+-- name: count_messages
+SELECT count(*), count(CASE WHEN message_id = ? THEN 1 END)
+FROM inbox INDEXED BY sqlite_autoindex_inbox_1 WHERE run_no = ?
+
+-- name: news
+SELECT run_no, max(id) & 4294967295 FROM inbox INDEXED BY inbox_untaken
+WHERE run_no IN (SELECT value FROM json_each(?)) AND taken_seq IS NULL GROUP BY run_no
+
+-- name: open_questions
+SELECT {question_columns} FROM questions NOT INDEXED
+  JOIN (SELECT run_no AS of_no, run_id AS asked_by, namespace FROM runs) ON of_no = run_no
+WHERE namespace = :namespace ORDER BY asked_us, asked_by, name LIMIT :limit
+
+-- name: open_questions_hidden
+SELECT run_no, name FROM questions INDEXED BY sqlite_autoindex_questions_1
+EXCEPT SELECT run_no, name FROM questions NOT INDEXED
+
+-- name: questions_of_run
+SELECT {question_columns} FROM questions NOT INDEXED
+WHERE id IN (SELECT id FROM questions INDEXED BY sqlite_autoindex_questions_1 WHERE run_no = ?)
+ORDER BY asked_us, name
+
+-- name: questions_of_run_hidden
+SELECT id FROM questions NOT INDEXED WHERE run_no = ?
+EXCEPT SELECT id FROM questions INDEXED BY sqlite_autoindex_questions_1 WHERE run_no = ?
+
+-- name: pot_by_name
+SELECT {pot_columns} FROM pots NOT INDEXED
+WHERE id = (SELECT id FROM pots WHERE namespace = ? AND root = ?)
+
+-- name: pot_by_hash
+SELECT {pot_columns} FROM pots INDEXED BY pots_by_hash WHERE root_hash = ?
+
+-- name: memo_by_name
+SELECT {memo_columns} FROM memos NOT INDEXED
+WHERE id = (SELECT id FROM memos WHERE namespace = ? AND space = ? AND key = ?)
+
+-- name: memo_by_hash
+SELECT {memo_columns} FROM memos INDEXED BY memos_by_hash WHERE key_hash = ?
+
+-- name: list_memos
+SELECT {memo_columns} FROM memos NOT INDEXED
+WHERE id IN (SELECT id FROM memos INDEXED BY sqlite_autoindex_memos_1
+  WHERE namespace = :namespace AND space = :space AND key > :after AND key >= :prefix
+    AND (:end IS NULL OR key < :end) AND value IS NOT NULL
+    AND (expires_us IS NULL OR expires_us > :at_us)
+  ORDER BY key LIMIT :limit)
+ORDER BY key
+
+-- name: list_memos_scan
+SELECT {memo_columns} FROM memos NOT INDEXED
+WHERE namespace = :namespace AND space = :space AND key > :after AND key >= :prefix
+  AND (:end IS NULL OR key < :end) AND value IS NOT NULL
+  AND (expires_us IS NULL OR expires_us > :at_us)
+ORDER BY key LIMIT :limit
+
+-- name: list_memos_hidden
+SELECT key FROM ({list_memos_scan}) EXCEPT SELECT key FROM ({list_memos})
+
+-- name: stale_memos
+SELECT {memo_columns}, id FROM memos NOT INDEXED
+WHERE namespace = ? AND CASE WHEN value IS NULL THEN updated_us ELSE expires_us END < ? LIMIT ?
+
 -- name: owner_row
 SELECT {owner_columns} FROM owners WHERE owner = ?
 
@@ -248,43 +426,73 @@ SELECT owner, until_us, facts FROM pulses WHERE until_us > ? ORDER BY owner
 -- name: epochs
 SELECT run_no, epoch FROM runs WHERE run_no IN (SELECT value FROM json_each(?))
 
--- name: is_due
-owner IS NULL AND CASE status
-    WHEN 'waiting' THEN coalesce(wake_us <= :at_us, 0)
-      OR run_no IN (SELECT run_no FROM inbox INDEXED BY inbox_untaken WHERE taken_seq IS NULL)
-    ELSE coalesce(wake_us <= :at_us, 1) END
-
 -- name: ready_queues
 WITH RECURSIVE found (name) AS (
   SELECT (SELECT min(coalesce(queue, 'default')) FROM runs INDEXED BY runs_ready
     WHERE namespace = :namespace
-      AND owner IS NULL AND status IN ('queued', 'running', 'waiting'))
+      AND owner IS NULL AND status IN ('queued', 'running') AND wake_us IS NULL)
   UNION ALL
   SELECT (SELECT min(coalesce(queue, 'default')) FROM runs INDEXED BY runs_ready
     WHERE namespace = :namespace AND coalesce(queue, 'default') > found.name
-      AND owner IS NULL AND status IN ('queued', 'running', 'waiting'))
+      AND owner IS NULL AND status IN ('queued', 'running') AND wake_us IS NULL)
   FROM found WHERE found.name IS NOT NULL)
 SELECT name FROM found WHERE name IS NOT NULL
+UNION
+SELECT name FROM ({sleeping_queues})
+WHERE EXISTS (SELECT 1 FROM runs INDEXED BY runs_asleep
+  WHERE namespace = :namespace AND coalesce(queue, 'default') = name AND wake_us <= :at_us
+    AND {is_asleep})
+UNION
+SELECT coalesce(queue, 'default') FROM {spoken_to} WHERE namespace = :namespace
 
--- name: ready_runs
-SELECT {run_columns} FROM runs NOT INDEXED WHERE run_no IN (
-  SELECT run_no FROM runs INDEXED BY runs_ready
-  WHERE namespace = :namespace AND coalesce(queue, 'default') = :queue
-    AND -coalesce(priority, 0) >= :rank AND (-coalesce(priority, 0) > :rank OR run_no > :after)
-    AND status IN ('queued', 'running', 'waiting') AND {is_due} AND claims >= :claims
+-- name: may_pass
+-coalesce(priority, 0) >= :rank AND (-coalesce(priority, 0) > :rank OR run_no > :after)
     AND (:begins OR epoch > 0)
     AND (:flows IS NULL OR flow || char(31) || version IN (SELECT value FROM json_each(:flows)))
     AND (limit_key IS NULL OR limit_key NOT IN (SELECT value FROM json_each(:full)))
     AND (limit_key IS NULL OR epoch > 0
       OR limit_key NOT IN (SELECT value FROM json_each(:spent)))
-  ORDER BY -coalesce(priority, 0), run_no LIMIT :limit)
+    AND (:claims = 0 OR claims >= :claims)
+
+-- name: ready_runs
+SELECT {run_columns} FROM runs NOT INDEXED WHERE run_no IN (
+  SELECT run_no FROM (
+    SELECT * FROM (
+      SELECT -coalesce(priority, 0) AS rank, run_no FROM runs INDEXED BY runs_ready
+      WHERE namespace = :namespace AND coalesce(queue, 'default') = :queue
+        AND owner IS NULL AND status IN ('queued', 'running') AND wake_us IS NULL AND {may_pass}
+      ORDER BY -coalesce(priority, 0), run_no LIMIT :limit)
+    UNION
+    SELECT * FROM (
+      SELECT -coalesce(priority, 0), run_no FROM runs INDEXED BY runs_asleep
+      WHERE namespace = :namespace AND coalesce(queue, 'default') = :queue
+        AND wake_us <= :at_us AND {is_asleep} AND {may_pass}
+      ORDER BY -coalesce(priority, 0), run_no LIMIT :limit)
+    UNION
+    SELECT -coalesce(priority, 0), run_no FROM {spoken_to}
+    WHERE namespace = :namespace AND coalesce(queue, 'default') = :queue AND {may_pass})
+  ORDER BY rank, run_no LIMIT :limit)
+
+-- What the indexes of workers do not show, though the tables have it; or show in another place.
 
 -- name: hidden_run
-SELECT run_no FROM runs NOT INDEXED
-WHERE owner IS NULL AND status IN ('queued', 'running', 'waiting')
-EXCEPT
-SELECT run_no FROM runs INDEXED BY runs_ready
-WHERE owner IS NULL AND status IN ('queued', 'running', 'waiting')
+SELECT run_no FROM (
+  SELECT run_no, namespace, coalesce(queue, 'default'), wake_us FROM runs NOT INDEXED
+  WHERE owner IS NULL AND status IN ('queued', 'running', 'waiting')
+  EXCEPT
+  SELECT * FROM (
+    SELECT run_no, namespace, coalesce(queue, 'default'), NULL FROM runs INDEXED BY runs_ready
+    WHERE owner IS NULL AND status IN ('queued', 'running') AND wake_us IS NULL
+    UNION ALL
+    SELECT run_no, namespace, coalesce(queue, 'default'), wake_us FROM runs INDEXED BY runs_asleep
+    WHERE {is_asleep}))
+UNION ALL
+SELECT to_no FROM (
+  SELECT runs.run_no AS to_no, inbox.id FROM runs NOT INDEXED CROSS JOIN inbox NOT INDEXED
+    ON inbox.id BETWEEN runs.run_no << 32 AND runs.run_no << 32 | 4294967295
+  WHERE status IN ('queued', 'running', 'waiting') AND taken_seq IS NULL
+  EXCEPT
+  SELECT run_no, id FROM inbox INDEXED BY inbox_untaken WHERE taken_seq IS NULL)
 LIMIT 1
 
 -- name: queues_of_owner
@@ -327,11 +535,26 @@ ON CONFLICT (namespace, queue) DO UPDATE SET concurrency = excluded.concurrency,
   period_us = excluded.period_us, paused = excluded.paused, digest = excluded.digest
 
 -- name: open_counts
-SELECT coalesce(queue, 'default'), sum(owner IS NOT NULL), sum({is_due}), count(*),
-  min(CASE WHEN {is_due} THEN updated_us END)
-FROM runs INDEXED BY runs_open
-WHERE status IN ('queued', 'running', 'waiting') AND namespace = :namespace
-GROUP BY coalesce(queue, 'default')
+SELECT name, sum(running), sum(ready), sum(count), min(oldest_us) FROM (
+  SELECT coalesce(queue, 'default') AS name, count(*) AS running, 0 AS ready, count(*) AS count,
+    NULL AS oldest_us
+  FROM runs INDEXED BY runs_owned
+  WHERE owner IS NOT NULL AND status IN ('queued', 'running', 'waiting') AND namespace = :namespace
+  GROUP BY coalesce(queue, 'default')
+  UNION ALL
+  SELECT coalesce(queue, 'default'), 0, 0, count(*), NULL FROM runs INDEXED BY runs_ready
+  WHERE namespace = :namespace
+    AND owner IS NULL AND status IN ('queued', 'running') AND wake_us IS NULL
+  GROUP BY coalesce(queue, 'default')
+  UNION ALL
+  SELECT coalesce(queue, 'default'), 0, 0, count(*), NULL FROM runs INDEXED BY runs_asleep
+  WHERE namespace = :namespace AND {is_asleep}
+  GROUP BY coalesce(queue, 'default')
+  UNION ALL
+  SELECT coalesce(queue, 'default'), 0, count(*), 0, min(updated_us) FROM runs NOT INDEXED
+  WHERE run_no IN ({due_runs})
+  GROUP BY coalesce(queue, 'default'))
+GROUP BY name
 
 -- name: stopped_counts
 SELECT coalesce(queue, 'default'), sum(status = 'failed'), sum(status = 'held'),
@@ -441,16 +664,34 @@ SELECT {message_columns} FROM inbox NOT INDEXED ORDER BY id
 -- name: all_owners
 SELECT {owner_columns} FROM owners ORDER BY owner
 
+-- name: all_questions
+SELECT {question_columns} FROM questions NOT INDEXED ORDER BY id
+
+-- name: all_pots
+SELECT {pot_columns} FROM pots NOT INDEXED ORDER BY id
+
+-- name: all_memos
+SELECT {memo_columns} FROM memos NOT INDEXED ORDER BY id
+
 -- name: all_chunks
 SELECT id, digest, CAST(body AS BLOB) FROM chunks ORDER BY id
 
 -- name: count_runs
 SELECT count(*), max(run_no) FROM runs NOT INDEXED
 
+-- name: questions_of_nobody
+SELECT run_id, name FROM questions JOIN runs USING (run_no)
+WHERE status IN ('completed', 'failed', 'cancelled', 'rolled_back') LIMIT 100
+
 -- name: rows_without_run
-SELECT 'journal', id FROM journal WHERE id >> 32 NOT IN (SELECT run_no FROM runs)
+WITH there (run_no) AS (SELECT run_no FROM runs NOT INDEXED WHERE deleted_us IS NULL)
+SELECT 'journal', id FROM journal WHERE id >> 32 NOT IN (SELECT run_no FROM there)
 UNION ALL
-SELECT 'chunks', id FROM chunks WHERE id >> 32 NOT IN (SELECT run_no FROM runs)
+SELECT 'chunks', id FROM chunks WHERE id >> 32 NOT IN (SELECT run_no FROM there)
 UNION ALL
-SELECT 'inbox', id FROM inbox WHERE id >> 32 NOT IN (SELECT run_no FROM runs)
+SELECT 'inbox', id FROM inbox WHERE id >> 32 NOT IN (SELECT run_no FROM there)
+UNION ALL
+SELECT 'keys', id FROM keys WHERE run_no NOT IN (SELECT run_no FROM there)
+UNION ALL
+SELECT 'questions', id FROM questions WHERE run_no NOT IN (SELECT run_no FROM there)
 LIMIT 100

@@ -14,7 +14,7 @@ from holdfast.errors import Corrupt
 
 
 def load(fetch: Fetch, row: RunRow, skips: Sequence[tuple[int, int]]) -> list[Entry]:
-    """Return the entries of a run but for the skipped ranges, verified."""
+    """Return the entries of a run but for the skipped ranges, verified; none of a removed one."""
     row.check()
     if row.deleted_us is not None:
         return []

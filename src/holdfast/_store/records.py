@@ -26,7 +26,8 @@ Values = Sequence[Any]
 
 SEQ_BITS = 32
 SEQ_MASK = (1 << SEQ_BITS) - 1
-_END_OF_PREFIX = chr(0x10FFFF)
+LAST_CODE = 0x10FFFF
+_END_OF_PREFIX = chr(LAST_CODE)
 _KINDS = {kind.value: kind for kind in Kind}
 _STATUSES = {status.value: status for status in Status}
 _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
@@ -210,6 +211,16 @@ def name_hash(*names: str) -> int:
     return int.from_bytes(hashlib.blake2b(form, digest_size=8).digest(), "big", signed=True)
 
 
+def end_of_prefix(prefix: str) -> str | None:
+    """Return the first text behind all that begin with a prefix; None if there is none."""
+    for at in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[at])
+        if code < LAST_CODE:
+            following = chr(0xE000 if code == 0xD7FF else code + 1)  # Surrogates are no text.
+            return prefix[:at] + following
+    return None
+
+
 def key_values(state: KeyState) -> tuple[Any, ...]:
     """Return what is put into keys, with the hash of its names."""
     hashed = name_hash(state.namespace, state.effect, state.key)
@@ -333,6 +344,7 @@ def list_values(query: Query, namespace: str, statuses: object) -> dict[str, obj
         "queue": query.queue,
         "held_reason": query.held_reason,
         "parent": query.parent,
+        "forks": query.forks,
         "tag": tag,
         "tag_value": tag_value,
         "limit": query.limit,

@@ -2,7 +2,7 @@
 
 SqliteStore ─┬─ Database    connections: one writes, a few read; none crosses a fork
              ├─ Writer      transactions: counter, chained head, clock, witness
-             ├─ Appender    the append: fence, entries, chunks, keys, messages
+             ├─ Appender    the append: fence, entries, chunks, keys, messages, and what is beside
              ├─ Owners      who is alive
              └─ Watch       who is told of a commit
 """
@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from holdfast._core.entries import Entry
-from holdfast._core.rows import Applied, KeyState, Lease, Message, RunRow, Write, apply
+from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write, apply
 from holdfast._store import decisions, filesystem, lookups, opening, reading, records
 from holdfast._store.appending import Appender
 from holdfast._store.connections import Connection
@@ -26,7 +26,6 @@ from holdfast._store.contract import (
     Finding,
     NewRun,
     Outcome,
-    Posted,
     Query,
     Started,
 )
@@ -34,6 +33,7 @@ from holdfast._store.database import Database, Q
 from holdfast._store.memory import system_clock_us
 from holdfast._store.ownership import Locks, Owners
 from holdfast._store.records import SEQ_BITS
+from holdfast._store.sqlite_beside import SqliteBeside
 from holdfast._store.sqlite_fleet import SqliteFleet
 from holdfast._store.watch import Watch
 from holdfast._store.witness import Witness
@@ -44,7 +44,7 @@ SCAN_EVERY_S = 60.0
 """How often an answer of the workers' indexes is compared with the table itself."""
 
 
-class SqliteStore(SqliteFleet):
+class SqliteStore(SqliteFleet, SqliteBeside):
     """One process's handle on a store in a file."""
 
     def __init__(
@@ -190,19 +190,6 @@ class SqliteStore(SqliteFleet):
     def owner_is_dead(self, owner: int) -> bool:
         return self._owners.is_dead(owner)
 
-    def post(self, run_id: str, message: Message) -> Posted:
-        def work(connection: Connection) -> tuple[Posted, Changed | None]:
-            run_no = self._existing(connection, run_id).run_no
-            known = lookups.messages(self._inside(connection), run_no)
-            if any(row.message_id == message.message_id for row in known):
-                return Posted.DUPLICATE, None
-            number = run_no << SEQ_BITS | len(known) + 1
-            row = records.posted(number, run_no, message)
-            connection.execute(Q["add_message"], msgspec.structs.astuple(row))
-            return Posted.ACCEPTED, Changed(row.digest)
-
-        return self._writer.transact(work)
-
     def _existing(self, connection: Connection, run_id: str) -> RunRow:
         row = lookups.find_run(self._inside(connection), self.namespace, run_id)
         if row is None:
@@ -240,7 +227,10 @@ class SqliteStore(SqliteFleet):
             None if query.status is None else msgspec.json.encode(list(query.status)).decode()
         )
         values = records.list_values(query, self.namespace, statuses)
-        found = self._database.read("list_runs", values)
+        if query.parent is None:
+            found = self._database.read("list_runs", values)
+        else:
+            found = self._confirmed("list_children", values)
         rows = [records.run_row_or_held(values) for values in found]
         if not _is_filtered(query):
             self._check_complete(rows, query)
@@ -255,6 +245,9 @@ class SqliteStore(SqliteFleet):
         ((count,),) = self._database.read("count_numbers", (first, last))
         if rows and count != last - first + 1:
             raise Corrupt("the table runs", why=f"a run between {first} and {last} is missing")
+        for (run_no,) in self._database.read("half_removed", (first, last)):
+            why = "it says that it was removed, and its journal is there"
+            raise Corrupt("its row in runs", run_id=f"number {run_no}", why=why)
 
     def load(self, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> builtins.list[Entry]:
         return reading.load(self._database.read, row, skips)
@@ -283,10 +276,6 @@ class SqliteStore(SqliteFleet):
             "limit": limit,
         }
         return list(records.undamaged(self._confirmed("claimable_runs", values)))
-
-    def inbox(self, run_no: int) -> builtins.list[Message]:
-        rows = lookups.messages(self._database.read, run_no)
-        return [row.message() for row in rows if row.taken_seq is None]
 
     def verify(self, run_ids: Iterable[str] | None = None) -> builtins.list[Finding]:
         from holdfast._store.verify import verify
@@ -335,5 +324,6 @@ def _is_filtered(query: Query) -> bool:
         query.updated_before_us,
         query.queue,
         query.held_reason,
+        query.parent,
     )
-    return any(part is not None for part in chosen)
+    return query.forks or any(part is not None for part in chosen)

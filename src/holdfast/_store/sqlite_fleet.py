@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast._core.rows import Applied, Lease, RunRow, Write
-from holdfast._store import decisions, fleet_rows, gates, lookups, reading, records
+from holdfast._core.rows import Applied, Lease, Pot, Question, RunRow, Write
+from holdfast._store import (
+    beside_rows,
+    decisions,
+    delivering,
+    fleet_rows,
+    gates,
+    lookups,
+    reading,
+    records,
+)
 from holdfast._store.connections import Connection
 from holdfast._store.contract import (
     Limits,
@@ -49,6 +58,8 @@ class SqliteFleet:
         def now_us(self) -> int: ...
         def owner_is_dead(self, owner: int) -> bool: ...
         def owner_name(self, owner: int | None) -> str: ...
+        def questions(self, run_id: str | None = None) -> builtins.list[Question]: ...
+        def pot(self, root: str) -> Pot | None: ...
         def _lease_us(self) -> int: ...
         def _inside(self, connection: Connection) -> lookups.Fetch: ...
         def _is_time_to_scan(self, name: str) -> bool: ...
@@ -168,6 +179,8 @@ class SqliteFleet:
                 (message.message(), message.taken_seq)
                 for message in lookups.messages(read, row.run_no)
             ],
+            self.questions(row.run_id),
+            self.pot(row.run_id),
         )
 
     def put_whole(self, run: WholeRun) -> bool:
@@ -186,9 +199,18 @@ class SqliteFleet:
                 posted.taken_seq = taken_seq
                 values = msgspec.structs.astuple(posted.sealed())
                 connection.execute(Q["add_message"], values)
+            for question in run.questions:
+                asked = beside_rows.question_values(run_no, question)
+                connection.execute(Q["put_question"], asked)
+            if run.pot is not None:
+                self._add_pot(connection, run.pot)
             return True, Changed(row.digest, {"last_run_no": run_no})
 
         return self._writer.transact(work)
+
+    def _add_pot(self, connection: Connection, pot: Pot) -> None:
+        if beside_rows.find_pot(self._inside(connection), self.namespace, pot.root) is None:
+            delivering.put_pot(connection, self.namespace, pot)
 
     def _add_keys(self, connection: Connection, run: WholeRun, row: RunRow) -> None:
         fetch = self._inside(connection)

@@ -84,7 +84,8 @@ class Taking:
         """Return the names of the queues to look at, in order."""
         if self._wanted.queues is not None:
             return list(dict.fromkeys(self._wanted.queues))
-        names = {name for (name,) in self._fetch("ready_queues", {"namespace": self._namespace})}
+        at = {"namespace": self._namespace, "at_us": self._wanted.at_us}
+        names = {name for (name,) in self._fetch("ready_queues", at)}
         for owner in self._open_owners:
             found = self._fetch("queues_of_owner", (owner, self._namespace))
             names.update(name for (name,) in found)

@@ -12,6 +12,7 @@ from holdfast._core.entries import Entry
 from holdfast._core.lifecycle import status_of
 from holdfast._core.rows import RunRow
 from holdfast._store import (
+    beside_rows,
     decisions,
     fleet_rows,
     lineage,
@@ -43,6 +44,9 @@ def verify(database: Database, namespace: str, run_ids: Iterable[str] | None) ->
         *rows(database.read, "all_chunks", chunk),
         *rows(database.read, "all_limits", fleet_rows.limits_of),
         *rows(database.read, "all_schedules", fleet_rows.schedule_of),
+        *rows(database.read, "all_questions", _question),
+        *rows(database.read, "all_pots", beside_rows.pot_of),
+        *rows(database.read, "all_memos", beside_rows.memo_of),
         *_numbers(database),
         *all_runs(database.read),
     ]
@@ -88,12 +92,20 @@ def _numbers(database: Database) -> Iterator[Finding]:
         row = records.store_row(database.read("store_row")[0])
         count, largest = database.read("count_runs")[0]
         strays = database.read("rows_without_run")
+        answered = database.read("questions_of_nobody")
     except (HoldfastError, IndexError):
         return  # Said before.
     if (count, largest or 0) != (row.last_run_no, row.last_run_no):
         yield Finding("the table runs", f"{row.last_run_no} runs were started, {count} are there")
     for table, row_id in strays:
         yield Finding(f"row {row_id} of {table}", "it belongs to no run")
+    for run_id, name in answered:
+        yield Finding(f"question {name!r}", "it is open, and its run has ended", run_id)
+
+
+def _question(values: Any) -> None:
+    """Check one row of questions."""
+    beside_rows.question_of(values, f"number {values[0]}")
 
 
 def named_run(fetch: Fetch, namespace: str, run_id: str) -> Iterator[Finding]:

@@ -103,6 +103,8 @@ class Query(msgspec.Struct):
     queue: str | None = None
     held_reason: str | None = None
     parent: str | None = None
+    forks: bool = False
+    """Only runs that were forked from others."""
     limit: int = 100
     before_run_no: int | None = None
 

@@ -133,6 +133,26 @@ class Remembering(Ground):
         assert self.value() == b"2"
         other.close()
 
+    def test_what_is_over_for_long_can_be_dropped(self) -> None:
+        self.put("removed")
+        self.put("removed", None)
+        self.put("over", expires_us=self.clock() + 1)
+        self.put("stays")
+        self.put("later", expires_us=self.clock() + 60_000_000)
+        self.clock.advance_s(10)
+        self.put("removed now")
+        self.put("removed now", None)
+        assert self.store.drop_memos(self.clock() - 20_000_000) == 0
+        other = self.open_store("other")
+        assert other.drop_memos(self.clock()) == 0
+        other.close()
+        assert self.store.drop_memos(self.clock()) == 2
+        assert self.store.drop_memos(self.clock()) == 0
+        assert self.keys() == ["later", "stays"]
+        assert self.put("over").version == 1
+        assert self.put("removed now").version == 3
+        assert self.store.verify() == []
+
     # -- inside a write ----------------------------------------------------------------------------
 
     def test_a_step_writes_a_memory_with_its_outcome(self) -> None:

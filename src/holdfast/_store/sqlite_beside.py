@@ -1,0 +1,179 @@
+"""What a SQLite store keeps beside the journals: letters, questions, pots, memories; and how a run is
+removed.
+
+Whatever is read is verified. What is found by an index is now and then compared with the table, and
+that a pot or a value is not there is confirmed by a second path: "no pot" means "no limit".
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast._core.lifecycle import ENDED
+from holdfast._core.rows import Memo, Message, Pot, Question, RunRow
+from holdfast._store import beside_rows, decisions, delivering, lookups, records
+from holdfast._store.connections import Connection
+from holdfast._store.contract import Posted
+from holdfast._store.database import Q
+from holdfast._store.records import SEQ_BITS, SEQ_MASK
+from holdfast._store.writer import Changed
+from holdfast.errors import Corrupt
+
+if TYPE_CHECKING:
+    from holdfast._store.database import Database
+    from holdfast._store.writer import Writer
+
+
+DROPPED_AT_ONCE = 1000
+"""How many values of memories one transaction drops."""
+
+
+class SqliteBeside:
+    """The part of a SQLite store that is not about one run's journal."""
+
+    if TYPE_CHECKING:
+        namespace: str
+        _writer: Writer
+        _database: Database
+
+        def now_us(self) -> int: ...
+        def get(self, run_id: str) -> RunRow | None: ...
+        def by_number(self, run_no: int) -> RunRow | None: ...
+        def _inside(self, connection: Connection) -> lookups.Fetch: ...
+        def _existing(self, connection: Connection, run_id: str) -> RunRow: ...
+        def _confirmed(
+            self, name: str, values: Mapping[str, object] | tuple[object, ...]
+        ) -> builtins.list[Any]: ...
+
+    # -- letters -------------------------------------------------------------------------------
+
+    def post(self, run_id: str, message: Message) -> Posted:
+        def work(connection: Connection) -> tuple[Posted, Changed | None]:
+            row = self._existing(connection, run_id)
+            posted, digest = delivering.deliver(connection, self._inside(connection), row, message)
+            return posted, None if digest is None else Changed(digest)
+
+        return self._writer.transact(work)
+
+    def letters(self, run_no: int) -> builtins.list[tuple[Message, int | None]]:
+        rows = lookups.messages(self._database.read, run_no)
+        return [(row.message(), row.taken_seq) for row in rows]
+
+    def inbox(self, run_no: int) -> builtins.list[Message]:
+        return [message for message, taken in self.letters(run_no) if taken is None]
+
+    def news(self, run_nos: Sequence[int]) -> dict[int, int]:
+        if not run_nos:
+            return {}
+        numbers = msgspec.json.encode(list(run_nos)).decode()
+        return dict(self._database.read("news", (numbers,)))
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def questions(self, run_id: str | None = None, limit: int = 1000) -> builtins.list[Question]:
+        if run_id is None:
+            found = self._confirmed("open_questions", {"namespace": self.namespace, "limit": limit})
+        else:
+            row = self.get(run_id)
+            if row is None:
+                return []
+            found = self._confirmed("questions_of_run", (row.run_no,))[:limit]
+        names: dict[int, str] = {}
+        questions: builtins.list[Question] = []
+        for values in found:
+            if values[0] not in names:
+                names[values[0]] = self._name_of(values[0])
+            questions.append(beside_rows.question_of(values, names[values[0]]))
+        return questions
+
+    def _name_of(self, run_no: int) -> str:
+        row = self.by_number(run_no)
+        if row is None:
+            raise Corrupt(f"a question of run number {run_no}", why="there is no such run")
+        return row.run_id
+
+    # -- pots ----------------------------------------------------------------------------------
+
+    def pot(self, root: str) -> Pot | None:
+        return beside_rows.find_pot(self._database.read, self.namespace, root)
+
+    def put_pot(self, pot: Pot, *, only_new: bool = False) -> Pot:
+        def work(connection: Connection) -> tuple[Pot, Changed | None]:
+            fetch = self._inside(connection)
+            before = beside_rows.find_pot(fetch, self.namespace, pot.root)
+            if before is not None and only_new:
+                return before, None
+            made = decisions.new_limits(pot, before)
+            digest = delivering.put_pot(connection, self.namespace, made)
+            return msgspec.structs.replace(made), Changed(digest)
+
+        return self._writer.transact(work)
+
+    # -- memories ------------------------------------------------------------------------------
+
+    def memo(self, space: str, key: str) -> Memo | None:
+        found = beside_rows.find_memo(self._database.read, self.namespace, space, key)
+        return found if decisions.is_there(found, self.now_us()) else None
+
+    def memos(
+        self, space: str, prefix: str = "", after: str = "", limit: int = 100
+    ) -> builtins.list[Memo]:
+        values = {
+            "namespace": self.namespace,
+            "space": space,
+            "prefix": prefix,
+            "end": records.end_of_prefix(prefix),
+            "after": after,
+            "at_us": self.now_us(),
+            "limit": limit,
+        }
+        return [beside_rows.memo_of(found) for found in self._confirmed("list_memos", values)]
+
+    def put_memo(self, memo: Memo, expected: int | None = None) -> Memo | None:
+        def work(connection: Connection) -> tuple[Memo | None, Changed | None]:
+            now_us, fetch = self.now_us(), self._inside(connection)
+            before = beside_rows.find_memo(fetch, self.namespace, memo.space, memo.key)
+            if expected is not None and decisions.current_version(before, now_us) != expected:
+                return None, None
+            made = decisions.next_memo(memo, before, now_us)
+            digest = delivering.put_memo(connection, self.namespace, made)
+            return made, Changed(digest)
+
+        return self._writer.transact(work)
+
+    def drop_memos(self, before_us: int) -> int:
+        def work(connection: Connection) -> tuple[int, Changed | None]:
+            values = (self.namespace, before_us, DROPPED_AT_ONCE)
+            found = self._inside(connection)("stale_memos", values)
+            for *memo, row_id in found:
+                beside_rows.memo_of(memo)  # What is damaged is not removed by what it says.
+                connection.execute(Q["remove_memo"], (row_id,))
+            return len(found), Changed(b"memos") if found else None
+
+        return self._writer.transact(work)
+
+    # -- removing a run ------------------------------------------------------------------------
+
+    def forget(self, row: RunRow, at_us: int) -> bool:
+        def work(connection: Connection) -> tuple[bool, Changed | None]:
+            last_run_no = self._writer.row.last_run_no
+            now = lookups.run_by_number(self._inside(connection), row.run_no, last_run_no)
+            if now is None or now.digest != row.digest or now.status not in ENDED:
+                return False, None
+            first = now.run_no << SEQ_BITS
+            for name in ("remove_entries", "remove_chunks", "remove_messages"):
+                connection.execute(Q[name], (first, first | SEQ_MASK))
+            for name in ("remove_keys", "close_questions"):
+                connection.execute(Q[name], (now.run_no,))
+            connection.execute(Q["remove_pot"], (now.namespace, now.run_id))
+            left = decisions.deleted(now, at_us)
+            guard = (now.run_no, now.epoch, now.last_seq, now.digest)
+            connection.execute(Q["run_moved"], records.moved_values(left) + guard)
+            assert connection.changes() == 1, "the row was read in this transaction"
+            return True, Changed(left.digest)
+
+        return self._writer.transact(work)
