@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from holdfast import aio, errors
 from holdfast._core.budgets import Budget, Price
+from holdfast._core.comparing import Preflight
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done, Fail, NotDone, Unknown
 from holdfast._core.lifecycle import Status
 from holdfast._core.retry import Retry
@@ -16,6 +17,7 @@ from holdfast._ops.inspect import EntryView as Entry
 from holdfast._runtime.blocks import run
 from holdfast._runtime.decorators import AsyncEffect, Effect, effect, step
 from holdfast._runtime.fanout import call, each, gather
+from holdfast._runtime.fingerprints import file, fingerprint
 from holdfast._runtime.flows import AsyncFlow, Flow, flow
 from holdfast._runtime.functions import AsyncStep, Step
 from holdfast._runtime.handle import Handle
@@ -43,6 +45,7 @@ from holdfast._runtime.signatures import use
 from holdfast._runtime.timing import sleep, wait
 from holdfast._runtime.transactions import connection
 from holdfast._runtime.versions import patched
+from holdfast._runtime.watching import watch
 from holdfast.errors import Rollback
 
 __version__ = "0.1.0"
@@ -63,6 +66,7 @@ __all__ = [
     "Handle",
     "Memory",
     "NotDone",
+    "Preflight",
     "Price",
     "Queue",
     "Retry",
@@ -81,6 +85,8 @@ __all__ = [
     "effect",
     "emit",
     "errors",
+    "file",
+    "fingerprint",
     "flow",
     "gather",
     "idempotency_key",
@@ -105,4 +111,5 @@ __all__ = [
     "usage",
     "use",
     "wait",
+    "watch",
 ]

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast._acting import Acting, actor_or_user
 from holdfast._core.lifecycle import Status
+from holdfast._housekeeping import Housekeeping
 from holdfast._runtime import engine as engines
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.handle import Emitted, Handle, stream as stream_of
-from holdfast._runtime.memory import Memory
 from holdfast._runtime.recovery import recover
 from holdfast._store import contract
-from holdfast.errors import RunNotFound, UsageError
+from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
+    from holdfast._core.comparing import Preflight
     from holdfast._ops.explanation import Explanation
     from holdfast._ops.inspect import EntryView, RunSummary, RunView
     from holdfast._ops.queues import QueueView, WorkerView
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     ScheduleViews = list[ScheduleView]
 
 
-class Store(Acting):
+class Store(Acting, Housekeeping):
     """An opened store. A context manager; `close()` releases everything."""
 
     def __init__(self, kept: contract.Store, engine: Engine) -> None:
@@ -107,6 +108,18 @@ class Store(Acting):
 
         return explain.explain(self.kept, run_id)
 
+    def preflight(self, run_id: str) -> Preflight:
+        """Say what a run would find if it went on now, without resuming it: how long it stood still,
+        what has changed, what is executed again, what is in doubt. What it watches is looked at if
+        its flow is known in this process."""
+        from holdfast._ops import inspect, preflight
+        from holdfast._runtime import looking
+
+        row = inspect.found(self.kept, run_id)
+        past = preflight.replayed_history(self.kept, row)
+        now, seen, looked_at = looking.looked(self.engine, row, past)
+        return preflight.report(self.kept, row, past, now, seen, looked_at)
+
     def queues(self) -> QueueViews:
         """Return the queues, by name: what waits, what is at work, limits, saturation."""
         from holdfast._ops import queues
@@ -127,8 +140,9 @@ class Store(Acting):
 
     def handle(self, run_id: str) -> Handle[Any]:
         """Return a handle to a run."""
-        if self.kept.get(run_id) is None:
-            raise RunNotFound(run_id, self.url)
+        from holdfast._ops import inspect
+
+        inspect.found(self.kept, run_id)
         return Handle(self.engine, run_id)
 
     def stream(self, run_id: str, *, after: int = 0) -> Iterator[Emitted]:
@@ -167,11 +181,6 @@ class Store(Acting):
         Returns the ids of the runs that were executed, whatever came out.
         """
         return recover(self.engine, limit)
-
-    def memory(self, namespace: str) -> Memory:
-        """Return a memory of this store; `holdfast.memory` is one of the default store, or of the
-        run that asks."""
-        return Memory(namespace, self.engine)
 
     def verify(self, run_ids: Iterable[str] | None = None) -> Findings:
         """Check everything that is stored; an empty list means that all is well."""

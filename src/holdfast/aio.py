@@ -8,5 +8,6 @@ from holdfast._runtime.handle import aio_stream as stream
 from holdfast._runtime.loops import aio_turns as turns
 from holdfast._runtime.memory import aio_memory as memory
 from holdfast._runtime.timing import aio_sleep as sleep, aio_wait as wait
+from holdfast._runtime.watching import aio_watch as watch
 
-__all__ = ["call", "each", "gather", "memory", "run", "sleep", "stream", "turns", "wait"]
+__all__ = ["call", "each", "gather", "memory", "run", "sleep", "stream", "turns", "wait", "watch"]
