@@ -51,8 +51,12 @@ def intent(call: StepCall) -> Note:
         facts["on_doubt"] = effects.policy_name(spec.on_doubt)
     if call.business_key is not None:
         facts["business_key"] = call.business_key
+        if spec.key_ttl_s != effects.KEY_TTL_S:
+            facts["key_ttl_s"] = spec.key_ttl_s
     if spec.timeout_s is not None:
         facts["timeout_s"] = spec.timeout_s
+    if call.approval is not None and call.approval.grant is not None:
+        facts["approved"] = call.approval.grant
     if spec.has_undo:
         facts["undo"] = True
     if call.undoes is not None:

@@ -21,10 +21,11 @@ from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.resume import facts_of, held_facts
 from holdfast._core.rows import RunRow
 from holdfast._ops import ancestry
+from holdfast._ops.budget_view import BudgetView, budget_of
 from holdfast._ops.readable import Reader
 from holdfast._store import lineage
 from holdfast._store.contract import Query, Store
-from holdfast.errors import RunNotFound
+from holdfast.errors import RunDeleted, RunNotFound
 
 VALUES = frozenset({"args", "input", "result", "value", "state", "error_args"})
 """The fields of an entry's body that hold encoded values; all others are plain facts."""
@@ -119,6 +120,8 @@ class RunView(msgspec.Struct, frozen=True):
     version: str = ""
     origin: str | None = None
     """Of a fork: the run that it came from."""
+    budget: BudgetView | None = None
+    """What it may spend and has spent; None without a budget."""
 
 
 class EntryView:
@@ -197,6 +200,8 @@ def found(store: Store, run_id: str) -> RunRow:
     row = store.get(run_id)
     if row is None:
         raise RunNotFound(run_id, store.url)
+    if row.deleted_us is not None:
+        raise RunDeleted(run_id)
     return row
 
 
@@ -251,6 +256,7 @@ def _run_view(store: Store, row: RunRow, past: History, *, plain: bool) -> RunVi
         created_at=at(row.created_us),
         updated_at=at(row.updated_us),
         version=row.version,
+        budget=budget_of(store, row, past),
         origin=ancestry.origin(row),
     )
 

@@ -11,6 +11,7 @@ from holdfast._core.rows import RunRow
 from holdfast._runtime import logs
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.schedules import Ticker
+from holdfast._runtime.sweeping import Broom
 
 LOOK_US = 20_000_000
 """How often a worker looks for runs whose version no live worker executes."""
@@ -22,10 +23,16 @@ Versions = Mapping[str, Sequence[str]]
 class Rounds:
     """The rounds of one worker, made by the thread that takes runs."""
 
-    def __init__(self, engine: Engine, versions: Callable[[], Versions]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        versions: Callable[[], Versions],
+        flows: Callable[[], Mapping[str, Any]],
+    ) -> None:
         self._engine = engine
         self._versions = versions
         self._ticker = Ticker(engine)
+        self._broom = Broom(engine, flows)
         self._tick_us = 0
         self._look_us = 0
         self._told: set[tuple[str, str]] = set()
@@ -38,6 +45,7 @@ class Rounds:
         if now_us >= self._look_us:
             self._look_us = now_us + LOOK_US
             self._say_what_waits_in_vain()
+        self._broom.sweep()
 
     def until_s(self) -> float:
         """Return how long nothing is due."""

@@ -90,7 +90,7 @@ class Worker:
         self._hunger = Hunger()
         self._ending = threading.Event()
         self._bell = Bell(engine)
-        self._rounds = Rounds(engine, self._versions)
+        self._rounds = Rounds(engine, self._versions, self._flows)
         self._slots = Slots(engine, concurrency, self._bell.ring)
         self._taker = threading.Thread(target=self._run, name="holdfast-worker", daemon=True)
 

@@ -132,6 +132,13 @@ class PostgresBeside:
             self._tell()
         return made
 
+    def drop_memos(self, before_us: int) -> int:
+        def work(link: Link, _tries: int) -> int:
+            with link.writing():
+                return len(link.fetch("drop_memos", (self.namespace, before_us)))
+
+        return self._database.work(work)
+
     # -- removing a run ------------------------------------------------------------------------
 
     def forget(self, row: RunRow, at_us: int) -> bool:

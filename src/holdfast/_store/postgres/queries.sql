@@ -282,6 +282,13 @@ ON CONFLICT (namespace, space, key) DO UPDATE SET value = excluded.value,
   expires_us = excluded.expires_us, version = excluded.version, updated_us = excluded.updated_us,
   run_id = excluded.run_id, digest = excluded.digest
 
+-- name: drop_memos
+DELETE FROM holdfast.memos WHERE (namespace, space, key) IN (
+  SELECT namespace, space, key FROM holdfast.memos
+  WHERE namespace = %s AND coalesce(CASE WHEN value IS NULL THEN updated_us END, expires_us) < %s
+  ORDER BY namespace, space, key LIMIT 1000 FOR UPDATE SKIP LOCKED)
+RETURNING 1
+
 -- Removing a run: everything but its row, which says that the id was used.
 
 -- name: forget_journal
@@ -372,6 +379,7 @@ WHERE namespace = %(namespace)s
   AND (%(queue)s::text IS NULL OR coalesce(queue, 'default') = %(queue)s::text)
   AND (%(held_reason)s::text IS NULL OR held_reason = %(held_reason)s::text)
   AND (%(parent)s::text IS NULL OR parent = %(parent)s::text)
+  AND (NOT %(forks)s::boolean OR origin IS NOT NULL)
   AND deleted_us IS NULL
   AND (%(tag)s::text IS NULL
     OR CASE WHEN position('\u0000' IN tags) = 0

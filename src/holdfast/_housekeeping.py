@@ -1,0 +1,57 @@
+"""What keeps a store tidy, as methods of an opened store: gc, export, import; and its memories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast._core.durations import Duration
+from holdfast._runtime.memory import Memory
+
+if TYPE_CHECKING:
+    from holdfast._ops.exporting import Imported, Written
+    from holdfast._ops.housekeeping import Collected
+    from holdfast._runtime.engine import Engine
+    from holdfast._store.contract import Store as Kept
+
+
+class Housekeeping:
+    """The part of `Store` that is not about single runs at work."""
+
+    if TYPE_CHECKING:
+        kept: Kept
+        engine: Engine
+
+    def memory(self, namespace: str) -> Memory:
+        """Return a memory of this store; `holdfast.memory` is one of the default store, or of the
+        run that asks."""
+        return Memory(namespace, self.engine)
+
+    def gc(
+        self,
+        *,
+        older_than: Duration | None = None,
+        flow: str | None = None,
+        status: str | Iterable[str] | None = None,
+        dry_run: bool = False,
+    ) -> Collected:
+        """Remove runs that ended longer ago than this; without it, as long ago as `@flow(keep=…)`
+        of each says. Failed ones only if `status` names them. Their ids are not given again."""
+        from holdfast._ops import housekeeping
+
+        return housekeeping.collect(
+            self.kept, older_than=older_than, flow=flow, status=status, dry_run=dry_run
+        )
+
+    def export(self, run_id: str, path: str | Path) -> Written:
+        """Write a run to a new file, with its chain and the runs that belong to it."""
+        from holdfast._ops import exporting
+
+        return exporting.export(self.kept, run_id, path)
+
+    def import_run(self, path: str | Path) -> Imported:
+        """Read a run that was exported into this store; raises Corrupt if the file was changed."""
+        from holdfast._ops import exporting
+
+        return exporting.import_runs(self.kept, path)

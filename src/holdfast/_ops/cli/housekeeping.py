@@ -1,0 +1,130 @@
+"""Commands that keep house: gc, export, import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from holdfast._ops import exporting, housekeeping
+from holdfast._ops.cli.looking import cell, table
+from holdfast._ops.cli.session import OK, Session, command
+from holdfast._ops.housekeeping import Collected
+from holdfast._ops.text import count
+from holdfast.errors import UsageError
+
+SHOWN = 20
+"""How many runs that stay are listed."""
+
+
+def add_to(group: click.Group) -> None:
+    """Add these commands to the group."""
+    command(group, "gc")(_gc)
+    command(group, "export")(_export)
+    command(group, "import")(_import)
+
+
+@click.option(
+    "--older-than",
+    metavar="TIME",
+    help='How long ago they ended, such as "30d" or "12h". Without it: as long as their flow keeps '
+    "them (`@flow(keep=…)`); of flows that say nothing, nothing.",
+)
+@click.option("--flow", metavar="NAME", help="Only runs of this flow, with their children.")
+@click.option(
+    "--status",
+    multiple=True,
+    metavar="STATUS",
+    help="completed, cancelled, rolled_back (together the default), or failed; may be repeated.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def _gc(
+    session: Session,
+    older_than: str | None,
+    flow: str | None,
+    status: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Remove runs that have ended and had their time.
+
+    What goes: journal, values, messages and keys. What stays: the id, so that a run that was removed
+    is not begun again by accident. A run is left alone while one of its business keys is younger than
+    its key_ttl, while a child of it has not ended, and while a fork stands on it. There is no way
+    back: `holdfast export` what you want to keep.
+    """
+    store = session.store()
+    statuses = status or None
+    if not dry_run and not yes:
+        plan = housekeeping.collect(
+            store, older_than=older_than, flow=flow, status=statuses, dry_run=True
+        )
+        if not plan.removed:
+            return _tell(session, plan)
+        if session.as_json:
+            raise UsageError("gc removes runs: say --yes, or --dry-run to see which")
+        runs = count(len(plan.removed), "run")
+        if not click.confirm(f"Remove {runs}, for good?", err=True):
+            session.say("Nothing was removed.")
+            return OK
+    return _tell(
+        session,
+        housekeeping.collect(
+            store, older_than=older_than, flow=flow, status=statuses, dry_run=dry_run
+        ),
+    )
+
+
+def _tell(session: Session, collected: Collected) -> int:
+    if session.as_json:
+        session.answer(collected=msgspec.to_builtins(collected))
+        return OK
+    removed, left = collected.removed, collected.left
+    would = "would be removed" if collected.dry_run else "removed"
+    session.say(f"{count(len(removed), 'run')} {would}.")
+    if collected.beside:
+        session.say(f"{count(collected.beside, 'old value')} of memories removed.")
+    if left:
+        rows = table("LEFT", "FLOW", "STATUS", "WHY")
+        for run in left[:SHOWN]:
+            rows.add_row(cell(run.run_id), cell(run.flow), cell(run.status), cell(run.why))
+        session.show(rows)
+        if len(left) > SHOWN:
+            session.say(f"… and {len(left) - SHOWN:,} more; all of them with --json.")
+    return OK
+
+
+@click.argument("run_id")
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+def _export(session: Session, run_id: str, path: Path) -> None:
+    """Write a run to a new file, with its chain and everything that it refers to.
+
+    The file is JSON, one entry per line; a name that ends in .gz is compressed. A run's children go
+    with it, and so do the runs that it was forked from. What the journal holds, the file holds.
+    """
+    exported = exporting.export(session.store(), run_id, path)
+    if session.as_json:
+        session.answer(export=str(path), runs=exported.run_ids, bytes=exported.size_bytes)
+        return
+    more = count(len(exported.run_ids) - 1, "other run")
+    what = "" if len(exported.run_ids) == 1 else f", with {more} that belong to it"
+    session.say(f"Written: {path} ({exported.size_bytes:,} bytes){what}.")
+
+
+@click.argument("path", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def _import(session: Session, path: Path) -> None:
+    """Read runs that were exported into this store.
+
+    Every entry is checked against the chain; a file that was changed is refused. Only runs that have
+    ended are read in: one that can still go on lives in one store (`holdfast copy` moves it). A run
+    that is here already, the same, is left as it is.
+    """
+    imported = exporting.import_runs(session.store(create=True), path)
+    if session.as_json:
+        session.answer(imported=imported.new, there=imported.there)
+        return
+    session.say(f"Imported: {count(len(imported.new), 'run')} from {path}.")
+    for run_id in imported.there:
+        session.say(f"Run {run_id} is here already, the same.")

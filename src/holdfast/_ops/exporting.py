@@ -1,0 +1,107 @@
+"""A run as one file, and back: with its chain, and with the runs that it refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from holdfast._core.lifecycle import ENDED
+from holdfast._core.rows import RunRow
+from holdfast._ops.inspect import found
+from holdfast._store import exports
+from holdfast._store.contract import Query, Store, WholeRun
+from holdfast._store.lineage import origin_of
+from holdfast.errors import Corrupt, Regressed, RunDeleted, RunError, UsageError
+
+PAGE = 500
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A file that was written."""
+
+    path: str
+    run_ids: list[str]
+    """The run, and those that belong to it."""
+    size_bytes: int
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """What came out of a file."""
+
+    run_id: str
+    new: list[str]
+    there: list[str]
+    """Runs that were here before, the same."""
+
+
+def export(store: Store, run_id: str, path: str | Path) -> Written:
+    """Write a run to a new file, with its children and the runs that it was forked from."""
+    row = found(store, run_id)
+    if row.parent is not None:
+        parent = store.get(row.parent)
+        if parent is not None and parent.deleted_us is None:
+            raise UsageError(
+                f"run {run_id!r} is a child of run {row.parent!r}, and means nothing without it; "
+                f"export that one: its children go with it"
+            )
+    rows = _with_all(store, row)
+    size = exports.write(Path(path), run_id, (store.whole(each) for each in rows), len(rows))
+    return Written(str(path), [each.run_id for each in rows], size)
+
+
+def _with_all(store: Store, row: RunRow) -> list[RunRow]:
+    """Return a run and all that it refers to: what it was forked from first, children last."""
+    wanted: dict[str, RunRow] = {}
+
+    def add(each: RunRow) -> None:
+        if each.run_id in wanted:
+            return
+        origin = origin_of(each)
+        if origin is not None:
+            add(found(store, origin.run))
+        wanted[each.run_id] = each
+        for child in _children(store, each):
+            add(child)
+
+    add(row)
+    return list(wanted.values())
+
+
+def _children(store: Store, row: RunRow) -> Iterator[RunRow]:
+    query = Query(parent=row.run_id, limit=PAGE)
+    while page := store.list(query):
+        yield from page
+        query.before_run_no = page[-1].run_no
+
+
+def import_runs(store: Store, path: str | Path) -> Imported:
+    """Read the runs of a file into a store. All are checked before the first is written, each is
+    one transaction, and importing again goes on where it stopped."""
+    lost = store.regression()
+    if lost is not None:
+        raise Regressed(f"{store.url}: {lost}; look at it, and `holdfast adopt` it first")
+    read = exports.read(Path(path))
+    for run in read.runs:
+        _check(store, run)
+    new: list[str] = []
+    there: list[str] = []
+    for run in read.runs:
+        (new if store.put_whole(run) else there).append(run.row.run_id)
+    return Imported(read.run_id, new, there)
+
+
+def _check(store: Store, run: WholeRun) -> None:
+    row = run.row
+    if row.deleted_us is not None:
+        raise Corrupt("the row of a deleted run", run_id=row.run_id, why="it has no journal")
+    if row.status not in ENDED:
+        raise RunError(
+            row.run_id,
+            f"run {row.run_id!r} was {row.status} when it was exported, and may still go on there: "
+            "a run lives in one store. Move it with `holdfast copy`, or export it when it has ended",
+        )
+    here = store.get(row.run_id)
+    if here is not None and here.deleted_us is not None:
+        raise RunDeleted(row.run_id)

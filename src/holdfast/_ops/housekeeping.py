@@ -1,0 +1,46 @@
+"""Removing runs that have had their time, for people: what went, and what was left and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast._core import durations
+from holdfast._core.durations import Duration
+from holdfast._core.retention import Asked, checked_statuses
+from holdfast._store import sweeping
+from holdfast._store.contract import Store
+from holdfast._store.sweeping import Sweeper, Swept
+
+
+class Collected(msgspec.Struct, frozen=True):
+    """What a collection did, or would do."""
+
+    removed: list[Swept]
+    left: list[Swept]
+    """Runs that were meant and stay, each with why."""
+    dry_run: bool
+    beside: int = 0
+    """Old values of memories, and what dead processes left, that went too."""
+
+
+def collect(
+    store: Store,
+    *,
+    older_than: Duration | None = None,
+    flow: str | None = None,
+    status: str | Iterable[str] | None = None,
+    dry_run: bool = False,
+) -> Collected:
+    """Remove runs that have ended and had their time; each id is kept, and not given again."""
+    older_than_us = None if older_than is None else durations.micros(older_than, "gc(older_than=…)")
+    asked = Asked(older_than_us, flow=flow, statuses=checked_statuses(status))
+    swept = list(Sweeper(store, asked, dry_run=dry_run).sweep())
+    beside = 0 if dry_run else sweeping.tidy(store)
+    return Collected(
+        [run for run in swept if run.removed],
+        [run for run in swept if not run.removed],
+        dry_run,
+        beside,
+    )

@@ -1,0 +1,155 @@
+"""Removing what has had its time: ended runs, family by family, and old values of memories.
+
+Each run is one transaction, in which its row becomes a tombstone. A parent goes before its children,
+so a sweep that was killed half way leaves children without a parent, which the next one removes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast._core import retention
+from holdfast._core.lifecycle import ENDED
+from holdfast._core.retention import Asked
+from holdfast._core.rows import RunRow
+from holdfast._store.contract import Query, Store
+from holdfast._store.lineage import origin_of
+from holdfast.errors import Corrupt
+
+PAGE = 200
+STALE_US = 30 * 86_400_000_000
+"""How long a value of a memory stays after its end: until then its version goes on counting."""
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """One run, and what became of it."""
+
+    run_id: str
+    flow: str
+    status: str
+    removed: bool
+    why: str = ""
+    """Why it was left."""
+
+
+class Sweeper:
+    """Looks for runs that may go, and removes them."""
+
+    def __init__(self, store: Store, asked: Asked, *, dry_run: bool = False) -> None:
+        self._store = store
+        self._asked = asked
+        self._dry_run = dry_run
+        self._now_us = store.now_us()
+        self._forks: dict[str, list[str]] | None = None
+        self._gone: set[str] = set()
+
+    def sweep(self) -> Iterator[Swept]:
+        """Remove what may go; yields what was removed, and what was meant and left, with why."""
+        for row in self._ended():
+            if row.parent is not None and not self._is_orphan(row):
+                continue  # It goes with its parent.
+            if row.status not in self._asked.statuses and row.parent is None:
+                continue
+            yield from self._family(row)
+
+    def _ended(self) -> Iterator[RunRow]:
+        before_us = self._now_us - (self._asked.older_than_us or self._asked.at_least_us)
+        query = Query(
+            status=sorted(ENDED),
+            flow=self._asked.flow,
+            updated_before_us=before_us + 1,
+            limit=PAGE,
+        )
+        while page := self._store.list(query):
+            yield from page
+            query.before_run_no = page[-1].run_no
+
+    def _is_orphan(self, row: RunRow) -> bool:
+        parent = self._store.get(row.parent or "")
+        return parent is None or parent.deleted_us is not None
+
+    def _family(self, top: RunRow) -> Iterator[Swept]:
+        try:
+            limit_us = self._limit_us(top)
+            if limit_us is None and top.parent is None:
+                return  # Nobody has said that it is to go.
+            family = [top, *self._below(top)]
+            why = self._why_not(top, family, limit_us or 0)
+        except Corrupt as damage:
+            family, why = [top], f"it is damaged: {damage}"
+        if why is not None:
+            yield _swept(top, why)
+            return
+        for row in family:
+            if self._dry_run or self._store.forget(row, self._store.now_us()):
+                self._gone.add(row.run_id)
+                yield _swept(row)
+            else:
+                yield _swept(row, "it has changed meanwhile")
+                return
+
+    def _limit_us(self, top: RunRow) -> int | None:
+        if self._asked.older_than_us is not None:
+            return self._asked.older_than_us
+        return retention.kept_for(self._store.entry(top.run_no, 1))
+
+    def _below(self, row: RunRow) -> Iterator[RunRow]:
+        query = Query(parent=row.run_id, limit=PAGE)
+        while page := self._store.list(query):
+            for child in page:
+                yield child
+                yield from self._below(child)
+            query.before_run_no = page[-1].run_no
+
+    # -- what stands against it ----------------------------------------------------------------
+
+    def _why_not(self, top: RunRow, family: list[RunRow], limit_us: int) -> str | None:
+        for row in family:
+            why = self._reason(row, limit_us)
+            if why is not None:
+                return why if row is top else f"its child {row.run_id!r}: {why}"
+        return None
+
+    def _reason(self, row: RunRow, limit_us: int) -> str | None:
+        if row.status not in ENDED:
+            return f"it is {row.status}"
+        why = retention.too_young(row, limit_us, self._now_us)
+        if why is not None:
+            return why
+        for fork in self._forks_of(row.run_id):
+            return f"run {fork!r} was forked from it"
+        return self._remembered(row)
+
+    def _remembered(self, row: RunRow) -> str | None:
+        for claimed in retention.claims(self._store.load(row)):
+            state = self._store.key(claimed.effect, claimed.key)
+            if retention.still_remembered(claimed, state, row, self._now_us):
+                return f"its key {claimed.key!r} of {claimed.effect} is younger than its key_ttl"
+        return None
+
+    def _forks_of(self, run_id: str) -> list[str]:
+        """Return the forks that stand on a run; all of them are looked up once."""
+        if self._forks is None:
+            self._forks = {}
+            query = Query(forks=True, limit=PAGE)
+            while page := self._store.list(query):
+                for row in page:
+                    origin = origin_of(row)
+                    if origin is not None:
+                        self._forks.setdefault(origin.run, []).append(row.run_id)
+                query.before_run_no = page[-1].run_no
+        return [fork for fork in self._forks.get(run_id, ()) if fork not in self._gone]
+
+
+def _swept(row: RunRow, why: str = "") -> Swept:
+    return Swept(row.run_id, row.flow, str(row.status), not why, why)
+
+
+def tidy(store: Store) -> int:
+    """Remove what is beside the runs and of no use any more; returns how much."""
+    before_us, total = store.now_us() - STALE_US, 0
+    while count := store.drop_memos(before_us):
+        total += count
+    return total
