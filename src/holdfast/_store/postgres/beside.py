@@ -78,21 +78,28 @@ class Beside:
         """Lock the rows and the pots, and see who gets messages."""
         if not any(is_concerned(write) for write in writes):
             return
-        at = self._namespace
+        numbers = sorted({write.lease.row.run_no for write in writes})
+        roots = sorted({write.spend.root for write in writes if write.spend})
+        queries: list[tuple[str, Any]] = [
+            ("lock_runs", (numbers,)),
+            ("pots_locked", (self._namespace, roots)),
+        ]
         posts = [post for write in writes for post in write.posts]
-        ids, names = [it.run_id for it in posts], [it.message.message_id for it in posts]
-        rows, pots, targets, ends, there = link.fetch_each(
-            ("lock_runs", (sorted({write.lease.row.run_no for write in writes}),)),
-            ("pots_locked", (at, sorted({it.spend.root for it in writes if it.spend}))),
-            ("runs_by_ids", (at, sorted(set(ids)))),
-            ("inbox_ends", (at, sorted(set(ids)))),
-            ("messages_there", (ids, names, at)),
-        )
+        if posts:
+            ids, names = [it.run_id for it in posts], [it.message.message_id for it in posts]
+            queries += [
+                ("runs_by_ids", (self._namespace, sorted(set(ids)))),
+                ("inbox_ends", (self._namespace, sorted(set(ids)))),
+                ("messages_there", (ids, names, self._namespace)),
+            ]
+        rows, pots, *about = link.fetch_each(*queries)
         self._standing = dict(rows)
         self._pots = {pot.root: pot for pot in map(beside_rows.pot_of, pots)}
-        self._targets = {row.run_id: row for row in map(records.run_row, targets)}
-        self._ends = dict(ends)
-        self._there = {(run_no, name) for run_no, name in there}
+        if about:
+            targets, ends, there = about
+            self._targets = {row.run_id: row for row in map(records.run_row, targets)}
+            self._ends = dict(ends)
+            self._there = {(run_no, name) for run_no, name in there}
         for write in writes:
             self._confirm(write)
 
