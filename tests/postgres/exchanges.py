@@ -15,7 +15,19 @@ from typing import Any
 import psycopg
 
 from holdfast._core.entries import Draft, Kind
-from holdfast._core.rows import KeyChange, KeyClaim, Lease, Message, RunRow, Write
+from holdfast._core.rows import (
+    KeyChange,
+    KeyClaim,
+    Lease,
+    Memo,
+    Message,
+    Post as ToOther,
+    Pot,
+    Question,
+    RunRow,
+    Spend,
+    Write,
+)
 from holdfast._store.contract import (
     Committed,
     Fenced,
@@ -489,6 +501,142 @@ class QueueLimits(Exchange):
         pass
 
 
+class Letters(Appending):
+    """A write that changes something beside its run: all of it with the entry, or nothing."""
+
+    adds = ("step_started", "step_completed")
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.bench.store.start(new_run(f"{self.run_id}-other"), None)
+        self.bench.store.put_pot(Pot(self.run_id, 1, steps=10))
+        self.bench.steady()
+
+    def write(self) -> Write:
+        return Write(
+            self.lease,
+            [step()],
+            posts=[ToOther(f"{self.run_id}-other", Message("m", "signal", "me", 1, b"{}"))],
+            opens=[Question(self.run_id, "q", 1, "question", None, b"{}", 1, None)],
+            spend=Spend(self.run_id, steps=1, checks=True),
+            memos=[Memo("s", self.run_id, b"1", expected=0)],
+        )
+
+    def check(self, told: Any) -> None:
+        super().check(told)
+        assert self.beside() == (1, 1, 1, 1)
+
+    def check_unknown(self) -> None:
+        super().check_unknown()
+        there = len(self.bench.kinds(self.run_id)) // 2
+        assert self.beside() == (there, there, there, there)
+
+    def beside(self) -> tuple[int, int, int, int]:
+        """Return how often each part of the write is there."""
+        truth = self.bench.truth
+        memo, pot = truth.memo("s", self.run_id), truth.pot(self.run_id)
+        assert pot is not None
+        return (
+            len(truth.inbox(self.bench.row(f"{self.run_id}-other").run_no)),
+            len(truth.questions(self.run_id)),
+            pot.spent_steps,
+            0 if memo is None else memo.version,
+        )
+
+
+class SpendAlone(Letters):
+    """The same without an entry: only the row of the run says whether it was committed."""
+
+    adds = ()
+
+    def write(self) -> Write:
+        write = super().write()
+        write.drafts = []
+        return write
+
+    def check_unknown(self) -> None:
+        assert self.beside() in ((0, 0, 0, 0), (1, 1, 1, 1))
+
+
+class PotLimits(Exchange):
+    """What a family may spend."""
+
+    def prepare(self) -> None:
+        self.bench.store.put_pot(Pot(self.run_id, 1, steps=1, spent_steps=1))
+        self.bench.steady()
+
+    def act(self) -> Any:
+        return self.bench.store.put_pot(Pot(self.run_id, 9, steps=5))
+
+    def check(self, told: Pot) -> None:
+        assert told == self.bench.truth.pot(self.run_id)
+        assert told == Pot(self.run_id, 1, steps=5, spent_steps=1)
+
+    def check_unknown(self) -> None:
+        pot = self.bench.truth.pot(self.run_id)
+        assert pot is not None
+        assert pot.steps in {1, 5}
+
+
+class Memory(Exchange):
+    """A value of a memory, for whoever saw the version before."""
+
+    def prepare(self) -> None:
+        self.bench.store.put_memo(Memo("s", self.run_id, b"1"))
+        self.bench.steady()
+
+    def act(self) -> Any:
+        return self.bench.store.put_memo(Memo("s", self.run_id, b"2"), 1)
+
+    def check(self, told: Memo | None) -> None:
+        assert told is not None
+        assert (told.version, told.value) == (2, b"2")
+        assert told == self.bench.truth.memo("s", self.run_id)
+
+    def check_unknown(self) -> None:
+        memo = self.bench.truth.memo("s", self.run_id)
+        assert memo is not None
+        assert memo.version in {1, 2}
+
+
+class Forget(Exchange):
+    """The removal of a run that has ended."""
+
+    def prepare(self) -> None:
+        lease = self.bench.started(self.run_id)
+        store = self.bench.store
+        store.post(self.run_id, Message("m", "signal", "me", 1, b"{}"))
+        store.put_pot(Pot(self.run_id, 1))
+        claim = KeyClaim("pay", f"key of {self.run_id}", "e", A)
+        store.append([Write(lease, [intent()], [(1, b'"chunk"')], claim=claim)])
+        store.append([Write(lease, [entry(Kind.RUN_COMPLETED)])])
+        self.row = lease.row
+        self.bench.steady()
+
+    def act(self) -> Any:
+        return self.bench.store.forget(self.row, 99)
+
+    def check(self, told: bool) -> None:
+        assert told
+        assert self.bench.row(self.run_id).deleted_us == 99
+        assert self.left() == [False] * 4
+        assert self.bench.store.regression() is None
+
+    def check_unknown(self) -> None:
+        there = self.bench.row(self.run_id).deleted_us is None
+        assert self.left() == [there] * 4
+
+    def left(self) -> list[bool]:
+        """Tell which parts of the run are there."""
+        truth, row = self.bench.truth, self.bench.row(self.run_id)
+        return [
+            bool(truth.load(row)),
+            bool(truth.letters(row.run_no)),
+            truth.pot(self.run_id) is not None,
+            truth.key("pay", f"key of {self.run_id}") is not None,
+        ]
+
+
 EXCHANGES: dict[str, type[Exchange]] = {
     "plain step": PlainStep,
     "effect intent": Intent,
@@ -510,6 +658,11 @@ EXCHANGES: dict[str, type[Exchange]] = {
     "pulse": Pulse,
     "schedule": Schedule,
     "limits": QueueLimits,
+    "letters and more": Letters,
+    "letters without an entry": SpendAlone,
+    "limits of a pot": PotLimits,
+    "memory": Memory,
+    "forget": Forget,
 }
 
 
