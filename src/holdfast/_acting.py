@@ -12,8 +12,10 @@ from holdfast._runtime.queues import Queue
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
+    from holdfast._ops.control import Stopped
     from holdfast._ops.fork import Fork
     from holdfast._ops.queues import Resumed
+    from holdfast._ops.rollback import RollbackPlan
     from holdfast._ops.schedules import ScheduleView
     from holdfast._ops.signals import Sent
     from holdfast._runtime.engine import Engine
@@ -56,6 +58,25 @@ class Acting:
         return signals.signal(
             self.kept, run_id, name, payload, signal_id=id, actor=actor_or_user(actor)
         )
+
+    def cancel(
+        self, run_id: str, *, actor: str | None = None, reason: str = "", wait_s: float = 10.0
+    ) -> Stopped:
+        """Cancel a run and its children. The answer is the truth: "cancelled", "finished" before, or
+        "pending", with what stands against it. A process that has the run is waited for a while."""
+        from holdfast._ops import control
+
+        who = actor_or_user(actor)
+        return control.cancel(self.kept, run_id, actor=who, reason=reason, wait_s=wait_s)
+
+    def pause(
+        self, run_id: str, *, actor: str | None = None, reason: str = "", wait_s: float = 10.0
+    ) -> Stopped:
+        """Hold a run until somebody resumes it; what is executing now comes to its end."""
+        from holdfast._ops import control
+
+        who = actor_or_user(actor)
+        return control.pause(self.kept, run_id, actor=who, reason=reason, wait_s=wait_s)
 
     def resume(
         self,
@@ -110,6 +131,33 @@ class Acting:
             actor=actor_or_user(actor),
             confirm=confirm,
         )
+
+    def rollback(
+        self,
+        run_id: str,
+        *,
+        actor: str | None = None,
+        reason: str = "",
+        to: str | None = None,
+        confirm: bool = False,
+    ) -> Any:
+        """Undo what a run did: all of it, or what came after the step `to`. Performed here if this
+        process has the flow, else by one that has. What has no undo must be confirmed."""
+        from holdfast._ops import rollback
+        from holdfast._runtime.recovery import take_up
+
+        answer = rollback.rollback(
+            self.kept, run_id, actor=actor_or_user(actor), reason=reason, to=to, confirm=confirm
+        )
+        if answer.goes_on and take_up(self.engine, run_id):
+            return rollback.told_now(self.kept, answer)
+        return answer
+
+    def rollback_plan(self, run_id: str, *, to: str | None = None) -> RollbackPlan:
+        """Say what a rollback would undo, in which order, and what it would leave as it is."""
+        from holdfast._ops import rollback
+
+        return rollback.plan(self.kept, run_id, to)
 
     def resume_all(
         self, *, queue: str | None = None, status: str = "failed", actor: str | None = None

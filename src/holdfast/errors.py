@@ -210,8 +210,11 @@ class RunFailed(RunError):
 class RunCancelled(RunError):
     """The run was cancelled; that is final."""
 
-    def __init__(self, run_id: str) -> None:
-        super().__init__(run_id, f"run {run_id!r} was cancelled")
+    def __init__(self, run_id: str, actor: str = "", reason: str = "") -> None:
+        by = f" by {actor}" if actor else ""
+        super().__init__(run_id, f"run {run_id!r} was cancelled{by}{reason and ': ' + reason}")
+        self.actor = actor
+        self.reason = reason
 
 
 class RunRolledBack(RunError):

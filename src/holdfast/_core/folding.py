@@ -36,6 +36,7 @@ class Folding:
         confirmed: bool
         gap: Gap
         rollback: Entry | None
+        cancel: Entry | None
 
     def _record(self, entry: Entry) -> Record:
         assert entry.step is not None
@@ -114,6 +115,7 @@ class Folding:
     def _rollback_requested(self, entry: Entry) -> None:
         self.decided_seq = entry.seq
         self.rollback = entry
+        self.cancel = None  # What was to be cancelled is to be undone.
 
     def _run_cancelled(self, _entry: Entry) -> None:
         self.rollback = None
@@ -124,11 +126,17 @@ class Folding:
     def _run_held(self, entry: Entry) -> None:
         self.held = entry
 
+    def _cancel_requested(self, entry: Entry) -> None:
+        self.cancel = entry
+        self.decided_seq = entry.seq
+
     def _run_completed(self, entry: Entry) -> None:
         self.completed = entry
 
     def _step_started(self, entry: Entry) -> None:
         record = self._record(entry)
+        if record.state is State.WAITING:  # For an approval: only now it is begun.
+            record.first_started_us = entry.at_us
         record.state = State.RUNNING
         record.attempts = entry.attempt
         record.started_us = entry.at_us
@@ -214,12 +222,14 @@ class Folding:
 
     def _wait_begun(self, entry: Entry) -> None:
         record = self._record(entry)
-        record.state = State.WAITING
+        if record.intent is None:  # An effect that waits for consent to be tried again is not new.
+            record.state = State.WAITING
         record.begun = entry
 
     def _wait_ended(self, entry: Entry) -> None:
         record = self._record(entry)
-        record.state = State.COMPLETED
+        is_refusal = entry.kind is Kind.QUESTION_ANSWERED and "refused" in entry.data()
+        record.state = State.FAILED if is_refusal else State.COMPLETED
         record.ended_us = entry.at_us
         record.outcome = entry
 

@@ -48,6 +48,8 @@ class History(Folding):
         self.started: Entry | None = None
         self.failed: Entry | None = None
         self.held: Entry | None = None
+        self.cancel: Entry | None = None
+        """A cancel that waits for a doubt to be settled."""
         self.completed: Entry | None = None
         self.decided_seq = 0
         """Where somebody last decided how the run goes on; a snapshot must not hide it."""

@@ -42,6 +42,8 @@ class Unwind(BaseException):
     ) -> None:
         super().__init__(str(error))
         self.error = error
+        self.told = True
+        """Whether the flow has met it; one that comes from outside may come too late for that."""
         self.released = released
         """Why the run is given back, for one that any other process may go on with at once."""
         self.unload = unload

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core import codec
+from holdfast._core import codec, control
 from holdfast._core.doubt import key_token
 from holdfast._core.effects import NOT_DONE, Done, Fail, NotDone
 from holdfast._core.entries import Draft, Kind
@@ -75,10 +75,22 @@ def settle(store: Store, run_id: str, step: str, decision: Decision, *, actor: s
             return _settle_at_the_other(store, row, key, decision, actor)
         write = _settling(store, row, past, step, decision, actor)
         if isinstance(store.append([write])[0], Committed):
-            return _settled(store, write, step, kind, actor)
+            return _cancelled_now(store, past, _settled(store, write, step, kind, actor))
         if _is_at_work(store, row):
             return _post_settle(store, row, past, step, decision, actor)
     raise StaleView(run_id)
+
+
+def _cancelled_now(store: Store, past: History, answer: Answer) -> Answer:
+    """A run that was to be cancelled when its doubts are settled is cancelled now."""
+    from holdfast._ops import control as stopping
+
+    who = control.requested(past)
+    if who is None or not answer.goes_on:
+        return answer
+    stopped = stopping.cancel(store, answer.run_id, actor=who[0], reason=who[1])
+    did = f"{answer.did}, and the run is {stopped.status}, as {who[0]} had asked"
+    return msgspec.structs.replace(answer, status=stopped.status, did=did, goes_on=False)
 
 
 def _settling(

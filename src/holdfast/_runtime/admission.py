@@ -20,10 +20,12 @@ from holdfast import errors
 from holdfast._core import resume, retention
 from holdfast._core.budgets import limits_of
 from holdfast._core.chunks import Values
+from holdfast._core.control import CANCEL, requested
 from holdfast._core.entries import FORMAT, Draft, Entry, Kind
 from holdfast._core.history import History, State
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import Lease, RunRow, Write
+from holdfast._core.stops import Unwind
 from holdfast._runtime import spending
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
@@ -78,7 +80,7 @@ def _admit(engine: Engine, request: RunRequest) -> Execution | Ended:
         if row.status is Status.COMPLETED:
             return _completed(engine, request, row)
         if row.status is Status.CANCELLED:
-            raise errors.RunCancelled(row.run_id)
+            raise cancelled_error(engine, row)
         if row.status is Status.ROLLED_BACK:
             raise rolled_back_error(engine, row)
         lease = claim(engine, _freed(engine, row).run_id)
@@ -136,11 +138,28 @@ def execution_of(
         except errors.Corrupt as damage:
             hold_as_corrupt(engine, lease, damage)
             raise
+        if entries is None:
+            _heed(execution)
         engine.enter(execution)
     except BaseException:
         engine.abandon(lease)
         raise
     return execution
+
+
+def _heed(execution: Execution) -> None:
+    """What was said about a run while nobody had it, or somebody who died, comes first."""
+    execution.mail.refresh()
+    if requested(execution.history) is not None and not execution.history.open_doubts():
+        told = errors.RunError(execution.run_id, f"run {execution.run_id!r} is to be cancelled")
+        execution.stop(Unwind(told, released=CANCEL), later=True)
+
+
+def cancelled_error(engine: Engine, row: RunRow) -> errors.RunCancelled:
+    """Return the error that tells who cancelled a run."""
+    entry = engine.kept.entry(row.run_no, row.last_seq)
+    told = {} if entry is None else msgspec.json.decode(entry.body)
+    return errors.RunCancelled(row.run_id, told.get("actor", ""), told.get("reason", ""))
 
 
 def load(engine: Engine, row: RunRow, *, whole: bool = False) -> History:
@@ -189,6 +208,8 @@ def new_run(engine: Engine, request: RunRequest) -> NewRun:
     told: dict[str, Any] = {"fingerprint": request.fingerprint(), "format": FORMAT}
     if request.placing.budget is not None:
         told["budget"] = limits_of(request.placing.budget)
+    if request.placing.deadline_us is not None:
+        told["deadline_us"] = engine.now_us() + request.placing.deadline_us
     if request.keep_us is not None:
         told[retention.KEEP] = request.keep_us
     facts = _encode(told)

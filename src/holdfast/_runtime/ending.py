@@ -9,6 +9,7 @@ import msgspec
 from holdfast import errors
 from holdfast._core.attempts import storable, told
 from holdfast._core.commands import command
+from holdfast._core.control import MESSAGES
 from holdfast._core.doubt import DOUBTS, settle_actions
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import Record
@@ -31,6 +32,8 @@ class Ending(msgspec.Struct):
     value: Any = None
     error: BaseException | None = None
     held: bool = False
+    asked: bool = False
+    """Whether somebody wants the run cancelled or paused: that is written when it is given back."""
     took: list[str] = []
     """Messages that this makes part of the history."""
     rollback: RollBack | None = None
@@ -52,7 +55,7 @@ def rollback_pending(admitted: object) -> tuple[Execution, Ending] | None:
 
 def returned(execution: Execution, value: Any) -> Ending:
     """The flow returned: the run is completed, unless it swallowed a stop."""
-    if execution.stopped is not None:
+    if execution.stopped is not None and (execution.stopped.told or execution.fenced):
         return stopped(execution, execution.stopped, swallowed=True)
     if execution.unawaited:
         names = ", ".join(sorted(execution.unawaited)[:10])
@@ -108,12 +111,14 @@ def raised(execution: Execution, error: BaseException, *, wraps: bool = True) ->
     """The flow raised: a stop, an interruption from outside, or a failure."""
     if isinstance(error, Unwind):
         return stopped(execution, error)
-    if execution.stopped is not None:
-        return stopped(execution, execution.stopped)
+    interrupt = isinstance(error, INTERRUPTS) or type(error).__name__ == "CancelledError"
+    stop = execution.stopped
+    if stop is not None and (stop.told or interrupt or execution.fenced):
+        return stopped(execution, stop)
     asked = _asks_for_rollback(error)
     if asked is not None:
         return stopped(execution, RollBack(execution.run_id, Wanted("flow", asked.reason)))
-    if isinstance(error, INTERRUPTS) or type(error).__name__ == "CancelledError":
+    if interrupt:
         body = _encode({"why": "interrupted", "by": type(error).__name__})
         return Ending(
             [Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)], {}, error=error
@@ -179,13 +184,16 @@ def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) ->
         body = _encode({"why": unwind.released})
     else:
         body = _encode({"why": "store error", "error": told(error)})
-    return Ending([Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)], {}, error=error)
+    draft = Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)
+    return Ending([draft], {}, error=error, asked=unwind.released in MESSAGES)
 
 
 def _unloaded(execution: Execution, unload: Unload, error: BaseException) -> Ending:
     """The run waits, and is given back until its time or a message comes. It has got as far as it
     can: no claim counts against it."""
     ends = [it.until_us for it in unload.waiting if it.until_us is not None]
+    if execution.deadline_us is not None:
+        ends.append(execution.deadline_us)
     body = _encode({"for": unload.waiting})
     changes = {
         "owner": None,

@@ -22,7 +22,9 @@ from holdfast._core.memories import going
 from holdfast._core.requests import Append, Note, StepCall
 from holdfast._core.rows import Lease, Post, Write
 from holdfast._core.stops import Unwind, Waiting
+from holdfast._runtime import deadlines
 from holdfast._runtime.committer import Ticket
+from holdfast._runtime.gap import used_since
 from holdfast._runtime.mail import Mail
 from holdfast._runtime.skipping import Loop, Skipping
 from holdfast._runtime.spending import Spending
@@ -69,6 +71,7 @@ class Execution:
         """Set when the run stops: sleepers wake up."""
         self.waits = Waits()
         self.mail = Mail(self)
+        self.deadline_us = deadlines.of(history)
         self.children: dict[str, Any] = {}
         """Child runs that the flow has called, by run id."""
         self.open_calls: dict[str, StepCall] = {}
@@ -121,15 +124,20 @@ class Execution:
     def check(self) -> None:
         """Called at the start of every durable call: a stopped run goes no further."""
         if self.stopped is not None:
+            self.stopped.told = True
             raise self.stopped
+        if self.deadline_us is not None and self.engine.now_us() >= self.deadline_us:
+            deadlines.expire(self)
         if self._failure is not None:
             raise self.stop(Unwind(_as_holdfast(self._failure, self.run_id)))
 
-    def stop(self, unwind: Unwind) -> Unwind:
-        """Stop the run; the first reason stays. Returns what is to be raised."""
+    def stop(self, unwind: Unwind, *, later: bool = False) -> Unwind:
+        """Stop the run; the first reason stays. Returns what is to be raised: now, or `later`, at
+        the next durable call, if there is one."""
         with self.lock:
             if self.stopped is None:
                 self.stopped = unwind
+                unwind.told = not later
                 self.interrupted.set()
                 self.waits.ring()
             return self.stopped
@@ -179,6 +187,8 @@ class Execution:
             draft, copy = self._draft(request.call, note)
             drafts.append(draft)
         spend = None if self.spending is None else self.spending.of(request)
+        if request.call.usage and self.compares:
+            drafts[:0] = used_since(self, request.call)
         changes = self._totals(request.call, request)
         self._count(drafts, changes)
         write = Write(self.lease, drafts, changes=changes, claim=request.claim, keys=request.keys)

@@ -8,14 +8,16 @@ import msgspec
 
 from holdfast._core.children import to_parent
 from holdfast._core.rollback import RollBack, Wanted
+from holdfast._core.lifecycle import CLAIMABLE
 from holdfast._core.rows import Message, Post
 from holdfast._runtime import ending, mail
 from holdfast._runtime.admission import Ended, RunRequest, admit
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
+from holdfast._runtime.handle import outcome
 from holdfast._runtime.inbox import absorb
 from holdfast._runtime.shield import Shield
-from holdfast.errors import RunBusy, RunCancelled, RunHeld, RunRolledBack
+from holdfast.errors import HoldfastError, RunBusy, RunCancelled, RunHeld, RunRolledBack
 
 
 def finish(execution: Execution, end: ending.Ending) -> Any:
@@ -38,11 +40,24 @@ def finish(execution: Execution, end: ending.Ending) -> Any:
                 raise getattr(error, "error", error) from None
         finally:
             execution.engine.leave(execution)
-        if end.held:
+        if end.held or end.asked:
             absorb(execution.engine, execution.run_id)
     if end.error is not None:
-        raise end.error
+        raise _as_it_is(execution, end.error) if end.asked else end.error
     return end.value
+
+
+def _as_it_is(execution: Execution, error: BaseException) -> BaseException:
+    """Return what became of a run that was asked to stop."""
+    engine = execution.engine
+    row = engine.kept.get(execution.run_id)
+    if row is None or row.status in CLAIMABLE:
+        return error
+    try:
+        outcome(engine, row)
+    except HoldfastError as told:
+        return told
+    return error
 
 
 def _news(execution: Execution, end: ending.Ending) -> list[Post]:
@@ -96,10 +111,10 @@ async def finish_async(execution: Execution, end: ending.Ending) -> Any:
             raise getattr(error, "error", error) from None
     finally:
         execution.engine.leave(execution)
-    if end.held:
+    if end.held or end.asked:
         absorb(execution.engine, execution.run_id)
     if end.error is not None:
-        raise end.error
+        raise _as_it_is(execution, end.error) if end.asked else end.error
     if cancelled is not None:
         raise cancelled
     return end.value
@@ -124,7 +139,7 @@ def _asked_to_roll_back(execution: Execution, message: Message) -> None:
     """Stop a run at work, because somebody wants what it did undone."""
     if execution.history.rollback is None:
         wanted = msgspec.json.decode(message.body, type=Wanted)
-        execution.stop(RollBack(execution.run_id, wanted, [message.message_id]))
+        execution.stop(RollBack(execution.run_id, wanted, [message.message_id]), later=True)
 
 
 mail.handlers["rollback"] = _asked_to_roll_back

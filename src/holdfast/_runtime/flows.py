@@ -58,6 +58,7 @@ class FlowLike:
         accepts: tuple[str, ...] = (),
         queue: str | Queue | None = None,
         budget: Budget | None = None,
+        deadline: Duration | None = None,
         keep: Duration | None = None,
         on_drift: Mapping[str, str] | None = None,
         on_resume: OnResume | None = None,
@@ -77,7 +78,7 @@ class FlowLike:
         self._tags: dict[str, str] = {}
         self.queue = declared(self.name, queue)
         self.keep_us = checked_keep(self.name, keep)
-        self._placing = placed(Placing(), queue=self.queue, budget=budget)
+        self._placing = placed(Placing(), queue=self.queue, budget=budget, deadline=deadline)
         functools.update_wrapper(cast("Callable[..., Any]", self), fn)
         registry.learn_types(fn)
         for alias in self.aliases:
@@ -238,6 +239,7 @@ class Flow(FlowLike, Generic[P, R]):
         delay: float | dt.timedelta | None = None,
         limit_key: str | None = None,
         budget: Budget | None = None,
+        deadline: Duration | None = None,
     ) -> Flow[P, R]:
         """Return the same flow with other options for its runs. The larger `priority` is taken
         first; `delay` (seconds) is for `submit`; runs with one `limit_key` share limits."""
@@ -247,6 +249,7 @@ class Flow(FlowLike, Generic[P, R]):
             "delay": delay,
             "limit_key": limit_key,
             "budget": budget,
+            "deadline": deadline,
         }
         return cast("Flow[P, R]", self._with(store, tags, **placing))
 
@@ -325,6 +328,7 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         delay: float | dt.timedelta | None = None,
         limit_key: str | None = None,
         budget: Budget | None = None,
+        deadline: Duration | None = None,
     ) -> AsyncFlow[P, R]:
         """Return the same flow with other options for its runs. The larger `priority` is taken
         first; `delay` (seconds) is for `submit`; runs with one `limit_key` share limits."""
@@ -334,6 +338,7 @@ class AsyncFlow(FlowLike, Generic[P, R]):
             "delay": delay,
             "limit_key": limit_key,
             "budget": budget,
+            "deadline": deadline,
         }
         return cast("AsyncFlow[P, R]", self._with(store, tags, **placing))
 
@@ -411,6 +416,7 @@ def flow(
     accepts: tuple[str, ...] = (),
     queue: str | Queue | None = None,
     budget: Budget | None = None,
+    deadline: Duration | None = None,
     keep: Duration | None = None,
     on_drift: Mapping[str, str] | None = None,
     on_resume: OnResume | None = None,

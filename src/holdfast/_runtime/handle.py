@@ -158,12 +158,12 @@ def patience_s(row: RunRow, timeout: float | None, deadline: float | None) -> fl
 
 def outcome(engine: Engine, row: RunRow) -> Any:
     """Return the result of a run that goes no further, or raise why it has none."""
-    from holdfast._runtime.admission import held_error, rolled_back_error
+    from holdfast._runtime.admission import cancelled_error, held_error, rolled_back_error
 
     if row.status is Status.HELD:
         raise held_error(engine, row)
     if row.status is Status.CANCELLED:
-        raise errors.RunCancelled(row.run_id)
+        raise cancelled_error(engine, row)
     if row.status is Status.ROLLED_BACK:
         raise rolled_back_error(engine, row)
     entry = engine.kept.entry(row.run_no, row.last_seq)

@@ -94,7 +94,7 @@ class Heartbeat:
             lost = set(engine.kept.pulse(engine.owner(), engine.facts(), working))
         for execution in executions:
             if execution.run_no in lost:
-                execution.stop(Unwind(LeaseLost(execution.run_id)))
+                execution.stop(Unwind(LeaseLost(execution.run_id)), later=True)
 
     def _tell(self, error: Exception) -> None:
         """Complain once, until it is over; a worker's own lookout has complained already."""

@@ -10,37 +10,66 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast._core import resume
-from holdfast._core.lifecycle import Status
+from holdfast._core import control, resume, rollback
+from holdfast._core.lifecycle import CLAIMABLE, ENDED, Status
 from holdfast._core.rows import Lease, Message, RunRow, Write
-from holdfast._runtime import logs
+from holdfast._core.stops import Unwind
+from holdfast._runtime import logs, mail
 from holdfast._runtime.admission import load
-from holdfast._store.contract import Committed
-from holdfast.errors import HoldfastError, UsageError
+from holdfast._runtime.spending import BUDGET_RAISED, budget_raised
+from holdfast._store.contract import Committed, Query
+from holdfast.errors import HoldfastError, RunError, UsageError
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
+    from holdfast._runtime.execution import Execution
 
 
-TRIES = 5
+TRIES = 20
+DECISIONS = frozenset({"settle", "rollback", *control.MESSAGES})
+"""What is said about a run, and not to it."""
 
 
 def absorb(engine: Engine, run_id: str) -> None:
     """Make entries of the messages of a run that was just given back."""
     for _ in range(TRIES):
         row = engine.kept.get(run_id)
-        if row is None:
+        if row is None or row.owner is not None or row.status in ENDED:
             return
-        messages = engine.kept.inbox(row.run_no)
-        if not messages or row.owner is not None:
-            return
+        # Others, such as signals, wait for the run itself.
+        messages = [it for it in engine.kept.inbox(row.run_no) if it.kind in DECISIONS]
         try:
-            write = _write(engine, row, messages[0])
+            write = _write(engine, row, messages[0]) if messages else _cancel(engine, row)
+            if write is None:
+                return
         except HoldfastError as error:
             logs.warning("a message to run %s cannot be taken in: %s", run_id, error)
             return
         if not isinstance(engine.kept.append([write])[0], Committed):
             continue  # Somebody else was quicker: look again.
+
+
+def _cancel(engine: Engine, row: RunRow) -> Write | None:
+    """Return the write of a cancel that waited for a doubt, if there is one and the doubt is gone."""
+    history = load(engine, row, whole=True)
+    who = control.requested(history)
+    if who is None or history.open_doubts():
+        return None
+    return control.cancel_write(row, history, _children(engine, row), *who, engine.now_us())
+
+
+def _children(engine: Engine, row: RunRow) -> list[str]:
+    query = Query(parent=row.run_id, status=[*CLAIMABLE, Status.HELD], limit=100_000)
+    return [child.run_id for child in engine.kept.list(query)]
+
+
+def stop(execution: Execution, message: Message) -> None:
+    """Stop a run at work at its next durable call: somebody wants it cancelled or paused."""
+    told = RunError(execution.run_id, f"run {execution.run_id!r} is asked to {message.kind}")
+    execution.stop(Unwind(told, released=message.kind), later=True)
+
+
+mail.handlers.update(dict.fromkeys(control.MESSAGES, stop))
 
 
 def _write(engine: Engine, row: RunRow, message: Message) -> Write:
@@ -49,6 +78,24 @@ def _write(engine: Engine, row: RunRow, message: Message) -> Write:
     history = load(engine, row, whole=True)
     facts: dict[str, Any] = msgspec.json.decode(message.body)
     try:
+        if message.kind == control.CANCEL:
+            children = _children(engine, row)
+            write = control.cancel_write(
+                row, history, children, message.actor, facts["reason"], engine.now_us()
+            )
+            write.took = [message.message_id]
+            return write
+        if message.kind == control.PAUSE:
+            write = control.pause_write(
+                row, history, message.actor, facts["reason"], engine.now_us()
+            )
+            write.took = [message.message_id]
+            return write
+        if message.kind == "rollback" and history.rollback is None:
+            wanted = msgspec.json.decode(message.body, type=rollback.Wanted)
+            asked = rollback.requested(history, wanted, engine.now_us())
+            changes = {"waiting_on": None, "wake_us": None, "heard": None}
+            return Write(lease, [asked], changes=changes, took=[message.message_id], closes=["*"])
         if message.kind == "settle":
             result = msgspec.json.encode(facts["result"]) if "result" in facts else None
             drafts, keys = resume.settle_drafts(
@@ -62,6 +109,8 @@ def _write(engine: Engine, row: RunRow, message: Message) -> Write:
             )
             changes = {"waiting_on": None} if history.status is Status.HELD else {}
             return Write(lease, drafts, changes=changes, keys=keys, took=[message.message_id])
-    except UsageError as error:
+        if message.kind == BUDGET_RAISED:
+            return Write(lease, [budget_raised(message)], took=[message.message_id])
+    except (UsageError, RunError) as error:
         logs.warning("a decision on run %s came too late: %s", row.run_id, error)
     return Write(lease, [], took=[message.message_id])

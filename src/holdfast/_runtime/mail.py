@@ -1,7 +1,7 @@
 """What is said to the runs at work here: their inboxes, and the thread that looks after them.
 
 A message waits in the store until an entry of its run takes it. Of a run at work, this process keeps
-what it has seen so far (`Mail`). One thread per store (the `Postman`) looks about once a second
+what it has seen so far (`Mail`). One thread per store (the `Postman`) looks a few times a second
 whether there is something new, in one query for all runs; while a line of some run waits for a
 message, it is told of every commit and looks at once.
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
     from holdfast._runtime.execution import Execution
 
-LOOK_S = 1.0
+LOOK_S = 0.25
 """How often runs that wait for no message are looked after."""
 QUIET_S = 0.02
 """How long changes gather before they are looked at, so that a busy store is not read all the time."""

@@ -8,6 +8,7 @@ import datetime as dt
 import msgspec
 
 from holdfast._core.budgets import Budget, checked_budget
+from holdfast._core.durations import Duration, micros
 from holdfast._core.keys import check_label
 from holdfast._store.contract import Limits
 from holdfast._store.gates import has_limits
@@ -74,6 +75,8 @@ class Placing(msgspec.Struct, frozen=True):
     delay_s: float | None = None
     limit_key: str | None = None
     budget: Budget | None = None
+    deadline_us: int | None = None
+    """How long a run may take, from its start on."""
 
 
 def declared(flow: str, queue: str | Queue | None) -> Queue | None:
@@ -91,6 +94,7 @@ def placed(
     delay: float | dt.timedelta | None = None,
     limit_key: str | None = None,
     budget: Budget | None = None,
+    deadline: Duration | None = None,
 ) -> Placing:
     """Return a placing with some of it changed; what is wrong is refused at once."""
     changes: dict[str, object] = {}
@@ -108,6 +112,8 @@ def placed(
         changes["delay_s"] = delay_s
     if limit_key is not None:
         changes["limit_key"] = check_label("a limit key", limit_key)
+    if deadline is not None:
+        changes["deadline_us"] = micros(deadline, "deadline=")
     if budget is not None:
         changes["budget"] = checked_budget(budget, "a flow")
     return msgspec.structs.replace(before, **changes) if changes else before

@@ -151,7 +151,7 @@ class Slots:
         with self._changed:
             place.execution = execution
             if self._stopping is not None:
-                execution.stop(_given_back(place.run_id))
+                execution.stop(_given_back(place.run_id), later=True)
         return execution
 
     def _begin(self, loop: asyncio.AbstractEventLoop, place: Place, execution: Execution) -> None:
@@ -239,7 +239,7 @@ class Slots:
             places = list(self._places.values())
             for place in places:
                 if place.execution is not None:
-                    place.execution.stop(_given_back(place.run_id))
+                    place.execution.stop(_given_back(place.run_id), later=True)
         for place in places:
             if place.task is not None:
                 with contextlib.suppress(RuntimeError):  # The loop is closed: nothing works in it.

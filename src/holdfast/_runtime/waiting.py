@@ -155,10 +155,10 @@ def look(
     message = execution.mail.reserve(request.kind)
     if message is not None:
         return True, message, None
-    if request.until_us is None:
-        return False, None, None
-    left_us = request.until_us - now_us
-    return left_us <= 0, None, left_us / 1e6
+    if request.until_us is not None and request.until_us <= now_us:
+        return True, None, None
+    ends = [it for it in (request.until_us, execution.deadline_us) if it is not None]
+    return False, None, max(0.001, (min(ends) - now_us) / 1e6) if ends else None
 
 
 def settle_down(execution: Execution) -> None:

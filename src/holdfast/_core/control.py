@@ -1,0 +1,116 @@
+"""Stopping a run on purpose: what cancel and pause write into its journal. Pure.
+
+The operators' tools use it on a run that nobody owns; a process that has the run gives it back when a
+message asks for it, and then writes the same. A cancel is truthful: while an effect of the run is in
+doubt, the run is not cancelled but held, and is cancelled when the doubt is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast._core.children import to_parent
+from holdfast._core.commands import command
+from holdfast._core.doubt import settle_actions
+from holdfast._core.entries import Kind
+from holdfast._core.history import History
+from holdfast._core.lifecycle import FINAL, HeldReason, Status
+from holdfast._core.record import facts
+from holdfast._core.resume import doubts_of_the_dead, draft, held_reason
+from holdfast._core.rows import KeyChange, Lease, Message, Post, RunRow, Write
+from holdfast.errors import RunEnded, RunHeld
+
+CANCEL, PAUSE = "cancel", "pause"
+MESSAGES = frozenset({CANCEL, PAUSE})
+"""Kinds of messages by which a run at work is stopped."""
+DEADLINE = "deadline"
+"""Who cancels a run whose time is over."""
+
+
+def asked(kind: str, message_id: str, actor: str, reason: str, at_us: int) -> Message:
+    """Return the message that asks a process at work to cancel or pause a run."""
+    import msgspec
+
+    return Message(message_id, kind, actor, at_us, msgspec.json.encode({"reason": reason}))
+
+
+def cancel_write(
+    row: RunRow, history: History, children: Sequence[str], actor: str, reason: str, at_us: int
+) -> Write:
+    """Return the write that cancels a run which nobody alive owns, and tells its children and its
+    parent; or that holds it, because an effect is in doubt."""
+    drafts, keys = _left_open(row, history, at_us)
+    doubts = history.open_doubts()
+    changes: dict[str, Any] = {"waiting_on": None, "wake_us": None, "heard": None}
+    told = {"actor": actor, "reason": reason}
+    lease = Lease(row, acting=True)
+    if not doubts:
+        drafts.append(draft(Kind.RUN_CANCELLED, at_us, told))
+        posts = [Post(child, _from_parent(row, actor, at_us)) for child in children]
+        posts += to_parent(row, drafts, at_us)
+        return Write(lease, drafts, changes=changes, keys=keys, posts=posts, closes=["*"])
+    if history.cancel is None:
+        drafts.append(draft(Kind.CANCEL_REQUESTED, at_us, told))
+    if history.status is not Status.HELD or held_reason(history) != HeldReason.IN_DOUBT:
+        step = doubts[0].key
+        held = {
+            "reason": HeldReason.IN_DOUBT.value,
+            "detail": f"{step} may or may not have happened; the run is cancelled when that is "
+            "settled",
+            "step": step,
+            "actions": list(settle_actions(row.run_id, step)),
+        }
+        drafts.append(draft(Kind.RUN_HELD, at_us, held))
+        changes["held_reason"] = HeldReason.IN_DOUBT.value
+    else:
+        changes = {}
+    return Write(lease, drafts, changes=changes, keys=keys)
+
+
+def pause_write(row: RunRow, history: History, actor: str, reason: str, at_us: int) -> Write:
+    """Return the write that holds a run which nobody alive owns, until somebody resumes it."""
+    check_pause(row, history)
+    drafts, keys = _left_open(row, history, at_us)
+    held = {
+        "reason": HeldReason.PAUSED.value,
+        "detail": f"paused by {actor}{reason and ': ' + reason}",
+        "step": row.current_step or "",
+        "actions": [command("resume", row.run_id)],
+    }
+    drafts.append(draft(Kind.RUN_HELD, at_us, {**held, "actor": actor}))
+    changes = {
+        "held_reason": HeldReason.PAUSED.value,
+        "waiting_on": None,
+        "wake_us": None,
+        "heard": None,
+    }
+    return Write(Lease(row, acting=True), drafts, changes=changes, keys=keys)
+
+
+def check_pause(row: RunRow, history: History) -> None:
+    """Refuse to pause what does not go on."""
+    if row.status in FINAL or row.status is Status.FAILED:
+        raise RunEnded(row.run_id, row.status, "a pause")
+    if row.status is Status.HELD:
+        told = {} if history.held is None else facts(history.held)
+        actions = tuple(told.get("actions", ()))
+        raise RunHeld(row.run_id, row.held_reason or "held", str(told.get("detail", "")), actions)
+
+
+def requested(history: History) -> tuple[str, str] | None:
+    """Return who asked for a cancel that waits for a doubt to be settled, and why; or None."""
+    if history.cancel is None or history.status in FINAL:
+        return None
+    told = facts(history.cancel)
+    return str(told.get("actor", "")), str(told.get("reason", ""))
+
+
+def _left_open(row: RunRow, history: History, at_us: int) -> tuple[list[Any], list[KeyChange]]:
+    """Return the entries that say what a dead owner left open."""
+    return ([], []) if row.owner is None else doubts_of_the_dead(history, at_us)
+
+
+def _from_parent(row: RunRow, actor: str, at_us: int) -> Message:
+    reason = f"its parent, run {row.run_id!r}, was cancelled"
+    return asked(CANCEL, f"{CANCEL}:{row.run_id}:{row.generation}", actor, reason, at_us)
