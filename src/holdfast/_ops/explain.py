@@ -16,6 +16,7 @@ from holdfast._core.resume import facts_of, outcome_is_unknown
 from holdfast._core.rows import RunRow
 from holdfast._core.superseding import superseded_by_resume
 from holdfast._ops import ancestry, doubts
+from holdfast._ops.budgets import about_budget
 from holdfast._ops.explanation import Action, Case, Explanation, run_command
 from holdfast._ops.held import held
 from holdfast._ops.inspect import error_of, fold, found, may_be_taken, step_views
@@ -34,6 +35,7 @@ def explain(store: Store, run_id: str) -> Explanation:
         return _warned(store, _damaged(row, damage))
     case = Case(store, row, past)
     _STATUS[row.status](case)
+    about_budget(case)
     ancestry.about(case)
     return _warned(store, case.said)
 

@@ -10,6 +10,7 @@ from holdfast._core.lifecycle import HeldReason
 from holdfast._core.resume import held_facts, moved_to
 from holdfast._core.rows import KeyState
 from holdfast._ops import doubts
+from holdfast._ops.budgets import held_for_budget
 from holdfast._ops.explanation import Case, run_command
 from holdfast._ops.inspect import fold, found
 
@@ -155,10 +156,28 @@ def _held_otherwise(case: Case) -> None:
     case.do("Let it go on:", case.cmd("resume"))
 
 
+def _drift(case: Case) -> None:
+    held, said = held_facts(case.past), case.said
+    said.case = f"{case.name} is held, because something changed meanwhile: {held.get('detail', '')}."
+    case.progress()
+    case.open_effects()
+    case.do("Keep what is recorded, and go on:", case.cmd("resume", "--go-on"))
+    if any("--redo" in action for action in held.get("actions", ())):
+        sure = any("--confirm" in action for action in held.get("actions", ()))
+        again = " (effects among it are executed again)" if sure else ""
+        case.do(
+            f"Do it again from {held.get('step')} on{again}:",
+            case.cmd("resume", "--redo", *(["--confirm"] if sure else [])),
+        )
+    case.do("See what else has changed:", case.cmd("preflight"))
+
+
 _REASON: dict[str, Callable[[Case], None]] = {
     HeldReason.IN_DOUBT: _in_doubt,
     HeldReason.DIVERGED: _diverged,
+    HeldReason.DRIFT: _drift,
     HeldReason.QUARANTINED: _quarantined,
     HeldReason.CORRUPT: _corrupt,
     HeldReason.PAUSED: _paused,
+    HeldReason.BUDGET: held_for_budget,
 }

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._core.budgets import nanos, new_pot, settlement, together
+from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.requests import Append, StepCall, Unreserved
-from holdfast._core.rows import Pot, RunRow, Spend, Write
+from holdfast._core.rows import Message, Pot, RunRow, Spend, Write
 from holdfast._runtime import logs, prices
+from holdfast._runtime.mail import handlers
 from holdfast._store.decisions import is_exhausted, spent
 from holdfast._store.families import pot_of
 
@@ -23,6 +25,9 @@ Cost = float | Callable[..., Any] | None
 
 POLL_S = 0.02
 """A branch that the pot refused looks this often whether another has given something back."""
+
+BUDGET_RAISED = "budget_raised"
+"""The kind of a message that says so; the pot itself is raised already."""
 
 _unpriced: set[str] = set()
 """Models without a price that the log has told of already."""
@@ -136,6 +141,22 @@ async def await_others(execution: Execution, request: Unreserved) -> bool:
             await asyncio.sleep(POLL_S)
             execution.check()
     return True
+
+
+# -- raised while it is at work -----------------------------------------------------------------
+
+
+def budget_raised(message: Message) -> Draft:
+    """Return the entry of a decision that was taken while this process had the run."""
+    return Draft(Kind.BUDGET_RAISED, message.at_us, body=message.body)
+
+
+def _take_in(execution: Execution, message: Message) -> None:
+    entry = budget_raised(message)
+    execution.write([entry], execution.in_background, took=[message.message_id])
+
+
+handlers[BUDGET_RAISED] = _take_in
 
 
 # -- what is declared --------------------------------------------------------------------------

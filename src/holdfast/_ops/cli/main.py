@@ -6,13 +6,16 @@ import click
 
 from holdfast._ops.cli import (
     acting,
+    checking,
     copying,
     demo,
+    forking,
     keeping,
     looking,
     queues,
     running,
     scheduling,
+    spending,
     working,
 )
 from holdfast._ops.cli.session import EXIT_CODES, store_options
@@ -32,5 +35,18 @@ def main(url: str | None, namespace: str | None, as_json: bool) -> None:
     """
 
 
-for module in (demo, running, working, looking, queues, scheduling, acting, keeping, copying):
+for module in (
+    demo,
+    running,
+    working,
+    looking,
+    checking,
+    queues,
+    scheduling,
+    acting,
+    spending,
+    forking,
+    keeping,
+    copying,
+):
     module.add_to(main)

@@ -15,6 +15,7 @@ from holdfast._ops.actions import Answer
 from holdfast._ops.cli.main import main
 from holdfast._ops.cli.session import EXIT_CODES
 from holdfast._ops.explanation import Action, Explanation
+from holdfast._ops.fork import Fork
 from holdfast._ops.inspect import ErrorView, RunSummary, RunView, StepView, Totals
 from holdfast._ops.queues import QueueView, Resumed, WorkerView
 from holdfast._ops.schedules import ScheduleView
@@ -40,7 +41,10 @@ SHAPES: dict[str, dict[str, str]] = {
         "e_mails": "number",
     },
     "explain": {"explanation": "Explanation"},
+    "fork": {"fork": "Fork", "next": "commands that execute it"},
     "history": {"run_id": "text", "entries": "list of seq, kind, step, attempt, at, body"},
+    "preflight": {"preflight": "Preflight"},
+    "raise-budget": {"answer": "Answer", "next": "commands that execute what was freed"},
     "restore": {"restored": "path"},
     "queue": {"queue": "QueueView"},
     "queues": {
@@ -79,6 +83,9 @@ OBJECTS = (
     Explanation,
     Action,
     Answer,
+    Preflight,
+    Change,
+    Fork,
     Finding,
     QueueView,
     WorkerView,
