@@ -18,6 +18,8 @@ PUBLIC = {
     *("Rollback",),
     # Inside a step.
     *("idempotency_key", "attempt", "usage", "progress", "last_progress", "emit", "connection"),
+    # What may change while nobody is at work.
+    *("watch", "file", "fingerprint", "Preflight"),
     # What settles a doubt.
     *("Done", "NOT_DONE", "UNKNOWN", "Fail", "NotDone", "Unknown"),
     # Where runs are kept, and how they are seen.
@@ -34,7 +36,7 @@ PUBLIC = {
 PACKAGES = {"integrations", "observers", "testing"}
 
 # What waits. All else is one plain function in both colours.
-TWINS = ["call", "each", "gather", "memory", "run", "stream", "turns"]
+TWINS = ["call", "each", "gather", "memory", "run", "stream", "turns", "watch"]
 
 # Races exist only where there is a loop to run them.
 ONLY_AWAITED = {"first", "timeout"}

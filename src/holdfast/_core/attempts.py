@@ -51,8 +51,8 @@ def intent(call: StepCall) -> Note:
         facts["on_doubt"] = effects.policy_name(spec.on_doubt)
     if call.business_key is not None:
         facts["business_key"] = call.business_key
-        if spec.key_ttl_s != effects.KEY_TTL_S:
-            facts["key_ttl_s"] = spec.key_ttl_s
+    if spec.key_ttl_s != effects.KEY_TTL_S:
+        facts["key_ttl_s"] = spec.key_ttl_s
     if spec.timeout_s is not None:
         facts["timeout_s"] = spec.timeout_s
     if call.approval is not None and call.approval.grant is not None:
@@ -89,7 +89,9 @@ def failed_attempt(call: StepCall, error: BaseException, wait_s: float) -> Scrip
     now_us: int = yield Now()
     retry_at_us = now_us + int(wait_s * 1e6)
     facts = {"error": told(error), "final": False, "retry_at_us": retry_at_us}
-    yield Append(call, ending(call, Note(Kind.STEP_FAILED, facts, ends_attempt=True)))
+    note = Note(Kind.STEP_FAILED, facts, ends_attempt=True)
+    yield Append(call, ending(call, note), took=call.takes, closes=call.closes)
+    call.used_up()
     yield Sleep(call, retry_at_us)
     return None
 
@@ -107,7 +109,12 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
             )
             try:
                 wrote: Wrote = yield Append(
-                    call, ending(call, note), keys=key_change(call, "not_done"), degraded=1
+                    call,
+                    ending(call, note),
+                    keys=key_change(call, "not_done"),
+                    degraded=1,
+                    took=call.takes,
+                    closes=call.closes,
                 )
                 return wrote.value
             except ValueRefused as refused:
@@ -122,11 +129,12 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
         values = {"error_args": list(error.args)}
     keys = key_change(call, "in_doubt" if unknown else "not_done")
     note = Note(Kind.STEP_FAILED, facts, values, ends_attempt=True)
+    took, closes = call.takes, call.closes
     try:
-        failed: Wrote = yield Append(call, ending(call, note), keys=keys)
+        failed: Wrote = yield Append(call, ending(call, note), keys=keys, took=took, closes=closes)
     except ValueRefused:
         note.values = {}
-        failed = yield Append(call, ending(call, note), keys=keys)
+        failed = yield Append(call, ending(call, note), keys=keys, took=took, closes=closes)
     told_again = None
     if declared is not None:
         # What the flow gets now is what a replay will give it.

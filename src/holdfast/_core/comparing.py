@@ -175,6 +175,15 @@ def made_with(record: Record) -> dict[str, Any]:
     return told
 
 
+def used_by(history: History, name: str) -> dict[str, str]:
+    """Return what the last recorded call of a step said that it used."""
+    used: dict[str, str] = {}
+    for record in sorted(history.records.values(), key=lambda record: record.last_seq):
+        if record.outcome is not None and name_of(record.key) == name:
+            used |= made_with(record).get("versions", {})
+    return used
+
+
 def _expired(history: History, now: CodeNow, at_us: int) -> list[Change]:
     """Find results that are older than they are good for."""
     by_name: dict[str, list[Record]] = {}

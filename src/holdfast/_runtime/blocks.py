@@ -21,6 +21,7 @@ from holdfast._runtime.execution import Execution
 from holdfast._runtime.finishing import admit_async, finish, finish_async
 from holdfast._runtime.flows import HasEngine
 from holdfast._runtime.frames import Frame, current, current_task, here
+from holdfast._runtime.gap import begin_block
 from holdfast._runtime.queues import Placing
 from holdfast.errors import UsageError
 
@@ -101,6 +102,11 @@ class RunBlock(Block):
         if pending is not None:
             finish(*pending)
         self._begin(admitted)
+        try:
+            begin_block(admitted)
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
         return self
 
     def __exit__(
@@ -125,6 +131,11 @@ class AsyncRunBlock(Block):
         if pending is not None:
             await finish_async(*pending)
         self._begin(admitted)
+        try:
+            begin_block(admitted)
+        except BaseException as error:
+            await self.__aexit__(type(error), error, None)
+            raise
         return self
 
     async def __aexit__(

@@ -27,6 +27,7 @@ from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import ClaimedBecause
+from holdfast._core.requests import StepCall
 from holdfast._core.stops import Unwind
 from holdfast._runtime import registry
 from holdfast._runtime.fingerprints import of_code, version_text
@@ -186,6 +187,27 @@ def whole_history(execution: Execution) -> History:
     return History.fold(row.run_id, execution.engine.kept.load(row))
 
 
+def used_since(execution: Execution, call: StepCall) -> list[Draft]:
+    """Return the entry that tells that a model call after a gap used another model, prompt or tools
+    than the calls of that step before it, as `usage` says; what was declared is told beforehand."""
+    name = name_of(call.key)
+    used = {kind: str(call.usage[kind]) for kind in comparing.USED if kind in (call.usage or {})}
+    was = comparing.used_by(execution.history, name)
+    settings = registry.steps.get(name)
+    declared = {} if settings is None else settings.drift.versions()
+    changes = [
+        Change(kind, name, was[kind], now, "go_on", did="go_on")
+        for kind, now in used.items()
+        if kind in was and kind not in declared
+        if now not in (was[kind], execution.history.gap.accepted.get(f"{kind}:{name}"))
+    ]
+    if not changes:
+        return []
+    body = _encode({"changes": changes})
+    execution.history.gap.found(msgspec.json.decode(body))
+    return [Draft(Kind.GAP_FOUND, execution.engine.now_us(), body=body)]
+
+
 # -- deciding and acting -----------------------------------------------------------------------
 
 
@@ -211,6 +233,13 @@ async def begin_async(flow: FlowLike, execution: Execution) -> None:
         if inspect.isawaitable(answer):
             answer = await answer
         act(execution, report, _checked(flow, answer))
+
+
+def begin_block(execution: Execution | Any) -> None:
+    """Before a block is entered that goes on with its run: the same, without policies of a flow."""
+    report = look(None, execution)
+    if report is not None:
+        act(execution, report, None)
 
 
 def _asked(flow: FlowLike, report: Preflight) -> Any:

@@ -17,6 +17,7 @@ from holdfast._core.entries import Draft, Kind
 from holdfast._core.requests import Spec, StepCall
 from holdfast._core.scripts import find
 from holdfast._core.stops import Unwind
+from holdfast._runtime.fingerprints import version_text
 from holdfast._runtime.frames import Frame, check_owner, current, in_flow, in_step
 from holdfast._runtime.spending import priced
 from holdfast.errors import UsageError
@@ -138,10 +139,13 @@ def usage(
     input_tokens: int = 0,
     output_tokens: int = 0,
     cost: float | Decimal | None = None,
+    prompt: Any = None,
+    tools: Any = None,
     **more: Any,
 ) -> None:
     """Inside a step: say what a model call used. It is recorded and added up for the run. Without
-    `cost` (dollars), the tokens are priced by what `holdfast.prices` was told of the model."""
+    `cost` (dollars), the tokens are priced by what `holdfast.prices` was told of the model. Of
+    `prompt` and `tools` fingerprints are kept: a run that goes on later tells if they are others."""
     frame = in_step("holdfast.usage(…)")
     call = frame.call
     assert call is not None
@@ -164,6 +168,8 @@ def usage(
         worth = priced(frame.execution, used, input_tokens, output_tokens)
         if worth is not None:
             used["cost"] = used.get("cost", 0) + worth
+    known = {"prompt": prompt, "tools": tools}
+    used.update({n: version_text(value) for n, value in known.items() if value is not None})
     used.update({name: str(value) for name, value in more.items()})
     call.usage = used
 
