@@ -213,7 +213,7 @@ def cut_before(
 ) -> Cut:
     """Cut a run's history before the first entry of a step, or of a scope such as `turns[3]`."""
     whole = fold(run_id, entries, borrowed)
-    first = _first_of(whole, before)
+    first = _first_of(whole, before, borrowed)
     own = [entry for entry in entries if entry.seq < first.first_seq]
     lent = None if borrowed is None else _cut(borrowed, first)
     past = fold(run_id, own, lent)
@@ -233,23 +233,25 @@ def _is_taken_back(record: Record, whole: History) -> bool:
     return undo_key(record.key, record.generation) in whole.records
 
 
-def _first_of(whole: History, before: str) -> Record:
+def _first_of(whole: History, before: str, borrowed: Borrowed | None) -> Record:
     every = [*whole.records.values(), *reversed(whole.superseded)]
     found = next((record for record in every if record.key == before), None)
     if found is None:
         inside = [record for record in every if is_within(scope_of(record.key), before or "/")]
         found = min(inside, key=lambda record: record.first_seq, default=None)
     if found is None:
-        raise _unknown(whole, before, "has no step")
+        raise _unknown(whole, before, "has no step", borrowed)
     return found
 
 
-def _unknown(whole: History, key: str, what: str) -> UsageError:
+def _unknown(whole: History, key: str, what: str, borrowed: Borrowed | None) -> UsageError:
     near = difflib.get_close_matches(key, list(whole.records), NAMES_SHOWN, 0.3)
-    hint = f"the nearest are {', '.join(near)}; " if near else ""
-    return UsageError(
-        f"run {whole.run_id!r} {what} {key!r}; {hint}all of them: {command('show', whole.run_id)}"
-    )
+    told = f"run {whole.run_id!r} {what} {key!r}"
+    if near:
+        told += f"; the nearest are {', '.join(near)}"
+    if borrowed is not None:
+        told += f". It was forked from run {borrowed.facts.origin!r}; what stands earlier is there"
+    return UsageError(f"{told}. All that it has: {command('show', whole.run_id, '--all')}")
 
 
 def _cut(borrowed: Borrowed, first: Record) -> Borrowed:
@@ -333,7 +335,7 @@ def check_given(cut: Cut, key: str) -> None:
     """Refuse a result for what is no step of the other run."""
     record = cut.whole.records.get(key)
     if record is None:
-        raise _unknown(cut.whole, key, "has no step to give a result for:")
+        raise _unknown(cut.whole, key, "has no step to give a result for:", cut.lent)
     if record.begun is not None or (record.outcome and record.outcome.kind not in _GIVEN):
         raise UsageError(
             f"{key} of run {cut.whole.run_id!r} is no step; results= replaces what steps, effects, "
