@@ -61,12 +61,10 @@ def _gc(
         plan = housekeeping.collect(
             store, older_than=older_than, flow=flow, status=statuses, dry_run=True
         )
-        if not plan.removed:
-            return _tell(session, plan)
-        if session.as_json:
+        if plan.removed and session.as_json:
             raise UsageError("gc removes runs: say --yes, or --dry-run to see which")
         runs = count(len(plan.removed), "run")
-        if not click.confirm(f"Remove {runs}, for good?", err=True):
+        if plan.removed and not click.confirm(f"Remove {runs}, for good?", err=True):
             session.say("Nothing was removed.")
             return OK
     return _tell(

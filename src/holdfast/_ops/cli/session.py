@@ -34,6 +34,7 @@ from holdfast.errors import (
     RunFailed,
     RunHeld,
     RunNotFound,
+    RunRolledBack,
     StaleView,
     UsageError,
 )
@@ -49,7 +50,7 @@ Exit codes:
   0  done, or nothing to do        5  busy: a live process has the run
   1  any other error               6  no such run
   2  wrong usage                   7  the store is damaged or lost commits
-  3  the run is held               8  the run was cancelled
+  3  the run is held               8  the run was cancelled or rolled back
   4  the run failed              130  interrupted; the run can go on later
 """
 _CODES: list[tuple[type[HoldfastError], int]] = [
@@ -62,6 +63,7 @@ _CODES: list[tuple[type[HoldfastError], int]] = [
     (Corrupt, DAMAGED),
     (Regressed, DAMAGED),
     (RunCancelled, CANCELLED),
+    (RunRolledBack, CANCELLED),
     (UsageError, USAGE),
 ]
 
@@ -207,7 +209,7 @@ def command(group: click.Group, name: str, *, acts: bool = False) -> Callable[[F
             context = click.get_current_context()
             given: dict[str, Any] = context.find_root().params
             session = Session(
-                name,
+                name if group.name == "main" else f"{group.name} {name}",
                 url or given.get("url"),
                 namespace or given.get("namespace"),
                 as_json=as_json or bool(given.get("as_json")),
