@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from holdfast._runtime import logs, registry
 from holdfast._runtime.admission import claim, execution_of
 from holdfast._runtime.frames import current_task
-from holdfast.errors import HoldfastError, RunBusy, UsageError
+from holdfast.errors import HoldfastError, RunBusy, RunRolledBack, UsageError
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -21,31 +21,39 @@ def recover(engine: Engine, limit: int) -> list[str]:
             "store.recover() blocks, and this is an event loop; "
             "write `await asyncio.to_thread(store.recover)`"
         )
-    executed: list[str] = []
-    for row in engine.kept.claimable(engine.now_us(), limit):
-        flow = registry.flows.get(row.flow)
-        if flow is None or flow.is_method or engine.is_executing(row.run_id):
-            continue
-        if row.version not in flow.runs_versions:
-            continue
-        try:
-            with engine.admitting(row.run_id):
-                lease = claim(engine, row.run_id)
-                executed.append(row.run_id)
-                execution = execution_of(engine, lease, awaits=flow.awaits, version=flow.version)
-        except RunBusy:
-            continue
-        except HoldfastError as error:
-            logs.warning("run %s was not taken up: %s", row.run_id, error)
-            continue
-        execution.waits.unloads = True
-        try:
-            _execute(flow, execution)
-        except HoldfastError as error:
-            if execution.stopped is not None and execution.stopped.unload is not None:
-                continue  # It waits, and costs nothing until what it waits for comes.
-            logs.warning("run %s: %s", row.run_id, error)
-    return executed
+    rows = engine.kept.claimable(engine.now_us(), limit)
+    return [row.run_id for row in rows if take_up(engine, row.run_id)]
+
+
+def take_up(engine: Engine, run_id: str) -> bool:
+    """Execute one run that nobody works on, if its flow is known here; says whether it was taken.
+    In an event loop nothing is: executing it would block the loop."""
+    row = engine.kept.get(run_id)
+    flow = None if row is None else registry.flows.get(row.flow)
+    if row is None or flow is None or flow.is_method or engine.is_executing(run_id):
+        return False
+    if row.version not in flow.runs_versions or current_task() is not None:
+        return False
+    lease = None
+    try:
+        with engine.admitting(run_id):
+            lease = claim(engine, run_id)
+            execution = execution_of(engine, lease, awaits=flow.awaits, version=flow.version)
+    except RunBusy:
+        return False
+    except HoldfastError as error:
+        logs.warning("run %s was not taken up: %s", run_id, error)
+        return lease is not None
+    execution.waits.unloads = True
+    try:
+        _execute(flow, execution)
+    except RunRolledBack as error:
+        logs.info("%s", error)
+    except HoldfastError as error:
+        # One that waits costs nothing until what it waits for comes.
+        if execution.stopped is None or execution.stopped.unload is None:
+            logs.warning("run %s: %s", run_id, error)
+    return True
 
 
 def _execute(flow: Any, execution: Any) -> None:

@@ -10,12 +10,15 @@ from holdfast._ops.cli import (
     copying,
     demo,
     forking,
+    housekeeping,
     keeping,
     looking,
     queues,
+    remembering,
     running,
     scheduling,
     spending,
+    undoing,
     working,
 )
 from holdfast._ops.cli.session import EXIT_CODES, store_options
@@ -45,8 +48,11 @@ for module in (
     scheduling,
     acting,
     spending,
+    undoing,
     forking,
     keeping,
     copying,
+    housekeeping,
+    remembering,
 ):
     module.add_to(main)

@@ -16,10 +16,14 @@ from holdfast._ops.cli.main import main
 from holdfast._ops.cli.session import EXIT_CODES
 from holdfast._ops.explanation import Action, Explanation
 from holdfast._ops.fork import Fork
+from holdfast._ops.housekeeping import Collected
 from holdfast._ops.inspect import ErrorView, RunSummary, RunView, StepView, Totals
+from holdfast._ops.memories import MemoView
 from holdfast._ops.queues import QueueView, Resumed, WorkerView
+from holdfast._ops.rollback import PlannedUndo, RollbackPlan
 from holdfast._ops.schedules import ScheduleView
 from holdfast._store.contract import Finding
+from holdfast._store.sweeping import Swept
 
 SHAPES: dict[str, dict[str, str]] = {
     "adopt": {"adopted": "text, or null if nothing was missing", "actor": "text"},
@@ -42,9 +46,21 @@ SHAPES: dict[str, dict[str, str]] = {
     },
     "explain": {"explanation": "Explanation"},
     "fork": {"fork": "Fork", "next": "commands that execute it"},
+    "export": {
+        "export": "path",
+        "runs": "ids of the run and of those that belong to it",
+        "bytes": "number",
+    },
+    "gc": {"collected": "Collected"},
     "history": {"run_id": "text", "entries": "list of seq, kind, step, attempt, at, body"},
     "preflight": {"preflight": "Preflight"},
     "raise-budget": {"answer": "Answer", "next": "commands that execute what was freed"},
+    "import": {"imported": "ids of runs", "there": "ids of runs that were here, the same"},
+    "memory": {
+        "value": "MemoView, or null (get, set)",
+        "values": "list of MemoView (list)",
+        "removed": "true or false (delete)",
+    },
     "restore": {"restored": "path"},
     "queue": {"queue": "QueueView"},
     "queues": {
@@ -57,6 +73,11 @@ SHAPES: dict[str, dict[str, str]] = {
         "next": "commands that execute what was freed",
         "resumed": "list of Resumed: what became of each of many",
         "refused": "how many of them were left as they are",
+    },
+    "rollback": {
+        "plan": "RollbackPlan",
+        "answer": "Answer; null if only the plan was asked for",
+        "next": "commands that perform it",
     },
     "run": {
         "run": "RunView, or null",
@@ -86,11 +107,16 @@ OBJECTS = (
     Preflight,
     Change,
     Fork,
+    RollbackPlan,
+    PlannedUndo,
     Finding,
     QueueView,
     WorkerView,
     Resumed,
     ScheduleView,
+    Collected,
+    Swept,
+    MemoView,
 )
 
 
@@ -112,12 +138,21 @@ def _page() -> Iterator[str]:
         yield f"## holdfast {name}"
         yield ""
         yield from _fenced(_help(main.commands[name], f"holdfast {name}"))
+        yield from _parts(name)
         yield "With `--json`:"
         yield ""
         for field, what in SHAPES[name].items():
             yield f"* `{field}`: {what}"
         yield ""
     yield from _json()
+
+
+def _parts(name: str) -> Iterator[str]:
+    """Yield what is said of the commands of a group."""
+    group = main.commands[name]
+    if isinstance(group, click.Group):
+        for part, command in sorted(group.commands.items()):
+            yield from _fenced(_help(command, f"holdfast {name} {part}"))
 
 
 def _json() -> Iterator[str]:

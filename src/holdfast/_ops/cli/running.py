@@ -37,6 +37,7 @@ _CODES = {
     Status.HELD: HELD,
     Status.FAILED: FAILED,
     Status.CANCELLED: CANCELLED,
+    Status.ROLLED_BACK: CANCELLED,
 }
 TRACE_CHARS = 4_000
 

@@ -1,0 +1,70 @@
+"""The command `rollback`: undo what a run did. It shows the plan, and records the decision."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from holdfast._core.commands import command as command_line
+from holdfast._ops import rollback
+from holdfast._ops.cli.session import OK, Session, command
+from holdfast._ops.text import visible
+
+
+def add_to(group: click.Group) -> None:
+    """Add this command to the group."""
+    command(group, "rollback", acts=True)(_rollback)
+
+
+@click.argument("run_id")
+@click.option("--to", metavar="STEP", help="Only what came after this step, which stays.")
+@click.option("--reason", default="", help="Why, for those who read the journal.")
+@click.option("--plan", "only_plan", is_flag=True, help="Show what would be undone, and stop.")
+@click.option("--yes", is_flag=True, help="Do not ask; what cannot be undone stays as it is.")
+def _rollback(
+    session: Session,
+    run_id: str,
+    to: str | None,
+    reason: str,
+    only_plan: bool,
+    yes: bool,
+    actor: str,
+) -> int:
+    """Undo what a run did, the last effect first.
+
+    The undo functions of its effects are called by a process that has the flow. With --to, what
+    came after that step is undone, and the run waits to be resumed: the rest is executed anew.
+    """
+    store = session.store()
+    plan = rollback.plan(store, run_id, to)
+    if only_plan:
+        if session.as_json:
+            session.answer(plan=plan, answer=None, next=[])
+        else:
+            session.say(str(plan))
+        return OK
+    if not session.as_json:
+        session.say(str(plan))
+        if not yes and not click.confirm(visible(_question(plan)), err=True):
+            session.say("Nothing was changed.")
+            return OK
+    confirm = yes or not session.as_json
+    answer = rollback.rollback(store, run_id, actor=actor, reason=reason, to=to, confirm=confirm)
+    run = session.pasteable(command_line("run", f"MODULE:{answer.flow}", run_id))
+    go_on = [run] if answer.goes_on else []
+    if session.as_json:
+        session.answer(plan=plan, answer=msgspec.to_builtins(answer), next=go_on)
+        return OK
+    session.say(f"{answer.did}.")
+    if go_on:
+        session.say(
+            "A process that has its flow performs it. If none is running, run your program again, or:"
+        )
+        session.say(f"  {run}")
+    return OK
+
+
+def _question(plan: rollback.RollbackPlan) -> str:
+    if plan.confirm:
+        return "Some of it cannot be undone. Roll it back all the same?"
+    return "Roll it back?"
