@@ -22,6 +22,7 @@ from holdfast._ops.held import held
 from holdfast._ops.inspect import error_of, fold, found, may_be_taken, step_views
 from holdfast._ops.left_over import about_queue, nobody_executes
 from holdfast._ops.text import clipped, count, length, moment
+from holdfast._ops.undone import about_rollback, rolled_back
 from holdfast._store.contract import Store
 from holdfast.errors import Corrupt
 
@@ -35,6 +36,7 @@ def explain(store: Store, run_id: str) -> Explanation:
         return _warned(store, _damaged(row, damage))
     case = Case(store, row, past)
     _STATUS[row.status](case)
+    about_rollback(case)
     about_budget(case)
     ancestry.about(case)
     return _warned(store, case.said)
@@ -205,11 +207,6 @@ def _cancelled(case: Case) -> None:
     case.do("To do the work after all, start a new run under another id.")
 
 
-def _rolled_back(case: Case) -> None:
-    case.said.case = f"{case.name} was rolled back, and that is final."
-    case.do("To do the work after all, start a new run under another id.")
-
-
 def _damaged(row: RunRow, damage: Corrupt) -> Explanation:
     return Explanation(
         row.run_id,
@@ -236,5 +233,5 @@ _STATUS: dict[Status, Callable[[Case], None]] = {
     Status.COMPLETED: _completed,
     Status.FAILED: _failed,
     Status.CANCELLED: _cancelled,
-    Status.ROLLED_BACK: _rolled_back,
+    Status.ROLLED_BACK: rolled_back,
 }
