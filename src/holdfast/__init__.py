@@ -7,6 +7,7 @@ or picks it up where it stopped.
 from __future__ import annotations
 
 from holdfast import aio, errors
+from holdfast._core.approvals import Approve
 from holdfast._core.budgets import Budget, Price
 from holdfast._core.comparing import Preflight
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done, Fail, NotDone, Unknown
@@ -14,6 +15,7 @@ from holdfast._core.lifecycle import Status
 from holdfast._core.retry import Retry
 from holdfast._opened import Store, open, stream  # noqa: A004 - the design's name
 from holdfast._ops.inspect import EntryView as Entry
+from holdfast._runtime.asking import ask
 from holdfast._runtime.blocks import run
 from holdfast._runtime.decorators import AsyncEffect, Effect, effect, step
 from holdfast._runtime.fanout import call, each, gather
@@ -54,6 +56,7 @@ __all__ = [
     "NOT_DONE",
     "TICK",
     "UNKNOWN",
+    "Approve",
     "AsyncEffect",
     "AsyncFlow",
     "AsyncStep",
@@ -77,6 +80,7 @@ __all__ = [
     "Store",
     "Unknown",
     "aio",
+    "ask",
     "attempt",
     "call",
     "connection",

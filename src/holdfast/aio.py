@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast._runtime.asking import aio_ask as ask
 from holdfast._runtime.blocks import aio_run as run
 from holdfast._runtime.fanout import aio_call as call, aio_each as each, aio_gather as gather
 from holdfast._runtime.handle import aio_stream as stream
@@ -10,4 +11,16 @@ from holdfast._runtime.memory import aio_memory as memory
 from holdfast._runtime.timing import aio_sleep as sleep, aio_wait as wait
 from holdfast._runtime.watching import aio_watch as watch
 
-__all__ = ["call", "each", "gather", "memory", "run", "sleep", "stream", "turns", "wait", "watch"]
+__all__ = [
+    "ask",
+    "call",
+    "each",
+    "gather",
+    "memory",
+    "run",
+    "sleep",
+    "stream",
+    "turns",
+    "wait",
+    "watch",
+]

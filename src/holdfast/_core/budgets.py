@@ -146,11 +146,15 @@ def new_pot(root: str, limits: Mapping[str, int], opened_us: int) -> Pot:
 def begun(call: StepCall, notes: list[Note], run_id: str, claim: KeyClaim | None = None) -> Script:
     """Write what begins an attempt. In a run with a budget, what the attempt may cost is taken
     from the pot in that transaction; a pot that has not got it holds the run."""
+    # An approval is used up by the intent itself.
+    took, closes = (call.takes, call.closes) if notes else ([], [])
     if call.pot is None:
-        return (yield Append(call, notes, claim=claim))
+        return (yield Append(call, notes, claim=claim, took=took, closes=closes))
     spend = Spend(call.pot, usd_nanos=call.cost_nanos, steps=1, checks=True)
     while True:
-        wrote: Wrote = yield Append(call, notes, claim=claim, spend=spend)
+        wrote: Wrote = yield Append(
+            call, notes, claim=claim, spend=spend, took=took, closes=closes
+        )
         if wrote.exhausted is None:
             break
         # What other branches have reserved may come back: then there is enough after all.

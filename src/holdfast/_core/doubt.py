@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast._core import effects
+from holdfast._core.approvals import approved
 from holdfast._core.attempts import (
     begin,
     failed_attempt,
@@ -78,7 +79,7 @@ def resume_effect(call: StepCall, record: Record, run_id: str) -> Script:
         if record.retry_at_us:
             yield Sleep(call, record.retry_at_us)
         return (yield from _claim(call, run_id))
-    if record.state in (State.NOT_DONE, State.CANCELLED):
+    if record.state in (State.NOT_DONE, State.CANCELLED, State.WAITING):
         return (yield from _claim(call, run_id))
     doubt = _Doubt("process_died", record.ended, lost_us=record.lost_us)
     if record.state is not State.IN_DOUBT:
@@ -107,25 +108,29 @@ class _Doubt:
         return Note(Kind.STEP_IN_DOUBT, facts)
 
 
-def _claim(call: StepCall, run_id: str) -> Script:
+def _claim(call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
     """Commit the intent of the next attempt, together with the claim of the business key if there
     is one; NOTHING means: call it. A key that this call has already is claimed again: another run
     may have got it meanwhile, if it was known not to have happened."""
+    yield from approved(call, run_id, in_doubt=in_doubt)
     if call.attempt:
         yield from _check_lifetime(call, run_id)
     yield from begin(call)
     if call.business_key is None:
         yield from begun(call, [intent(call)], run_id)
+        call.used_up()
         return NOTHING
     assert call.args_digest is not None
     claim = KeyClaim(call.spec.name, call.business_key, call.key, call.args_digest)
     while True:
         wrote: Wrote = yield from begun(call, [intent(call)], run_id, claim)
         if wrote.taken is None:
+            call.used_up()
             return NOTHING
         found = yield from key_is_taken(call, wrote.taken, run_id)
         if found is not NOTHING:
             return found
+        yield from approved(call, run_id, in_doubt=in_doubt)
 
 
 def _check_lifetime(call: StepCall, run_id: str) -> Script:
@@ -150,7 +155,10 @@ def key_is_taken(call: StepCall, taken: KeyState, run_id: str) -> Script:
         result = yield CopyResult(taken)
         facts = {"other_run": taken.run_id, "other_step": taken.step, "key": call.business_key}
         wrote: Wrote = yield Append(
-            call, [Note(Kind.SKIPPED_DUPLICATE, facts, {"result": result}, ends_attempt=True)]
+            call,
+            [Note(Kind.SKIPPED_DUPLICATE, facts, {"result": result}, ends_attempt=True)],
+            took=call.takes,
+            closes=call.closes,
         )
         return wrote.value
     if taken.state == "in_doubt":
@@ -166,7 +174,8 @@ def _refused(call: StepCall, why: str, taken: KeyState) -> Script:
     error = KeyConflict(call.spec.name, str(call.business_key), why, other_run=taken.run_id)
     conflict = {"key": error.key, "why": why, "other_run": taken.run_id}
     facts = {"error": told(error), "final": True, "conflict": conflict}
-    yield Append(call, [Note(Kind.STEP_FAILED, facts, ends_attempt=True)])
+    failed = Note(Kind.STEP_FAILED, facts, ends_attempt=True)
+    yield Append(call, [failed], took=call.takes, closes=call.closes)
     raise marked(error, call.key)
 
 
@@ -180,9 +189,10 @@ def ended_by_itself(
     keys = []
     if claim is not None:
         keys = [KeyChange(claim.effect, claim.key, "in_doubt", False)]
-    wrote: Wrote = yield Append(call, notes, claim=claim, keys=keys)
+    took, closes = call.takes, call.closes
+    wrote: Wrote = yield Append(call, notes, claim=claim, keys=keys, took=took, closes=closes)
     if wrote.taken is not None:
-        yield Append(call, notes)
+        yield Append(call, notes, took=took, closes=closes)
     raise _held(call, doubt, run_id)
 
 
@@ -229,7 +239,7 @@ def _settle(call: StepCall, doubt: _Doubt, run_id: str) -> Script:
             if wait_s is None:
                 raise _held(call, doubt, run_id, "on_doubt='retry', but its policy gives up")
             yield Sleep(call, now_us + int(wait_s * 1e6))
-        return (yield from _claim(call, run_id))
+        return (yield from _claim(call, run_id, in_doubt=True))
     return (yield from _ask_the_world(call, doubt, run_id, now_us))
 
 

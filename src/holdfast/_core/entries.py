@@ -54,6 +54,7 @@ class Kind(StrEnum):
     SIGNAL_RECEIVED = "signal_received"
     QUESTION_ASKED = "question_asked"
     QUESTION_ANSWERED = "question_answered"
+    MESSAGE_REFUSED = "message_refused"
     CHILD_STARTED = "child_started"
     CHILD_ENDED = "child_ended"
     WAIT_TIMED_OUT = "wait_timed_out"

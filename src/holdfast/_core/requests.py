@@ -54,6 +54,8 @@ class Approval(msgspec.Struct):
     """Who gave it, when, until when: as the intent says."""
     took: list[str] = []
     """The message that gave it, until an entry has taken it."""
+    closes: list[str] = []
+    """The question by which it was asked for: closed by the same entry."""
 
 
 class StepCall(msgspec.Struct):
@@ -100,6 +102,16 @@ class StepCall(msgspec.Struct):
     def takes(self) -> list[str]:
         """The approval that the next entry of this call uses up."""
         return [] if self.approval is None else self.approval.took
+
+    @property
+    def closes(self) -> list[str]:
+        """The question that is closed with it."""
+        return [] if self.approval is None else self.approval.closes
+
+    def used_up(self) -> None:
+        """An entry has taken the approval: there is nothing more to be taken."""
+        if self.approval is not None:
+            self.approval.took, self.approval.closes = [], []
 
 
 # -- what a script may ask for -----------------------------------------------------------------

@@ -15,6 +15,8 @@ and one awaiting, and the simulation has a third. One step, from the call to the
                             └─ found after a crash: Append(step_in_doubt) ─────────────┤
                                        "ask": hold · "retry": again, same key          │
                                        "fail": StepFailed · function: ask the world ◄──┘
+
+An effect that a person has to approve asks before each intent (`approvals`).
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from holdfast._core.commands import command
 from holdfast._core.doubt import effect_script
 from holdfast._core.entries import Kind
 from holdfast._core.history import Divergence, History, Record, State
+from holdfast._core.letters import refused_before
 from holdfast._core.requests import (
     Append,
     Call,
@@ -61,7 +64,8 @@ def step_script(call: StepCall, history: History, decode: Decode) -> Script:
         if record.has_outcome:
             return replayed(call, record, decode, history.run_id)
         call.attempt = record.attempts
-        call.first_started_us = record.first_started_us
+        if record.state is not State.WAITING:  # For an approval: it was not begun yet.
+            call.first_started_us = record.first_started_us
     if call.spec.transaction:
         return (yield from transaction_script(call, record, history.run_id))
     if call.spec.effect:
@@ -95,6 +99,8 @@ def replayed(call: StepCall, record: Record, decode: Decode, run_id: str) -> Any
     data = record.outcome.data()
     if record.state is not State.FAILED:
         return decode(bytes(data.get("result", data.get("value", b"null"))))
+    if record.outcome.kind is Kind.QUESTION_ANSWERED:
+        raise refused_before(call, record.outcome)
     error = msgspec.json.decode(data["error"])
     if "conflict" in data:
         conflict = msgspec.json.decode(data["conflict"])

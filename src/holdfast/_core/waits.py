@@ -6,7 +6,8 @@ first entry, and goes on waiting for the rest of the time.
 
     sleep     timer_set ─────────────── timer_fired
     wait      signal_awaited ─┬──────── signal_received      the message is taken in the same
-                              └──────── wait_timed_out       transaction
+                              ├──────── wait_timed_out       transaction
+                              └──────── message_refused: it does not fit; goes on waiting
 """
 
 from __future__ import annotations
@@ -17,14 +18,12 @@ from typing import Any
 from holdfast._core.attempts import marked
 from holdfast._core.entries import Kind
 from holdfast._core.history import History
+from holdfast._core.letters import SIGNAL, misfit, told, why_not
 from holdfast._core.record import Record, facts
 from holdfast._core.requests import Append, Await, Decode, Note, Now, Script, StepCall, Wrote
 from holdfast._core.rows import Message
 from holdfast._core.scripts import find
 from holdfast.errors import WaitTimedOut
-
-SIGNAL = "signal:"
-"""Kinds of messages begin with what they are; the rest is whom in the run they are for."""
 
 
 def until(record: Record | None) -> int | None:
@@ -72,18 +71,18 @@ def wait_script(
         yield Append(call, [Note(Kind.SIGNAL_AWAITED, begins)])
     else:
         until_us = until(record)
-    message: Message | None = yield Await(call, until_us, SIGNAL + name)
-    if message is None:
-        yield from timed_out(call, f"signal {name!r}")
-    assert message is not None
-    note = Note(Kind.SIGNAL_RECEIVED, told(message), {"value": read(message.body)})
-    wrote: Wrote = yield Append(call, [note], took=[message.message_id])
-    return wrote.value
-
-
-def told(message: Message) -> dict[str, Any]:
-    """Return what the entry that takes a message says of it."""
-    return {"id": message.message_id, "actor": message.actor, "sent_us": message.at_us}
+    while True:
+        message: Message | None = yield Await(call, until_us, SIGNAL + name)
+        if message is None:
+            return (yield from timed_out(call, f"signal {name!r}"))
+        try:
+            note = Note(Kind.SIGNAL_RECEIVED, told(message), {"value": read(message.body)})
+            wrote: Wrote = yield Append(call, [note], took=[message.message_id])
+        except Exception as error:
+            # It is not what the flow asked for. Its sender is gone: the journal has it, and why.
+            yield Append(call, [misfit(message, why_not(error))], took=[message.message_id])
+        else:
+            return wrote.value
 
 
 def timed_out(call: StepCall, what: str) -> Script:

@@ -16,6 +16,7 @@ from holdfast._core.requests import (
     Call,
     FindChild,
     FindKey,
+    FindQuestion,
     Now,
     ReadChild,
     Recall,
@@ -127,7 +128,7 @@ async def _perform(execution: Execution, request: Any) -> Any:
         return await await_async(execution, request)
     if isinstance(request, StartChild):
         return await family.begin_async(execution, request.run_id, request.again)
-    if isinstance(request, FindChild | ReadChild):
+    if isinstance(request, FindChild | ReadChild | FindQuestion):
         work = functools.partial(perform, execution, request)
         return await asyncio.get_running_loop().run_in_executor(engine.threads(), work)
     if isinstance(request, Unreserved):

@@ -11,6 +11,7 @@ import msgspec
 from holdfast._core import effects
 from holdfast._core.drift import Policy
 from holdfast._core.durations import Duration
+from holdfast._core.approvals import ApproveOption
 from holdfast._core.effects import OnDoubt
 from holdfast._core.retry import Retry
 from holdfast._runtime import registry, undoing
@@ -154,6 +155,7 @@ def effect(
     cost: Cost = None,
     versions: Versions | None = None,
     transaction: bool = False,
+    approve: ApproveOption = False,
 ) -> _EffectDecorator: ...
 def effect(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function an effect: a step that changes the world, never repeated on a guess.
@@ -164,6 +166,9 @@ def effect(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     `transaction=True` is for what it writes to the store's own database, by the connection that
     `holdfast.connection()` gives: it commits together with the outcome, so no doubt is possible.
+
+    `approve=True` asks a person first: `Approve(to=…, expires="1h")` says whom, and a function of
+    the arguments says whether. The approval is good for exactly these arguments, once.
     """
     return _decorated(fn, options, Effect, AsyncEffect, effect=True)
 
@@ -203,7 +208,7 @@ _OF_STEPS = {
     "versions",
 }
 _ONLY_STEPS = {"commit", "valid_for", "on_expired"}
-_OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "failed_on", "transaction"}
+_OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "failed_on", "transaction", "approve"}
 _NOT_WITH_TRANSACTION = {
     "on_doubt": "with transaction=True it has happened or it has not, and no doubt is possible",
     "failed_on": "with transaction=True every error means that it did not happen",

@@ -21,6 +21,7 @@ from holdfast._core.requests import (
     CopyResult,
     FindChild,
     FindKey,
+    FindQuestion,
     Note,
     Now,
     ReadChild,
@@ -40,6 +41,7 @@ from holdfast._runtime.attempt import Body
 from holdfast._runtime.clock import CHANCE
 from holdfast._runtime.committer import Ticket
 from holdfast._runtime.execution import Execution
+from holdfast._runtime.questions import find_question
 from holdfast._runtime.recalling import recalled
 from holdfast._runtime.shield import Shield
 from holdfast._runtime.spending import wait_for_others
@@ -153,6 +155,8 @@ def perform(execution: Execution, request: Any) -> Any:
         return family.read(execution, request)
     if isinstance(request, Unreserved):
         return wait_for_others(execution, request)
+    if isinstance(request, FindQuestion):
+        return find_question(execution, request)
     assert isinstance(request, FindKey)
     execution.interrupted.wait(KEY_POLL_S)
     execution.check()
@@ -184,7 +188,8 @@ def note_interrupt(execution: Execution, call: StepCall, interrupt: BaseExceptio
 def _interrupted(call: StepCall, interrupt: BaseException) -> Append:
     facts: dict[str, Any] = {"why": "interrupted", "by": type(interrupt).__name__}
     if call.spec.transaction:
-        return Append(call, ending(call, Note(Kind.STEP_CANCELLED, {**facts, "rolled_back": True})))
+        note = Note(Kind.STEP_CANCELLED, {**facts, "rolled_back": True})
+        return Append(call, ending(call, note), took=call.takes, closes=call.closes)
     if not call.begun:
         note = Note(Kind.STEP_CANCELLED, {**facts, "begun": False})
         return Append(call, [note], keys=key_change(call, "not_done"))

@@ -26,6 +26,7 @@ from holdfast._runtime import deadlines
 from holdfast._runtime.committer import Ticket
 from holdfast._runtime.gap import used_since
 from holdfast._runtime.mail import Mail
+from holdfast._runtime.questions import closed_by
 from holdfast._runtime.skipping import Loop, Skipping
 from holdfast._runtime.spending import Spending
 from holdfast._runtime.upgrades import Upgrade
@@ -78,6 +79,10 @@ class Execution:
         self.progress: dict[str, Any] = {}
         self.unawaited: set[str] = set()
         """Calls of async steps that took their key and were not awaited yet."""
+        self.asking: dict[str, str] = {}
+        """Which line of the run asks people by which name."""
+        self.asked = False
+        """Whether it asked people anything, as far as this process has seen."""
         self.doubts: set[str] = set()
         """Effects that were interrupted while the flow went on; they keep it from its end."""
         self._waits = False
@@ -231,6 +236,7 @@ class Execution:
     ) -> Ticket:
         self._count(drafts, changes)
         write = Write(self.lease, drafts, changes=changes, took=took or [], posts=posts or [])
+        write.closes = closed_by(self, drafts)
         ticket = Ticket(write, callback)
         ticket.lazy = lazily
         self._submit(ticket)

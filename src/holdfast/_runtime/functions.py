@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
-from holdfast._core import effects
+from holdfast._core import approvals, effects
 from holdfast._core.effects import OnDoubt
 from holdfast._core.keys import check_name, checked_business_key, quoted, rendered_key
 from holdfast._core.requests import Spec, StepCall
@@ -65,6 +65,7 @@ class Settings:
         transaction: bool = False,
         cost: Cost = None,
         drift: StepDrift | None = None,
+        approve: approvals.ApproveOption = False,
         registered: bool = True,
     ) -> None:
         what = "effect" if effect else "step"
@@ -84,6 +85,7 @@ class Settings:
         self.fallback = fallback
         self.cost = checked_cost(cost, self.name)
         self.drift = drift or StepDrift(self.name)
+        self.approve = approvals.checked(approve, self.name)
         self.method = is_method(fn)
         self.signature = Signature(fn, skip_self=self.method, unrecorded=unrecorded)
         self.spec = Spec(
@@ -241,6 +243,10 @@ class Recorded(Generic[P, R]):
             execution.spending.prepare(call, settings.cost, arguments)
         if settings.spec.effect and business_key is None:
             call.idempotency_key = execution.derived_key(key)
+        if node and settings.spec.effect:
+            call.approval = approvals.needed(
+                settings.approve, arguments, record, execution.generation, self.name
+            )
         return Body(
             call,
             self._function(),

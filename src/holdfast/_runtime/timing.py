@@ -11,6 +11,7 @@ import msgspec
 from holdfast._core import codec
 from holdfast._core.durations import Duration, ends, micros
 from holdfast._core.keys import check_label, quoted
+from holdfast._core.known import KNOWN
 from holdfast._core.requests import Script, StepCall
 from holdfast._core.waits import sleep_script, wait_script
 from holdfast._runtime.frames import Frame
@@ -84,11 +85,21 @@ def _waiting(
 def reads(wanted: Any) -> Callable[[bytes], Any]:
     """Return how the payload of a message is read: as it was written, made the type that is asked
     for if it came as plain data (from a command line)."""
+    if wanted is not None:
+        KNOWN.learn(wanted)
 
     def read(body: bytes) -> Any:
         value = codec.decode(bytes(msgspec.json.decode(body, type=dict[str, msgspec.Raw])["value"]))
         if wanted is None:
             return value
-        return cast("Any", msgspec.convert(value, wanted))
+        return cast("Any", converted(value, wanted))
 
     return read
+
+
+def converted(value: Any, wanted: Any) -> Any:
+    """Return a value as the type that is asked for; a pydantic model makes itself."""
+    validate = getattr(wanted, "model_validate", None)
+    if validate is not None:
+        return value if isinstance(value, wanted) else validate(value)
+    return msgspec.convert(value, wanted)

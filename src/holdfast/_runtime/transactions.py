@@ -181,6 +181,7 @@ class _Work:
         *before, last = request.notes
         last = msgspec.structs.replace(last, values={"result": value})
         append = Append(self.call, [*before, last], request.claim, request.keys)
+        append.took, append.closes = self.call.takes, self.call.closes
         with execution.lock:
             self._write, self.copy = execution.prepared(append)
             self._write.chunks = execution.values.take_fresh()

@@ -119,10 +119,12 @@ class Waits:
 
     def idle(self, execution: Execution) -> list[Waiting]:
         """Return what the lines wait for, if all of them do and no step is executing."""
-        if execution.open_calls or execution.unawaited:
+        if execution.unawaited:
             return []
         with self._lock:
-            if self._busy > 0:
+            # A call that waits (for an approval, between two attempts) executes nothing.
+            still = {line.request.call.key for line in self._lines}
+            if self._busy > 0 or any(key not in still for key in execution.open_calls):
                 return []
             if any(execution.mail.has(line.request.kind) for line in self._lines):
                 return []
