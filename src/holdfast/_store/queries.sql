@@ -268,11 +268,7 @@ WITH RECURSIVE found (name) AS (
   FROM found WHERE found.name IS NOT NULL)
 SELECT name FROM found WHERE name IS NOT NULL
 
--- name: due_runs
-SELECT run_no FROM runs INDEXED BY runs_ready
-WHERE namespace = :namespace
-  AND owner IS NULL AND status IN ('queued', 'running') AND wake_us IS NULL
-UNION
+-- name: woken_runs
 SELECT run_no FROM ({sleeping_queues}) CROSS JOIN runs INDEXED BY runs_asleep
   ON namespace = :namespace AND coalesce(queue, 'default') = name AND wake_us <= :at_us
 WHERE {is_asleep}
@@ -285,13 +281,19 @@ owner IN (SELECT value FROM json_each(:dead)) OR (lease_until_us <= :at_us
 
 -- name: claimable_runs
 SELECT {run_columns} FROM runs NOT INDEXED
-WHERE run_no IN (
-    {due_runs}
+WHERE run_no IN (SELECT run_no FROM (
+    SELECT * FROM (SELECT run_no FROM runs INDEXED BY runs_ready
+      WHERE namespace = :namespace
+        AND owner IS NULL AND status IN ('queued', 'running') AND wake_us IS NULL
+      ORDER BY run_no LIMIT :limit)
+    UNION
+    {woken_runs}
     UNION
     SELECT run_no FROM runs INDEXED BY runs_owned
     WHERE owner IS NOT NULL AND status IN ('queued', 'running', 'waiting')
       AND namespace = :namespace AND ({is_left}))
-ORDER BY run_no LIMIT :limit
+  ORDER BY run_no LIMIT :limit)
+ORDER BY run_no
 
 -- name: claimable_runs_scan
 SELECT {run_columns} FROM runs NOT INDEXED
@@ -542,7 +544,8 @@ SELECT name, sum(running), sum(ready), sum(count), min(oldest_us) FROM (
   WHERE owner IS NOT NULL AND status IN ('queued', 'running', 'waiting') AND namespace = :namespace
   GROUP BY coalesce(queue, 'default')
   UNION ALL
-  SELECT coalesce(queue, 'default'), 0, 0, count(*), NULL FROM runs INDEXED BY runs_ready
+  SELECT coalesce(queue, 'default'), 0, count(*), count(*), min(updated_us)
+  FROM runs INDEXED BY runs_ready
   WHERE namespace = :namespace
     AND owner IS NULL AND status IN ('queued', 'running') AND wake_us IS NULL
   GROUP BY coalesce(queue, 'default')
@@ -552,7 +555,7 @@ SELECT name, sum(running), sum(ready), sum(count), min(oldest_us) FROM (
   GROUP BY coalesce(queue, 'default')
   UNION ALL
   SELECT coalesce(queue, 'default'), 0, count(*), 0, min(updated_us) FROM runs NOT INDEXED
-  WHERE run_no IN ({due_runs})
+  WHERE run_no IN ({woken_runs})
   GROUP BY coalesce(queue, 'default'))
 GROUP BY name
 
