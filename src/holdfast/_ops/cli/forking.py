@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import click
 import msgspec
@@ -82,7 +82,7 @@ def _object(text: str | None) -> dict[str, Any] | None:
     value = parsed("--input", text)
     if not isinstance(value, dict):
         raise UsageError("--input takes a JSON object: names of inputs and their values")
-    return value
+    return cast("dict[str, Any]", value)
 
 
 def _result(text: str) -> tuple[str, Any]:
