@@ -263,8 +263,8 @@ def assert_sound(store: holdfast.Store, run_id: str = "r") -> None:
     outcomes: Counter[tuple[int, str | None]] = Counter()
     generation = 1
     for entry in entries:
-        if entry.kind == "run_resumed":
-            generation = entry.body["generation"]
+        if entry.kind in ("run_resumed", "gap_found"):
+            generation = entry.body.get("generation", generation)
         if entry.kind in {"step_completed", "skipped_duplicate"}:
             outcomes[generation, entry.step] += 1
     twice = [key for key, n in outcomes.items() if n > 1]
