@@ -17,9 +17,14 @@ from holdfast._store.sqlite import SqliteStore
 from tests.upgrade import flows
 
 FILES = sorted(Path(__file__).parent.glob("schema-*.tar.gz"))
+WITH_FLEETS = FILES[1:]
 
 
-@pytest.fixture(params=FILES, ids=lambda file: file.name.partition(".")[0])
+def _name(file: Path) -> str:
+    return file.name.partition(".")[0]
+
+
+@pytest.fixture(params=FILES, ids=_name)
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     with tarfile.open(request.param) as packed:
         packed.extractall(tmp_path, filter="data")
@@ -39,7 +44,7 @@ def rows(path: Path, sql: str) -> list[tuple[object, ...]]:
 def test_it_is_brought_up_to_date_and_nothing_that_was_written_changes(path: Path) -> None:
     everything = "SELECT run_no, head, digest FROM runs ORDER BY run_no"
     before = rows(path, everything), rows(path, "SELECT * FROM journal")
-    assert rows(path, "PRAGMA user_version") == [(1,)]
+    assert rows(path, "PRAGMA user_version") < [(len(migrations.steps()),)]
     with holdfast.open(f"sqlite:///{path}", default=False) as store:
         assert store.kept.regression() is None
         assert store.verify() == []
@@ -82,5 +87,23 @@ def test_its_runs_are_in_the_default_queue(path: Path) -> None:
     store.set_limits(Limits("default", concurrency=2))
     taken = store.take(Wanted(owner, 10, store.now_us()))
     assert [lease.row.run_id for lease in taken] == ["queued", "stopped"]
+    assert store.verify() == []
+    store.close()
+
+
+@pytest.mark.parametrize("path", WITH_FLEETS, indirect=True, ids=_name)
+def test_what_a_fleet_left_is_there_and_wakes_as_before(path: Path) -> None:
+    store = SqliteStore(str(path), namespace="fleet")
+    assert [state.limits for state in store.queues()][1] == Limits("mail", concurrency=3, rate=7)
+    assert [row.name for row in store.schedules()] == ["daily"]
+    now_us = store.now_us()
+    due = [row.run_id for row in store.claimable(now_us, 10)]
+    assert due == ["due", "spoken to", "new"]
+    owner = store.register_owner()
+    taken = store.take(Wanted(owner, 10, now_us))
+    assert sorted(lease.row.run_id for lease in taken) == sorted(due)
+    row = store.get("spoken to")
+    assert row is not None
+    assert [(it.message_id, it.number) for it in store.inbox(row.run_no)] == [("m", 1)]
     assert store.verify() == []
     store.close()

@@ -1,6 +1,6 @@
 """Writes the stored file of a version: run it with that version's code, once, and keep the file.
 
-PYTHONPATH=<its src>:<this repository> python -m tests.upgrade.write_store schema-1.tar.gz
+PYTHONPATH=<its src>:<this repository> python -m tests.upgrade.write_store schema-2.tar.gz
 """
 
 from __future__ import annotations
@@ -33,11 +33,36 @@ def write(folder: Path) -> None:
             order.run("doubted", "doubted", 5)
 
 
+def write_fleet(folder: Path) -> None:
+    """Leave what came with version 2, in a namespace of its own."""
+    from holdfast._core.entries import Draft, Kind
+    from holdfast._core.rows import Message, Write
+    from holdfast._store.contract import Limits, NewRun, ScheduleRow
+    from holdfast._store.sqlite import SqliteStore
+
+    store = SqliteStore(str(folder / "a.db"), namespace="fleet")
+    owner = store.register_owner()
+    store.set_limits(Limits("mail", concurrency=3, rate=7))
+    store.put_schedule(ScheduleRow("daily", "f", '{"every_s":86400}', 5), None)
+    for name, wake_us in (("later", 1 << 60), ("due", 5), ("spoken to", None), ("silent", None)):
+        new = NewRun(name, "f", "1", bytes(16), [Draft(Kind.RUN_STARTED, 1)])
+        new.queue, new.priority, new.limit_key = "mail", 4, "k"
+        lease = store.start(new, owner).lease
+        assert lease is not None
+        changes = {"owner": None, "waiting_on": "x", "wake_us": wake_us}
+        store.append([Write(lease, [Draft(Kind.RUN_WAITING, 2)], changes=changes)])
+    store.post("spoken to", Message("m", "signal", "me", 3, b"{}"))
+    store.start(NewRun("new", "f", "1", bytes(16), [Draft(Kind.RUN_STARTED, 1)]), None)
+    store.close()
+
+
 def main(target: str) -> None:
     """Write the store and pack its files."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write(folder)
+        if "schema-1" not in target:
+            write_fleet(folder)
         with tarfile.open(target, "w:gz") as packed:
             for file in sorted(folder.glob("a.db*")):
                 if not file.name.endswith("-reserve"):
