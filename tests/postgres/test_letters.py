@@ -1,0 +1,156 @@
+"""Runs that write to each other from different processes: nobody waits in a circle, nothing is lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import psycopg
+import pytest
+
+from holdfast._core.entries import Kind
+from holdfast._core.rows import Lease, Message, Pot, Write
+from holdfast._store.contract import Committed, Posted, Store
+from holdfast._store.locate import open_store
+from holdfast._store.postgres import link as link_module
+from holdfast._store.postgres.beside import inbox_lock, message_values
+from holdfast._store.postgres.link import Link
+from holdfast._store.records import SEQ_BITS, posted
+from holdfast.testing.store_contract import entry, new_run, step
+from tests.crash.harness import World, wait_for
+from tests.postgres.server import Server
+
+SCRIPT = Path(__file__).parent / "scripts" / "letters.py"
+ROUNDS = 40
+NAMES = ["a", "b", "c"]
+MESSAGE = Message("m", "signal", "me", 1, b"{}")
+
+
+@pytest.fixture
+def world(tmp_path: Path, postgres_url: str) -> Iterator[World]:
+    world = World(tmp_path, elsewhere=postgres_url)
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def store(postgres_url: str) -> Iterator[Store]:
+    store = open_store(postgres_url)
+    yield store
+    store.close()
+
+
+def test_processes_that_write_to_each_other_never_wait_in_a_circle(
+    world: World, store: Store, postgres_server: Server, postgres_database: str
+) -> None:
+    for name in NAMES:
+        for part in range(2):
+            store.start(new_run(f"{name}-{part}"), None)
+    writes = 2 * ROUNDS * len(NAMES)
+    store.put_pot(Pot("all", 1, steps=writes))
+    scripts = [
+        world.start(SCRIPT, name, other, ROUNDS)
+        for name, other in zip(NAMES, [*NAMES[1:], NAMES[0]], strict=True)
+    ]
+    for name, script in zip(NAMES, scripts, strict=True):
+        script.until(f"ready {name}")
+    world.mark("go")
+    assert [script.end().result for script in scripts] == [2 * ROUNDS] * len(NAMES)
+    # Each run got every message once, under numbers without a gap.
+    for number, name in enumerate(NAMES):
+        expected = Counter({name: ROUNDS, NAMES[number - 1]: ROUNDS})
+        for part in range(2):
+            row = store.get(f"{name}-{part}")
+            assert row is not None
+            letters = [message for message, _ in store.letters(row.run_no)]
+            assert Counter(message.actor for message in letters) == expected
+            assert [message.number for message in letters] == list(range(1, 2 * ROUNDS + 1))
+    pot, memo = store.pot("all"), store.memo("s", "all")
+    assert pot is not None
+    assert memo is not None
+    assert (pot.spent_steps, memo.version) == (writes, writes)
+    assert store.verify() == []
+    ((deadlocks,),) = postgres_server.execute(
+        "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()",
+        postgres_database,
+    )
+    assert deadlocks == 0
+
+
+def started(store: Store, run_id: str) -> Lease:
+    lease = store.start(new_run(run_id), store.register_owner()).lease
+    assert lease is not None
+    return lease
+
+
+def test_a_message_does_not_wait_for_the_row_of_the_run_that_gets_it(
+    store: Store, postgres_url: str
+) -> None:
+    """Whoever has the row may be about to write to us."""
+    lease = started(store, "busy")
+    with Link.connect(postgres_url, autocommit=True) as beside, beside.writing():
+        assert beside.fetch("lock_runs", ([lease.row.run_no],))
+        assert store.post("busy", MESSAGE) is Posted.ACCEPTED
+        assert [message.number for message in store.inbox(lease.row.run_no)] == [1]
+    assert isinstance(store.append([Write(lease, [step()], took=["m"])])[0], Committed)
+
+
+@pytest.mark.parametrize("locked", [True, False])
+def test_messages_that_arrive_together_have_different_numbers(
+    store: Store, postgres_url: str, monkeypatch: pytest.MonkeyPatch, locked: bool
+) -> None:
+    """And a store that does not lock the inbox is found: both would have the same number."""
+    if not locked:
+        monkeypatch.setitem(link_module.Q, "lock_names", "SELECT %s::bigint[]")
+    run_no = started(store, "together").row.run_no
+    first = msgspec.structs.replace(MESSAGE, message_id="first")
+    with ThreadPoolExecutor(1) as threads:
+        with Link.connect(postgres_url, autocommit=True) as link, link.writing():
+            link.fetch("lock_names", ([inbox_lock("default", "together")],))
+            link.change(
+                "add_message", message_values(posted(run_no << SEQ_BITS | 1, run_no, first))
+            )
+            second = threads.submit(store.post, "together", MESSAGE)
+            wait_for(lambda: is_waited_for(link), "somebody waits")
+        if locked:
+            assert second.result() is Posted.ACCEPTED
+        else:
+            assert isinstance(second.exception(), psycopg.errors.UniqueViolation)
+    found = [(message.message_id, message.number) for message in store.inbox(run_no)]
+    assert found == ([("first", 1), ("m", 2)] if locked else [("first", 1)])
+
+
+def is_waited_for(link: Link) -> bool:
+    """Tell whether another connection waits for what this one has locked."""
+    found = link.execute(
+        "SELECT 1 FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+    )
+    return found.fetchone() is not None
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_run_that_another_process_removed_does_not_look_lost(
+    store: Store,
+    postgres_url: str,
+    postgres_server: Server,
+    postgres_database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    knows: bool,
+) -> None:
+    """And a store that asks for the entry alone is found."""
+    if not knows:
+        query = link_module.Q["missing_heads"].partition(" AND NOT EXISTS")[0]
+        monkeypatch.setitem(link_module.Q, "missing_heads", query)
+    lease = started(store, "removed")
+    assert isinstance(store.append([Write(lease, [entry(Kind.RUN_COMPLETED)])])[0], Committed)
+    other = open_store(postgres_url)
+    assert other.forget(lease.row, 99)
+    other.close()
+    postgres_server.cut_off(postgres_database)
+    row = store.get("removed")
+    assert row is not None
+    assert row.deleted_us == 99
+    assert (store.regression() is None) is knows
