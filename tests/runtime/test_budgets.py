@@ -1,0 +1,552 @@
+"""Budgets: what a run may spend, kept in the store, held when it is used up, raised by a person."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Budget, Price, Retry, effect, flow, step, testing, usage
+from holdfast._core import scripts
+from holdfast._core.requests import Append
+from holdfast._runtime import prices as pricing, spending
+from holdfast.errors import RunHeld, UsageError
+from holdfast.testing import FakeClock
+from tests.runtime.facts import until
+
+CENT = 10_000_000
+
+done: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    done.clear()
+    spending._unpriced.clear()
+    table = dict(pricing._table)
+    yield
+    pricing._table.clear()
+    pricing._table.update(table)
+
+
+@step(name="budget-think", cost=0.30)
+def think(number: int) -> int:
+    done.append(number)
+    return number
+
+
+@flow(name="budget-thinker", budget=Budget(usd=1))
+def thinker(count: int) -> str:
+    return ",".join(str(think(number)) for number in range(count))
+
+
+def spent(store: testing.PrivateStore, run_id: str = "r") -> int:
+    pot = store.kept.pot(run_id)
+    assert pot is not None
+    return pot.spent_usd_nanos
+
+
+def kinds(store: testing.PrivateStore, run_id: str = "r") -> list[str]:
+    return [str(entry.kind) for entry in store.history(run_id)]
+
+
+def held(work: Any, *args: Any) -> RunHeld:
+    with pytest.raises(RunHeld) as raised:
+        work(*args)
+    assert raised.value.reason == "budget"
+    return raised.value
+
+
+# -- used up, and raised -----------------------------------------------------------------------
+
+
+def test_a_run_stops_before_the_step_that_it_cannot_pay(store):
+    error = held(thinker.run, "r", 5)
+    assert done == [0, 1, 2]
+    assert spent(store) == 90 * CENT
+    assert "$0.90 of $1.00 is spent, and it may cost $0.30" in error.detail
+    assert error.step == "budget-think#4"
+    assert error.actions == ("holdfast raise-budget r --usd 2.00",)
+    assert "budget-think#4" not in [view.key for view in store.get("r").steps], "it never began"
+    assert not list(store.verify())
+
+
+def test_trying_again_without_more_money_executes_nothing(store):
+    held(thinker.run, "r", 5)
+    held(thinker.run, "r", 5)
+    assert done == [0, 1, 2]
+    assert spent(store) == 90 * CENT
+
+
+def test_raising_it_goes_on_and_replays_cost_nothing(store):
+    held(thinker.run, "r", 5)
+    answer = store.raise_budget("r", to=Budget(usd=2), actor="ada")
+    assert answer.status == "queued"
+    assert answer.goes_on
+    assert thinker.run("r", 5) == "0,1,2,3,4"
+    assert done == [0, 1, 2, 3, 4]
+    assert spent(store) == 150 * CENT
+    entry = next(entry for entry in store.history("r") if entry.kind == "budget_raised")
+    assert entry.body["actor"] == "ada"
+    assert entry.body["to"] == {"usd_nanos": 200 * CENT}
+    assert entry.body["before"]["spent_usd_nanos"] == 90 * CENT
+    assert not list(store.verify())
+
+
+def test_a_failed_run_that_is_taken_up_again_goes_on_with_what_is_left(store):
+    broken = [True]
+
+    @step(name="budget-breaks")
+    def breaks() -> None:
+        if broken.pop():
+            raise OSError("not today")
+
+    @flow(name="budget-mends", budget=Budget(usd=1, steps=4))
+    def mends() -> int:
+        first = think(1)
+        breaks()
+        return first + think(2)
+
+    with pytest.raises(holdfast.errors.RunFailed):
+        mends.run("r")
+    assert spent(store) == 30 * CENT
+    broken.append(False)
+    assert mends.run("r") == 3
+    pot = store.kept.pot("r")
+    assert (pot.spent_usd_nanos, pot.spent_steps) == (60 * CENT, 4)
+
+
+def test_the_first_budget_of_a_run_stays_whatever_the_code_says_later(store):
+    held(thinker.run, "r", 5)
+    held(thinker.with_options(budget=Budget(usd=100)).run, "r", 5)
+    assert thinker.with_options(budget=Budget(usd=100)).run("other", 5) == "0,1,2,3,4"
+
+
+def test_a_worker_goes_on_with_a_run_whose_budget_was_raised(store):
+    thinker.submit("r", 5)
+    with store.worker(flows=[thinker]):
+        store.until("r", status="held")
+        store.raise_budget("r", to=Budget(usd=2), actor="ada")
+        store.until("r", status="completed")
+    assert done == [0, 1, 2, 3, 4]
+
+
+def test_a_budget_is_shown(store):
+    held(thinker.run, "r", 5)
+    budget = store.get("r").budget
+    assert (budget.usd, budget.spent_usd, budget.left_usd) == (1.0, 0.9, 0.1)
+    assert (budget.steps, budget.spent_steps, budget.root) == (None, 3, "r")
+    said = str(store.explain("r"))
+    assert "is held, since its budget is used up" in said
+    assert "$0.90 of $1.00 spent, 3 steps, 0 tokens" in " ".join(said.split())
+    assert "holdfast raise-budget r --usd 2.00" in said
+
+
+def test_a_run_without_a_budget_writes_and_asks_nothing_more(store):
+    asked: list[str] = []
+    pot_of = store.kept.pot
+    store.kept.pot = lambda root: asked.append(root) or pot_of(root)  # type: ignore[method-assign]
+
+    @flow(name="budget-none")
+    def none() -> int:
+        return think(1)
+
+    assert none.run("r") == 1
+    assert asked == []
+    row = store.kept.get("r")
+    joined = [entry for entry in store.kept.load(row) if entry.step == "budget-think"]
+    assert [entry.started_us is not None for entry in joined] == [True], "one row, as before"
+
+
+# -- what refuses to be raised -----------------------------------------------------------------
+
+
+def test_a_budget_is_not_set_below_what_is_spent(store):
+    held(thinker.run, "r", 5)
+    with pytest.raises(UsageError, match=r"usd=\$0.50: \$0.90 is spent already"):
+        store.raise_budget("r", to=Budget(usd=0.5), actor="ada")
+    assert "budget_raised" not in kinds(store)
+    with pytest.raises(UsageError, match="steps=2: 3 is spent"):
+        store.raise_budget("r", to=Budget(steps=2), actor="ada")
+    store.raise_budget("r", to=Budget(steps=4), actor="ada")
+    budget = store.get("r").budget
+    assert (budget.usd, budget.steps) == (1.0, 4), "what is not given stays"
+
+
+def test_what_has_no_budget_or_has_ended_has_none_to_raise(store):
+    @flow(name="budget-unlimited")
+    def unlimited() -> None:
+        pass
+
+    unlimited.run("r")
+    with pytest.raises(UsageError, match="has no budget"):
+        store.raise_budget("r", to=Budget(usd=1), actor="ada")
+    thinker.run("done", 1)
+    with pytest.raises(UsageError, match="completed, and that is final"):
+        store.raise_budget("done", to=Budget(usd=5), actor="ada")
+    with pytest.raises(UsageError, match="holdfast.Budget"):
+        store.raise_budget("done", to=5, actor="ada")  # type: ignore[arg-type]
+
+
+def test_raised_before_it_begins(store):
+    thinker.submit("r", 5)
+    store.raise_budget("r", to=Budget(usd=3), actor="ada")
+    assert thinker.run("r", 5) == "0,1,2,3,4"
+
+
+def test_raised_while_a_live_process_has_it(store):
+    inside, go_on = threading.Event(), threading.Event()
+
+    @step(name="budget-long")
+    def long() -> None:
+        inside.set()
+        assert go_on.wait(20)
+
+    @flow(name="budget-at-work", budget=Budget(usd=0.30))
+    def at_work() -> int:
+        long()
+        return think(1) + think(2)
+
+    handle = at_work.start("r")
+    assert inside.wait(20)
+    store.raise_budget("r", to=Budget(usd=1), actor="ada")
+    until(lambda: "budget_raised" in kinds(store))
+    go_on.set()
+    assert handle.result(timeout=20) == 3
+    entry = next(entry for entry in store.history("r") if entry.kind == "budget_raised")
+    assert entry.body["actor"] == "ada"
+
+
+# -- all that counts ---------------------------------------------------------------------------
+
+
+def test_ten_parallel_steps_of_a_third_give_three(store):
+    @flow(name="budget-each", budget=Budget(usd=1))
+    def each_of() -> list[int]:
+        return holdfast.each(think, range(10), at_once=10)
+
+    held(each_of.run, "r")
+    assert len(done) == 3
+    assert spent(store) == 90 * CENT
+    store.raise_budget("r", to=Budget(usd=3), actor="ada")
+    assert each_of.run("r") == list(range(10))
+    assert sorted(done) == list(range(10))
+
+
+def test_the_planted_bug_without_a_reservation_is_caught(store, monkeypatch):
+    def unchecked(call: Any, notes: Any, run_id: str, claim: Any = None) -> Any:
+        return (yield Append(call, notes, claim=claim))
+
+    monkeypatch.setattr(scripts, "begun", unchecked)
+
+    @flow(name="budget-planted", budget=Budget(usd=1))
+    def planted() -> list[int]:
+        return holdfast.each(think, range(10), at_once=10)
+
+    planted.run("r")
+    assert len(done) == 10, "so the test above can fail"
+
+
+def test_branches_wait_for_what_others_give_back(store):
+    @step(name="budget-cheap", cost=0.30)
+    def cheap(number: int) -> int:
+        usage(cost=0.05)
+        return number
+
+    @flow(name="budget-cheaper", budget=Budget(usd=1))
+    def cheaper() -> list[int]:
+        return holdfast.each(cheap, range(10), at_once=10)
+
+    assert cheaper.run("r") == list(range(10))
+    assert spent(store) == 50 * CENT
+
+
+def test_async_branches_too(store):
+    @step(name="budget-athink", cost=0.30)
+    async def athink(number: int) -> int:
+        done.append(number)
+        await asyncio.sleep(0)
+        return number
+
+    @step(name="budget-acheap", cost=0.30)
+    async def acheap(number: int) -> int:
+        usage(cost=0.05)
+        return number
+
+    @flow(name="budget-agather", budget=Budget(usd=1))
+    async def agather(cheap: bool) -> list[int]:
+        work = acheap if cheap else athink
+        return list(await holdfast.aio.gather(*(work(number) for number in range(10))))
+
+    with pytest.raises(RunHeld):
+        asyncio.run(agather.run("r", cheap=False))
+    assert len(done) == 3
+    assert spent(store) == 90 * CENT
+    store.raise_budget("r", to=Budget(usd=3), actor="ada")
+    assert asyncio.run(agather.run("r", cheap=False)) == list(range(10))
+    assert sorted(done) == list(range(10))
+    assert asyncio.run(agather.run("c", cheap=True)) == list(range(10))
+    assert spent(store, "c") == 50 * CENT
+
+
+def test_every_attempt_counts_and_so_do_those_that_fail(store):
+    @step(name="budget-fails", cost=0.10, retry=Retry(attempts=9, first_s=0))
+    def fails() -> None:
+        done.append("try")
+        raise OSError("no")
+
+    @flow(name="budget-storm", budget=Budget(steps=4))
+    def storm() -> None:
+        fails()
+
+    error = held(storm.run, "r")
+    assert len(done) == 4
+    assert "4 of 4 steps are used" in error.detail
+    assert error.actions == ("holdfast raise-budget r --steps 8",)
+    pot = store.kept.pot("r")
+    assert (pot.spent_steps, pot.spent_usd_nanos) == (4, 40 * CENT)
+    store.raise_budget("r", to=Budget(steps=100), actor="ada")
+    with pytest.raises(holdfast.errors.RunFailed):
+        storm.run("r")
+    assert len(done) == 9, "the policy of the step goes on counting"
+
+
+def test_effects_pay_before_they_are_called(store):
+    @effect(name="budget-mail", cost=lambda to, text: 0.01 * len(text), failed_on=(OSError,))
+    def mail(to: str, text: str) -> str:
+        done.append(to)
+        if to == "nobody":
+            raise OSError("no such address")
+        return to
+
+    @flow(name="budget-mails", budget=Budget(usd=0.10))
+    def mails() -> None:
+        mail("ada", "12345")
+        try:
+            mail("nobody", "123")
+        except holdfast.errors.StepFailed:
+            mail("bob", "12345")
+
+    error = held(mails.run, "r")
+    assert done == ["ada", "nobody"]
+    assert spent(store) == 8 * CENT
+    assert "it may cost $0.05" in error.detail
+    assert [view.key for view in store.get("r").steps] == ["budget-mail", "budget-mail#2"]
+
+
+def test_a_duplicate_of_a_business_key_costs_nothing(store):
+    @effect(name="budget-once", key="once:{number}", cost=0.30)
+    def once(number: int) -> int:
+        done.append(number)
+        return number
+
+    @flow(name="budget-keys", budget=Budget(usd=1))
+    def keys(count: int) -> int:
+        return sum(once(7) for _ in range(count))
+
+    assert keys.run("r", 1) == 7
+    assert keys.run("s", 1) == 7
+    assert done == [7]
+    assert (spent(store, "r"), spent(store, "s")) == (30 * CENT, 0)
+
+
+def test_an_effect_in_doubt_that_is_tried_again_pays_twice(store):
+    @effect(name="budget-shaky", on_doubt="retry", retry=Retry(attempts=5, first_s=0), cost=0.30)
+    def shaky() -> str:
+        done.append("try")
+        if len(done) < 3:
+            raise OSError("who knows")
+        usage(cost=0.10)
+        return "at last"
+
+    @flow(name="budget-doubt", budget=Budget(usd=1))
+    def doubtful() -> str:
+        return shaky()
+
+    assert doubtful.run("r") == "at last"
+    assert spent(store) == 70 * CENT
+
+
+def test_grouped_steps_and_inline_calls_count(store):
+    @step(name="budget-grouped", commit="grouped", cost=0.30)
+    def grouped(number: int) -> None:
+        done.append(number)
+
+    with pytest.raises(RunHeld), holdfast.run("r", budget=Budget(usd=1, steps=4)):
+        holdfast.call("budget-inline", done.append, "inline")
+        for number in range(5):
+            grouped(number)
+    assert done == ["inline", 0, 1, 2]
+    pot = store.kept.pot("r")
+    assert (pot.spent_steps, pot.spent_usd_nanos) == (4, 90 * CENT)
+
+
+def test_an_effect_in_the_stores_own_database_counts_and_is_not_called_in_vain(sqlite):
+    @effect(name="budget-insert", transaction=True, cost=0.30, retry=Retry(attempts=2, first_s=0))
+    def insert(number: int) -> int:
+        done.append(number)
+        holdfast.connection().execute("create table if not exists budget_rows (number)")
+        if number == 1 and done.count(1) == 1:
+            raise OSError("rolled back, and tried again")
+        usage(cost=0.25)
+        holdfast.connection().execute("insert into budget_rows values (?)", (number,))
+        return number
+
+    @flow(name="budget-inserts", budget=Budget(usd=1))
+    def inserts() -> None:
+        for number in range(5):
+            insert(number)
+
+    held(inserts.run, "r")
+    assert done == [0, 1, 1]
+    pot = sqlite.kept.pot("r")
+    assert (pot.spent_usd_nanos, pot.spent_steps) == (80 * CENT, 3)
+    sqlite.raise_budget("r", to=Budget(usd=5), actor="ada")
+    inserts.run("r")
+    assert done == [0, 1, 1, 2, 3, 4]
+    assert spent(sqlite) == 155 * CENT
+    assert not list(sqlite.verify())
+
+
+def test_an_interrupted_step_has_spent_what_it_was_to_cost(store):
+    @step(name="budget-interrupted", cost=0.30)
+    def interrupted() -> None:
+        if not done:
+            done.append("first")
+            raise KeyboardInterrupt
+
+    @flow(name="budget-interrupts", budget=Budget(usd=1))
+    def interrupts() -> None:
+        interrupted()
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.run("r")
+    assert spent(store) == 30 * CENT
+    interrupts.run("r")
+    assert spent(store) == 60 * CENT
+
+
+def test_time_is_a_budget_too():
+    with testing.store(clock=FakeClock()) as store:
+
+        @step(name="budget-slow")
+        def slow() -> None:
+            store.clock.advance(3600)
+            done.append("slow")
+
+        @flow(name="budget-wall", budget=Budget(wall="90m"))
+        def wall() -> None:
+            for _ in range(5):
+                slow()
+
+        wall.submit("r")
+        store.clock.advance(10 * 3600)
+        error = held(wall.run, "r")
+        assert len(done) == 2, "the time in the queue does not count"
+        assert "the 1 h 30 min that it may take are over" in error.detail
+        with pytest.raises(UsageError, match="it was opened 2 h ago"):
+            store.raise_budget("r", to=Budget(wall="1h"), actor="ada")
+        with pytest.raises(UsageError, match="it was opened 2 h ago"):
+            store.raise_budget("r", to=Budget(usd=1), actor="ada")
+        store.raise_budget("r", to=Budget(wall="1d"), actor="ada")
+        wall.run("r")
+        assert len(done) == 5
+
+
+# -- tokens and prices -------------------------------------------------------------------------
+
+
+@step(name="budget-model")
+def ask_model(model: str, tokens: int) -> None:
+    done.append(model)
+    usage(model=model, input_tokens=tokens, output_tokens=tokens)
+
+
+@flow(name="budget-models")
+def models(model: str, tokens: int, count: int) -> None:
+    for _ in range(count):
+        ask_model(model, tokens)
+
+
+def test_tokens_are_counted_when_they_are_known(store):
+    limited = models.with_options(budget=Budget(tokens=100))
+    error = held(limited.run, "r", "gpt-x", 30, 5)
+    assert len(done) == 2, "60, then 120: the limit is passed by the step that nobody could foresee"
+    assert "120 of 100 tokens are used" in error.detail
+    assert error.actions == ("holdfast raise-budget r --tokens 220",)
+
+
+def test_tokens_are_priced_by_the_table_that_users_give(store):
+    holdfast.prices({"gpt-x": Price(input=1, output=2), "gpt-*": Price(input=100, output=100)})
+    limited = models.with_options(budget=Budget(usd=1))
+    limited.run("r", "gpt-x", 100_000, 2)
+    assert spent(store) == 60 * CENT
+    assert store.get("r").totals.usage["cost"] == pytest.approx(0.6)
+    held(limited.run, "s", "gpt-y-2031", 10_000, 2)
+    assert spent(store, "s") == 200 * CENT
+
+
+def test_a_model_without_a_price_is_told_once_and_shown(store, caplog):
+    limited = models.with_options(budget=Budget(usd=1))
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        limited.run("r", "mystery", 1000, 3)
+    told = [record for record in caplog.records if "mystery" in record.getMessage()]
+    assert len(told) == 1
+    assert "holdfast.prices" in told[0].getMessage()
+    assert spent(store) == 0
+    assert store.get("r").budget.unpriced == ("mystery",)
+    assert "Tokens of model mystery cost nothing" in " ".join(str(store.explain("r")).split())
+
+
+def test_without_a_budget_nobody_is_told_of_prices(store, caplog):
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        models.run("r", "mystery", 1000, 1)
+    assert not caplog.records
+    assert "unpriced" not in str(store.history("r")[-2].body)
+
+
+def test_prices_in_a_file(store, tmp_path, monkeypatch):
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps({"filed": {"input": 5, "output": 5}}))
+    monkeypatch.setenv("HOLDFAST_PRICES", str(path))
+    models.with_options(budget=Budget(usd=9)).run("r", "filed", 100_000, 1)
+    assert spent(store) == 100 * CENT
+    path = tmp_path / "broken.json"
+    path.write_text("[1]")
+    monkeypatch.setenv("HOLDFAST_PRICES", str(path))
+    with pytest.raises(UsageError, match="HOLDFAST_PRICES=.*broken.json"):
+        models.with_options(budget=Budget(usd=9)).run("s", "filed", 100_000, 1)
+    monkeypatch.delenv("HOLDFAST_PRICES")
+    models.with_options(budget=Budget(usd=9)).run("s", "filed", 100_000, 1)
+    assert spent(store, "s") == 100 * CENT
+
+
+def test_prices_that_are_none_are_refused():
+    with pytest.raises(UsageError, match="name of a model"):
+        holdfast.prices({"gpt-x": 3})  # type: ignore[dict-item]
+
+
+# -- first mistakes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cost", [-1, float("nan"), "1", True])
+def test_a_cost_that_is_none_is_refused_where_it_is_written(cost):
+    with pytest.raises(UsageError, match="cost= of"):
+        step(cost=cost)(lambda_free)
+
+
+def lambda_free() -> None:
+    pass
+
+
+def test_a_budget_that_is_none_is_refused_where_it_is_written():
+    with pytest.raises(UsageError, match="holdfast.Budget"):
+        thinker.with_options(budget=1)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="holdfast.Budget"):
+        holdfast.run("r", budget=1)  # type: ignore[arg-type]
