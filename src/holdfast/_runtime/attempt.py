@@ -62,7 +62,7 @@ class Body:
 
     def target(self, what: str) -> Callable[..., Any]:
         """Return the function that a script asked to be called."""
-        if what == "body":
+        if what in ("body", "look"):
             return self.fn
         if what == "on_doubt":
             assert self.on_doubt is not None

@@ -76,7 +76,7 @@ async def aio_watch(name: str, fn: Fact, *, on_change: Policy | None = None) -> 
 
 def _look(call: StepCall) -> Script:
     """Look at the fact, and say how it is; one that cannot be looked at is told as that."""
-    called: Called = yield Call(call, "body")
+    called: Called = yield Call(call, "look")
     if called.error is None:
         return called.value
     error = told(called.error)
@@ -140,7 +140,7 @@ class _Watched:
         """Look, and record what was seen."""
         yield from begin(self.call)
         self.call.noted = True
-        called: Called = yield Call(self.call, "body")
+        called: Called = yield Call(self.call, "look")
         if called.error is not None:
             return (yield from give_up(self.call, called.error, self.execution.run_id))
         yield Append(self.call, [Note(Kind.FACT_WATCHED, self._facts(called.value), {}, True)])
