@@ -1,8 +1,7 @@
-"""What is known of forks: where a run came from, and which runs others cannot be read without."""
+"""What is known of forks: where a run came from, and what it cannot be read without."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,38 +13,16 @@ from holdfast._core.rows import RunRow
 from holdfast._ops.readable import Reader
 from holdfast._ops.text import count
 from holdfast._store import lineage
-from holdfast._store.contract import Query, Store
+from holdfast._store.contract import Store
 
 if TYPE_CHECKING:
     from holdfast._ops.explanation import Case
-
-PAGE = 500
 
 
 def origin(row: RunRow) -> str | None:
     """Return the id of the run that a fork came from."""
     of = lineage.origin_of(row)
     return None if of is None else of.run
-
-
-def referred_to(store: Store) -> set[str]:
-    """Return the ids of all runs that a fork borrows from. Without them it could not be read."""
-    return {origin.run for _, origin in _forks(store)}
-
-
-def forks_of(store: Store, run_id: str) -> list[str]:
-    """Return the ids of the runs that were forked from a run, newest first."""
-    return [row.run_id for row, origin in _forks(store) if origin.run == run_id]
-
-
-def _forks(store: Store) -> Iterator[tuple[RunRow, lineage.Origin]]:
-    query = Query(limit=PAGE)
-    while page := store.list(query):
-        for row in page:
-            origin = lineage.origin_of(row)
-            if origin is not None:
-                yield row, origin
-        query = Query(limit=PAGE, before_run_no=page[-1].run_no)
 
 
 def lacking(source: Store, target: Store, row: RunRow) -> str | None:

@@ -21,8 +21,8 @@ from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.forking import NOT_GIVEN, Cut, Facts
 from holdfast._core.keys import check_run_id
-from holdfast._core.resume import moved_to
-from holdfast._core.rows import RunRow
+from holdfast._core.resume import draft, moved_to
+from holdfast._core.rows import Lease, RunRow, Write
 from holdfast._ops.actions import check_actor
 from holdfast._ops.inspect import found
 from holdfast._ops.readable import Reader, readable
@@ -103,8 +103,6 @@ def plan(
     check_actor(actor)
     check_run_id(new_run_id)
     row = found(store, run_id)
-    if row.deleted_us is not None:
-        raise RunDeleted(run_id)
     entries = store.load(row)
     cut = forking.cut_before(run_id, before, entries, lineage.borrowed(store, row))
     _check_here(cut)
@@ -158,6 +156,8 @@ def make(store: Store, planned: Plan) -> Fork:
         raise RunDeleted(row.run_id)
     if not started.created:
         _same_fork(store, row, told)
+    elif (origin := store.get(told.origin)) is None or origin.deleted_us is not None:
+        _cancel(store, row, told)
     borrowed = sum(not record.keeps_place for record in planned.cut.kept.values())
     return Fork(
         run_id=row.run_id,
@@ -169,6 +169,14 @@ def make(store: Store, planned: Plan) -> Fork:
         repeats=tuple(told.repeats),
         created=started.created,
     )
+
+
+def _cancel(store: Store, row: RunRow, told: Facts) -> None:
+    """The other run was deleted in the meantime, so that the fork has nothing to stand on."""
+    why = f"run {told.origin!r}, which it was forked from, was deleted"
+    cancelled = draft(Kind.RUN_CANCELLED, store.now_us(), {"reason": why, "actor": told.actor})
+    store.append([Write(Lease(row, acting=True), [cancelled])])
+    raise RunDeleted(told.origin)
 
 
 def _same_fork(store: Store, row: RunRow, told: Facts) -> None:

@@ -26,6 +26,7 @@ from holdfast._store.contract import Store
 from holdfast.errors import (
     Corrupt,
     HoldfastError,
+    NotConfirmed,
     Regressed,
     RunBusy,
     RunCancelled,
@@ -152,6 +153,8 @@ class Session:
                 told["run_id"] = error.run_id
             if isinstance(error, RunHeld):
                 told |= {"reason": error.reason, "step": error.step, "actions": error.actions}
+            if isinstance(error, NotConfirmed):
+                told["effects"] = error.effects
             self.answer(error=told, exit_code=code)
         elif code == DAMAGED:
             self.banner(

@@ -1,0 +1,297 @@
+"""Forking by people: what the command says and asks, what `explain` tells, and what a fork needs of
+the run that it came from, in its store and in another."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import holdfast
+from holdfast import effect, flow, step, testing
+from holdfast._ops import copying
+from holdfast._ops.cli.main import main
+from holdfast._ops.copying import Fate
+from holdfast.errors import Corrupt, NotConfirmed, RunDeleted, UsageError
+
+calls: Counter[str] = Counter()
+
+
+@step(name="fk.search")
+def search(topic: str) -> dict[str, Any]:
+    calls["search"] += 1
+    return {"about": topic, "text": "long " * 200}
+
+
+@effect(name="fk.mail")
+def mail(to: str) -> str:
+    calls["mail"] += 1
+    return f"sent to {to}"
+
+
+@mail.undo
+def unmail(result: str, to: str) -> None:
+    calls["unmail"] += 1
+
+
+@step(name="fk.write")
+def write(text: str) -> str:
+    calls["write"] += 1
+    return text.upper()
+
+
+@flow(name="fk.report")
+def report(topic: str, to: str) -> str:
+    found = search(topic)
+    sent = mail(to)
+    return write(f"{found['about']}, {sent}")
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> None:
+    calls.clear()
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[holdfast.Store]:
+    with holdfast.open(f"sqlite:///{tmp_path}/here.db") as store:
+        report.run("r", "refunds", "ann")
+        yield store
+
+
+@pytest.fixture
+def cli(opened: holdfast.Store) -> Callable[..., Result]:
+    def invoke(*words: str, answer: str = "") -> Result:
+        runner = CliRunner(env={"COLUMNS": "100"})
+        arguments = ["--url", opened.url, *words]
+        return runner.invoke(main, arguments, input=answer, catch_exceptions=False)
+
+    return invoke
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_says_what_it_did_and_what_goes_on(cli: Callable[..., Result]) -> None:
+    result = cli("fork", "r", "f", "--before", "fk.write")
+    assert result.exit_code == 0
+    assert (
+        "run 'f' goes on from run 'r' before fk.write, with 2 recorded outcomes." in result.output
+    )
+    [line] = [line for line in result.output.splitlines() if "MODULE:fk.report" in line]
+    assert line.strip().startswith("holdfast ")
+    assert line.endswith(" run MODULE:fk.report f")
+    assert "is this fork already" in cli("fork", "r", "f", "--before", "fk.write").output
+    assert report.run("f", "refunds", "ann") == "REFUNDS, SENT TO ANN"
+    assert calls == {"search": 1, "mail": 1, "write": 2}
+
+
+def test_the_command_asks_before_effects_are_repeated(
+    cli: Callable[..., Result], opened: holdfast.Store
+) -> None:
+    refused = cli("fork", "r", "f", "--before", "fk.search", answer="n\n")
+    assert "fk.mail (happened)" in refused.output
+    assert [run.run_id for run in opened.list()] == ["r"]
+    told = cli("fork", "r", "f", "--before", "fk.search", "--json")
+    assert told.exit_code != 0
+    assert json.loads(told.stdout)["error"]["effects"] == ["fk.mail (happened)"]
+    assert cli("fork", "r", "f", "--before", "fk.search", answer="y\n").exit_code == 0
+    assert cli("fork", "r", "g", "--before", "fk.search", "--yes").exit_code == 0
+    made = json.loads(cli("fork", "r", "h", "--before", "fk.search", "--yes", "--json").stdout)
+    assert made["fork"]["repeats"] == ["fk.mail"]
+    assert made["next"][0].endswith(" run MODULE:fk.report h")
+
+
+def test_what_is_given_on_the_command_line(cli: Callable[..., Result]) -> None:
+    given = ["--input", '{"topic": "claims"}', "--result", 'fk.mail="sent by hand"']
+    result = cli("fork", "r", "f", "--before", "fk.mail", *given)
+    assert "It was given otherwise: input topic, result of fk.mail." in result.output
+    assert report.run("f", "claims", "ann") == "REFUNDS, SENT BY HAND"
+    assert calls == {"search": 1, "mail": 1, "write": 2}
+    for words, said in (
+        (["--input", "[1]"], "a JSON object"),
+        (["--input", "{"], "--input takes JSON"),
+        (["--result", "fk.mail"], "STEP=JSON"),
+        (["--state", "1"], "in no loop of turns"),
+    ):
+        refused = cli("fork", "r", "x", "--before", "fk.mail", "--yes", *words)
+        assert refused.exit_code != 0
+        assert said in refused.output
+
+
+def test_the_error_has_a_command_that_works(
+    opened: holdfast.Store, cli: Callable[..., Result]
+) -> None:
+    with pytest.raises(NotConfirmed) as caught:
+        opened.fork("r", "f", before="fk.mail")
+    [way] = [way for way in caught.value.ways if way.startswith("holdfast ")]
+    import shlex
+
+    assert cli(*shlex.split(way)[1:]).exit_code == 0
+
+
+# -- looking --------------------------------------------------------------------------------------
+
+
+def test_it_is_told_where_a_fork_came_from(
+    opened: holdfast.Store, cli: Callable[..., Result]
+) -> None:
+    opened.fork("r", "f", before="fk.mail", input={"to": "bob"}, actor="kim", confirm=True)
+    told = " ".join(str(opened.explain("f")).split())
+    assert "It was forked from run r, before fk.mail, by kim; 1 outcome of that run came" in told
+    assert "It differs from that run in: input to." in told
+    assert "which kim confirmed: fk.mail." in told
+    shown = cli("show", "f").output
+    assert "forked from" in shown
+    assert "borrowed" in shown
+    assert "run_forked" in cli("history", "f").output
+    assert "search" not in str(opened.explain("r"))
+
+
+def test_given_values_are_shown_as_values(opened: holdfast.Store) -> None:
+    long = {"about": "other", "text": "n" * 5_000}
+    opened.fork("r", "f", before="fk.write", results={"fk.search": long})
+    assert opened.history("f")[1].body["results"] == {"fk.search": long}
+
+
+# -- what was undone, moved, deleted, damaged -----------------------------------------------------
+
+
+def test_an_effect_that_was_taken_back_is_not_borrowed(opened: holdfast.Store) -> None:
+    opened.rollback("r")
+    opened.recover()
+    assert calls["unmail"] == 1
+    with pytest.raises(NotConfirmed, match="fk.mail .happened, and was taken back."):
+        opened.fork("r", "f", before="fk.write")
+    opened.fork("r", "f", before="fk.write", confirm=True)
+    assert report.run("f", "refunds", "ann") == "REFUNDS, SENT TO ANN"
+    assert calls == {"search": 1, "mail": 2, "unmail": 1, "write": 2}
+
+
+def test_a_fork_takes_back_only_what_it_did_itself(opened: holdfast.Store) -> None:
+    opened.fork("r", "f", before="fk.write")
+    report.run("f", "refunds", "ann")
+    opened.rollback("f")
+    opened.recover()
+    assert opened.get("f").status == "rolled_back"
+    assert calls["unmail"] == 0
+
+
+def forget(store: holdfast.Store, run_id: str) -> None:
+    row = store.kept.get(run_id)
+    assert row is not None
+    assert store.kept.forget(row, store.kept.now_us())
+
+
+def test_a_run_that_was_deleted(opened: holdfast.Store) -> None:
+    report.run("alone", "x", "y")
+    forget(opened, "alone")
+    with pytest.raises(RunDeleted, match="alone"):
+        opened.fork("alone", "g", before="fk.write")
+    with pytest.raises(RunDeleted, match="alone"):
+        opened.fork("r", "alone", before="fk.write")
+
+
+def test_a_run_that_is_deleted_meanwhile(
+    opened: holdfast.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = opened.kept.start
+
+    def deleted_meanwhile(*arguments: Any) -> Any:
+        forget(opened, "r")
+        return start(*arguments)
+
+    monkeypatch.setattr(opened.kept, "start", deleted_meanwhile)
+    with pytest.raises(RunDeleted, match="'r'"):
+        opened.fork("r", "f", before="fk.write")
+    row = opened.kept.get("f")
+    assert row is not None
+    assert row.status == "cancelled"
+
+
+def test_damage_of_the_other_run_is_noticed(opened: holdfast.Store, tmp_path: Path) -> None:
+    opened.fork("r", "f", before="fk.write")
+    number = opened.kept.get("r").run_no
+    opened.close()
+    file = sqlite3.connect(tmp_path / "here.db")
+    file.execute(
+        "UPDATE journal SET body = replace(body, 'sent to ann', 'sent to bob') WHERE run_no = ?"
+        if "run_no" in {row[1] for row in file.execute("PRAGMA table_info(journal)")}
+        else "UPDATE journal SET body = replace(body, 'sent to ann', 'sent to bob') "
+        "WHERE (id >> 32) = ?",
+        (number,),
+    )
+    file.commit()
+    file.close()
+    with holdfast.open(f"sqlite:///{tmp_path}/here.db") as again:
+        with pytest.raises(Corrupt):
+            report.run("f", "refunds", "ann")
+        assert calls["write"] == 1
+        assert {finding.run_id for finding in again.verify()} >= {"r"}
+
+
+# -- other stores ---------------------------------------------------------------------------------
+
+
+def test_a_fork_moves_after_the_run_that_it_came_from(tmp_path: Path) -> None:
+    with (
+        testing.store(url=f"sqlite:///{tmp_path}/1.db") as here,
+        testing.store(url=f"sqlite:///{tmp_path}/2.db") as there,
+    ):
+        there_report = report.with_options(store=there)
+        report.with_options(store=here).run("r", "refunds", "ann")
+        here.fork("r", "open", before="fk.write")
+        here.fork("r", "done", before="fk.write")
+        report.with_options(store=here).run("done", "refunds", "ann")
+        here.fork("done", "grandchild", before="fk.write")
+
+        def copy(*wanted: str) -> dict[str, Fate]:
+            moved = copying.copy_runs(here.kept, there.kept, wanted, actor="ann")
+            return {one.run_id: (one.fate, one.why) for one in moved}
+
+        [(fate, why)] = copy("open").values()
+        assert fate is Fate.STAYS
+        assert "borrows from run 'r'" in why
+        assert here.get("open").status == "queued"
+        every = copy("grandchild", "done", "open", "r")
+        assert {fate for fate, _ in every.values()} == {Fate.COPIED}
+        calls.clear()
+        assert there_report.run("open", "refunds", "ann") == "REFUNDS, SENT TO ANN"
+        assert there_report.run("grandchild", "refunds", "ann") == "REFUNDS, SENT TO ANN"
+        assert calls == {"write": 2}
+        assert there.verify() == []
+        with pytest.raises(UsageError, match="fork it there"):
+            here.fork("open", "x", before="fk.search", confirm=True)
+
+
+def test_a_state_of_an_unknown_class_is_given_from_python(
+    opened: holdfast.Store, cli: Callable[..., Result]
+) -> None:
+    import subprocess
+    import sys
+
+    script = (
+        "import dataclasses, sys, holdfast\n"
+        "from holdfast import flow, step, turns\n"
+        "@dataclasses.dataclass\n"
+        "class Elsewhere:\n    n: int\n"
+        "@step(name='fk.count')\ndef count(n: int) -> int:\n    return n + 1\n"
+        "@flow(name='fk.counting')\n"
+        "def counting() -> int:\n"
+        "    for at in turns(Elsewhere(0)):\n"
+        "        at.n = count(at.n)\n"
+        "        if at.n == 3:\n            return 3\n"
+        "with holdfast.open(sys.argv[1]) as store:\n    counting.run('elsewhere')\n"
+    )
+    subprocess.run([sys.executable, "-c", script, opened.url], check=True)
+    asked = ["fork", "elsewhere", "e", "--before", "turns[2]"]
+    refused = cli(*asked, "--state", '{"n": 7}')
+    assert refused.exit_code != 0
+    assert "from Python" in " ".join(refused.output.split())
+    assert cli(*asked).exit_code == 0
