@@ -14,6 +14,7 @@ from holdfast.errors import UsageError
 if TYPE_CHECKING:
     from holdfast._ops.control import Stopped
     from holdfast._ops.fork import Fork
+    from holdfast._ops.people import Answered
     from holdfast._ops.queues import Resumed
     from holdfast._ops.rollback import RollbackPlan
     from holdfast._ops.schedules import ScheduleView
@@ -77,6 +78,49 @@ class Acting:
 
         who = actor_or_user(actor)
         return control.pause(self.kept, run_id, actor=who, reason=reason, wait_s=wait_s)
+
+    def answer(
+        self,
+        run_id: str,
+        name: str,
+        value: Any,
+        *,
+        actor: str | None = None,
+        number: int | None = None,
+    ) -> Answered:
+        """Answer a question of a run; kept, if the run has not asked yet. The first answer counts: a
+        second one raises AnswerConflict. `number` is that of the question that was seen."""
+        from holdfast._ops import people
+
+        return people.answer(
+            self.kept, run_id, name, value, actor=actor_or_user(actor), number=number
+        )
+
+    def refuse(
+        self,
+        run_id: str,
+        name: str,
+        *,
+        reason: str = "",
+        actor: str | None = None,
+        number: int | None = None,
+    ) -> Answered:
+        """Refuse what a run asks, by the name of the question or the step of an approval: the flow
+        gets `Refused`."""
+        from holdfast._ops import people
+
+        return people.refuse(
+            self.kept, run_id, name, reason=reason, actor=actor_or_user(actor), number=number
+        )
+
+    def approve(
+        self, run_id: str, step: str, *, digest: str | None = None, actor: str | None = None
+    ) -> Answered:
+        """Approve one call of an effect with the arguments that are stored now: once. With `digest`,
+        only if they are the ones that were shown, else StaleView."""
+        from holdfast._ops import people
+
+        return people.approve(self.kept, run_id, step, digest=digest, actor=actor_or_user(actor))
 
     def resume(
         self,

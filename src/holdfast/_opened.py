@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast._core.comparing import Preflight
     from holdfast._ops.explanation import Explanation
     from holdfast._ops.inspect import EntryView, RunSummary, RunView
+    from holdfast._ops.people import QuestionView
     from holdfast._ops.queues import QueueView, WorkerView
     from holdfast._ops.schedules import ScheduleView
     from holdfast._runtime.worker import Worker
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     Findings = list[contract.Finding]
     RunIds = list[str]
     QueueViews = list[QueueView]
+    QuestionViews = list[QuestionView]
     WorkerViews = list[WorkerView]
     ScheduleViews = list[ScheduleView]
 
@@ -119,6 +121,14 @@ class Store(Acting, Housekeeping):
         past = preflight.replayed_history(self.kept, row)
         now, seen, looked_at = looking.looked(self.engine, row, past)
         return preflight.report(self.kept, row, past, now, seen, looked_at)
+
+    def questions(
+        self, *, to: str | None = None, run_id: str | None = None, limit: int = 100
+    ) -> QuestionViews:
+        """Return what runs ask people and nobody has answered yet, oldest first."""
+        from holdfast._ops import people
+
+        return people.questions(self.kept, to=to, run_id=run_id, limit=limit)
 
     def queues(self) -> QueueViews:
         """Return the queues, by name: what waits, what is at work, limits, saturation."""

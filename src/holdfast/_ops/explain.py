@@ -15,12 +15,13 @@ from holdfast._core.lifecycle import Status
 from holdfast._core.resume import facts_of, outcome_is_unknown
 from holdfast._core.rows import RunRow
 from holdfast._core.superseding import superseded_by_resume
-from holdfast._ops import ancestry, doubts
+from holdfast._ops import ancestry, doubts, waits
 from holdfast._ops.budgets import about_budget
 from holdfast._ops.explanation import Action, Case, Explanation, run_command
 from holdfast._ops.held import held
 from holdfast._ops.inspect import error_of, fold, found, may_be_taken, step_views
 from holdfast._ops.left_over import about_queue, nobody_executes
+from holdfast._ops.letters import waiting_for
 from holdfast._ops.text import clipped, count, length, moment
 from holdfast._ops.undone import about_rollback, rolled_back
 from holdfast._store.contract import Store
@@ -107,6 +108,7 @@ def _at_work(case: Case, owner: str) -> None:
                 f"{record.key} failed {count(record.attempts, 'time')} so far and is tried again"
                 f"{_due(record.retry_at_us)}. The last error: {error}."
             )
+    waits.about_waits(case)
     case.do("Nothing needs to be done. To see how far it is:", case.cmd("show"))
 
 
@@ -123,7 +125,8 @@ def _waiting(case: Case) -> None:
         said.known += doubts.about_key(key)
         case.do("To see the run that has it:", command("explain", key.run_id))
     elif row.waiting_on is not None:
-        said.known.append(f"It waits for {row.waiting_on}.")
+        said.case = f"{case.name} waits for {waiting_for(row)}."
+    waits.about_waits(case)
     if row.wake_us is not None:
         said.known.append(f"It goes on by itself at {moment(row.wake_us)}.")
     case.progress()
@@ -170,7 +173,8 @@ def _failed(case: Case) -> None:
         record = past.records.get(key)
         if record is not None:
             tries = count(record.attempts, "attempt")
-            said.known.append(f"{key} gave up after {tries}: {clipped(str(error_of(record)))}")
+            gave_up = f"{key} gave up after {tries}: {clipped(str(error_of(record)))}"
+            said.known.append(waits.about_end(record) or gave_up)
             if record.transaction:
                 said.known.append(f"What {key} wrote was rolled back: nothing of it has happened.")
     gone = superseded_by_resume(past)

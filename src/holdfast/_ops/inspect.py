@@ -22,6 +22,7 @@ from holdfast._core.resume import facts_of, held_facts
 from holdfast._core.rows import RunRow
 from holdfast._ops import ancestry
 from holdfast._ops.budget_view import BudgetView, budget_of
+from holdfast._ops.letters import SignalView, letters_of, waiting_for
 from holdfast._ops.readable import Reader
 from holdfast._store import lineage
 from holdfast._store.contract import Query, Store
@@ -95,6 +96,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     updated_at: dt.datetime
     version: str = ""
     """The version of the flow that it is executed with."""
+    waiting_for: str | None = None
+    """What it waits for, in short."""
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -122,6 +125,10 @@ class RunView(msgspec.Struct, frozen=True):
     """Of a fork: the run that it came from."""
     budget: BudgetView | None = None
     """What it may spend and has spent; None without a budget."""
+    waiting_for: str | None = None
+    """What it waits for, in short."""
+    signals: list[SignalView] = []
+    """What was said to it, signals and answers, and what became of each."""
 
 
 class EntryView:
@@ -258,6 +265,8 @@ def _run_view(store: Store, row: RunRow, past: History, *, plain: bool) -> RunVi
         version=row.version,
         budget=budget_of(store, row, past),
         origin=ancestry.origin(row),
+        waiting_for=waiting_for(row),
+        signals=letters_of(store, row, plain=plain),
     )
 
 
@@ -275,6 +284,7 @@ def _summary(store: Store, row: RunRow) -> RunSummary:
         created_at=at(row.created_us),
         updated_at=at(row.updated_us),
         version=row.version,
+        waiting_for=waiting_for(row),
     )
 
 

@@ -9,8 +9,9 @@ import msgspec
 
 from holdfast._core import codec
 from holdfast._core.keys import check_label
+from holdfast._core.letters import SIGNAL
 from holdfast._core.rows import Message
-from holdfast._core.waits import SIGNAL
+from holdfast._ops.actions import check_actor
 from holdfast._ops.inspect import found
 from holdfast._store.contract import Posted, Store
 from holdfast.errors import RunEnded, UsageError
@@ -32,6 +33,7 @@ def signal(
     store: Store, run_id: str, name: str, payload: Any, *, signal_id: str | None, actor: str
 ) -> Sent:
     """Send a signal to a run. It is kept if the run does not wait for it yet."""
+    check_actor(actor)
     check_label("the name of a signal", name)
     if signal_id is None:
         signal_id = uuid.uuid4().hex

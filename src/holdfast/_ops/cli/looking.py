@@ -15,6 +15,7 @@ from holdfast._core.commands import command as command_line
 from holdfast._core.lifecycle import Status
 from holdfast._ops import explain as explaining, inspect
 from holdfast._ops.budget_view import line
+from holdfast._ops.cli import saying
 from holdfast._ops.cli.session import Session, command, print_line
 from holdfast._ops.explanation import Explanation
 from holdfast._ops.inspect import EntryView, RunSummary, RunView, StepView
@@ -130,7 +131,7 @@ def _before_us(now_us: int, age: str | None) -> int | None:
 def _runs_table(found: list[RunSummary], now_us: int) -> Table:
     rows = table("RUN", "FLOW", "VERSION", "STATUS", "STEPS", "AT", "CHANGED")
     for run in found:
-        status = f"held: {run.held_reason}" if run.status == "held" else run.status
+        status = _status(run)
         if run.status == "completed" and run.totals.degraded:
             status += ", degraded"
         changed_s = run.updated_at.timestamp()
@@ -146,6 +147,14 @@ def _runs_table(found: list[RunSummary], now_us: int) -> Table:
             cell(changed),
         )
     return rows
+
+
+def _status(run: RunSummary | RunView) -> str:
+    if run.status == "held":
+        return f"held: {run.held_reason}"
+    return (
+        f"waiting: {run.waiting_for}" if run.waiting_for and run.status == "waiting" else run.status
+    )
 
 
 # -- show --------------------------------------------------------------------------------------
@@ -166,14 +175,15 @@ def _show(session: Session, run_id: str, every: bool) -> None:
         session.show(_steps_table(steps))
     if len(steps) < len(run.steps):
         session.say(f"The last {len(steps)} of {len(run.steps):,} steps; all with --all.", "dim")
-    if run.status == "held":
+    saying.print_signals(session, run)
+    if run.status in ("held", "waiting"):
         session.say()
         more = session.pasteable(command_line("explain", run.run_id))
         session.say(f"What can be done: {more}", "yellow")
 
 
 def _print_head(session: Session, run: RunView) -> None:
-    status = f"held: {run.held_reason}" if run.status == "held" else run.status
+    status = _status(run)
     _field(session, "run", run.run_id)
     _field(session, "flow", run.flow)
     _field(session, "version", run.version)

@@ -1,0 +1,101 @@
+"""What was said to a run, as people see it: signals and answers, and what became of each."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+
+from holdfast._core.approvals import APPROVE
+from holdfast._core.entries import Entry, Kind
+from holdfast._core.letters import ANSWER, SIGNAL
+from holdfast._core.lifecycle import FINAL
+from holdfast._core.record import facts
+from holdfast._core.rows import Message, RunRow
+from holdfast._ops.readable import Reader
+from holdfast._ops.text import moment
+from holdfast._store.contract import Store
+
+
+class SignalView(msgspec.Struct, frozen=True):
+    """A signal or an answer."""
+
+    kind: str
+    """"signal" or "answer"."""
+    name: str
+    id: str
+    actor: str
+    sent_at: dt.datetime
+    status: str
+    """"waiting": the run has not taken it yet; "received"; "refused": it was not what the run asked
+    for, and `why` says so; "expired": the run ended, and never took it."""
+    value: Any = None
+    why: str | None = None
+
+
+def waiting_for(row: RunRow) -> str | None:
+    """Return in a few words what a run waits for, from its row."""
+    if row.waiting_on is None:
+        return None
+    what, _, name = row.waiting_on.partition(":")
+    if what == "answer" and name.startswith(APPROVE):
+        told = f"approval of {name.removeprefix(APPROVE)}"
+    elif what == "key":
+        told = f"key {name.partition(':')[2]}"
+    else:
+        told = f"{what} {name}".strip()
+    return told if row.wake_us is None else f"{told} until {moment(row.wake_us)}"
+
+
+def letters_of(store: Store, row: RunRow, *, plain: bool) -> list[SignalView]:
+    """Return what was said to a run, oldest first."""
+    letters = [
+        (message, taken)
+        for message, taken in store.letters(row.run_no)
+        if message.kind.startswith((SIGNAL, ANSWER))
+    ]
+    if not letters:
+        return []
+    reader = Reader(store, row)
+    refused = {} if all(taken is None for _, taken in letters) else _refused(store.load(row))
+    is_over = row.status in FINAL
+    return [
+        _view(message, _status(message, taken, refused, is_over=is_over), refused, reader, plain)
+        for message, taken in letters
+    ]
+
+
+def _refused(entries: list[Entry]) -> dict[str, str]:
+    refused = (facts(entry) for entry in entries if entry.kind is Kind.MESSAGE_REFUSED)
+    return {said["id"]: said["why"] for said in refused}
+
+
+def _status(message: Message, taken: int | None, refused: dict[str, str], *, is_over: bool) -> str:
+    if message.message_id in refused:
+        return "refused"
+    if taken is not None:
+        return "received"
+    return "expired" if is_over else "waiting"
+
+
+def _view(
+    message: Message, status: str, refused: dict[str, str], reader: Reader, plain: bool
+) -> SignalView:
+    kind, _, name = message.kind.partition(":")
+    data: dict[str, msgspec.Raw] = msgspec.json.decode(message.body, type=dict[str, msgspec.Raw])
+    value: Any = None
+    if "value" in data:
+        value = reader.value(bytes(data["value"]), plain=plain)
+    elif data:
+        value = msgspec.json.decode(message.body)
+    return SignalView(
+        kind=kind,
+        name=name,
+        id=message.message_id.removeprefix(SIGNAL) if kind == "signal" else message.message_id,
+        actor=message.actor,
+        sent_at=dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=message.at_us),
+        status=status,
+        value=value,
+        why=refused.get(message.message_id),
+    )

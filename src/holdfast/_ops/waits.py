@@ -1,0 +1,119 @@
+"""What a run waits for, for people: what, since when, until when, whom it asks, and what ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast._core.approvals import APPROVE
+from holdfast._core.durations import shown as shown_length
+from holdfast._core.entries import WAIT_ENDS, Entry, Kind
+from holdfast._core.history import History, Record
+from holdfast._core.record import facts
+from holdfast._ops.explanation import Case
+from holdfast._ops.people import QuestionView, questions
+from holdfast._ops.text import clipped, moment, shown
+
+
+def waiting(past: History) -> list[tuple[Record, Entry]]:
+    """Return the calls that wait for something outside, with the entry that says for what."""
+    return [
+        (record, record.begun)
+        for record in past.records.values()
+        if record.begun is not None and not record.has_outcome and record.begun.kind in _ABOUT
+    ]
+
+
+def about_waits(case: Case) -> None:
+    """Say what each line of a run waits for, and which command ends that."""
+    open_ones = {it.step: it for it in questions(case.store, run_id=case.row.run_id, plain=True)}
+    for record, begun in waiting(case.past):
+        _ABOUT[begun.kind](case, record, begun, open_ones.get(record.key))
+
+
+def about_end(record: Record) -> str | None:
+    """Say how a wait ended that the flow did not get over; None if it is no wait."""
+    outcome = record.outcome
+    if outcome is None or outcome.kind not in WAIT_ENDS:
+        return None
+    said = facts(outcome)
+    if outcome.kind is Kind.WAIT_TIMED_OUT:
+        return f"{record.key}: {said['what']} did not come in time."
+    error = said.get("error")
+    return None if error is None else f"{error['message']}."
+
+
+# -- one function per kind of wait -------------------------------------------------------------
+
+
+def _timer(case: Case, record: Record, begun: Entry, _asked: QuestionView | None) -> None:
+    until_us = facts(begun)["until_us"]
+    left_us = until_us - case.now_us
+    left = f"in {shown_length(left_us)}" if left_us > 0 else "its time has come"
+    case.said.known.append(
+        f"{record.key} sleeps until {moment(until_us)} ({left}), since {case.since(begun.at_us)}."
+    )
+
+
+def _signal(case: Case, record: Record, begun: Entry, _asked: QuestionView | None) -> None:
+    said = facts(begun)
+    case.said.known.append(
+        f"{record.key} waits for the signal {said['name']!r} since {case.since(begun.at_us)}"
+        f"{_until(said)}."
+    )
+    case.do(
+        f"To send the signal {said['name']} (what it brings is up to the flow):",
+        case.cmd("signal", said["name"]) + " JSON",
+    )
+
+
+def _question(case: Case, record: Record, begun: Entry, asked: QuestionView | None) -> None:
+    said = facts(begun)
+    if said["name"].startswith(APPROVE):
+        _approval(case, record, begun, asked)
+        return
+    whom = f" {said['to']}" if "to" in said else ""
+    case.said.known.append(
+        f"{record.key} asks{whom} since {case.since(begun.at_us)}{_until(said)}: "
+        f"{clipped(said['text'])}"
+    )
+    if asked is None:
+        case.said.known.append(f"The question {said['name']!r} is answered; the run takes it next.")
+        return
+    if asked.choices is not None:
+        case.said.known.append(f"The choices: {shown(asked.choices)}.")
+    *answers, refuse = asked.commands
+    for answer in answers:
+        case.do(f"To answer {said['name']}:", answer)
+    case.do("To refuse (the flow gets Refused):", refuse)
+
+
+def _approval(case: Case, record: Record, begun: Entry, asked: QuestionView | None) -> None:
+    said = facts(begun)
+    whom = f" of {said['to']}" if "to" in said else ""
+    case.said.known.append(
+        f"{record.key} needs an approval{whom} before it is executed, since "
+        f"{case.since(begun.at_us)}."
+    )
+    if asked is None:
+        case.said.known.append(f"{record.key} is decided; the run takes that next.")
+        return
+    case.said.known.append(f"Its arguments: {shown(asked.args)}. Their digest: {asked.digest}.")
+    if asked.holds_s is not None:
+        holds = shown_length(int(asked.holds_s * 1e6))
+        case.said.known.append(f"An approval holds for {holds} once it is given.")
+    approve, refuse = asked.commands
+    case.do(f"To approve {record.key} with exactly these arguments, once:", approve)
+    case.do("To refuse it (the flow gets Refused):", refuse)
+
+
+def _until(said: dict[str, Any]) -> str:
+    until_us = said.get("until_us")
+    return "" if until_us is None else f", until {moment(until_us)}"
+
+
+_ABOUT: dict[Kind, Callable[[Case, Record, Entry, QuestionView | None], None]] = {
+    Kind.TIMER_SET: _timer,
+    Kind.SIGNAL_AWAITED: _signal,
+    Kind.QUESTION_ASKED: _question,
+}
