@@ -18,7 +18,7 @@ from holdfast._core.history import History, Record
 from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import ClaimedBecause
 from holdfast._core.requests import StepCall
-from holdfast._core.rollback import Effect, RollBack, Wanted
+from holdfast._core.rollback import Effect, Fate, RollBack, Wanted
 from holdfast._core.scripts import step_script
 from holdfast._runtime import ending, registry
 from holdfast._runtime.admission import load
@@ -83,7 +83,12 @@ def _request(execution: Execution, wanted: Wanted, took: list[str]) -> None:
     past = load(execution.engine, execution.lease.row, whole=True)
     effects = core.effects_to_undo(past, wanted.to)
     if not wanted.stays:
-        without = [it.undo_step for it in effects if _undo_of(execution, it.record) is None]
+        # What the code cannot undo, it knows; what it does not know is for people to say.
+        without = [
+            it.undo_step
+            for it in effects
+            if it.fate in (Fate.UNDO, Fate.STAYS) and _undo_of(execution, it.record) is None
+        ]
         wanted = msgspec.structs.replace(wanted, stays=tuple(without))
     row, at_us = execution.lease.row, execution.engine.now_us()
     claimed = {"why": ClaimedBecause.OWN, "owner": row.owner, "epoch": row.epoch}

@@ -37,11 +37,7 @@ class Undo:
         self.method = settings.method and _takes_self(fn)
         self._effect = settings.signature
         self._signature = Signature(fn, skip_self=self.method)
-        _check_parameters(settings.name, fn, self._effect.shown, self._names(), self._signature)
-
-    def _names(self) -> list[str]:
-        """Return the names of the arguments that are recorded of a call of the effect."""
-        return [name for name in self._effect.shown.parameters if name not in self._effect.hidden]
+        _check_parameters(settings.name, fn, self._effect, self._signature)
 
     def arguments(
         self, engine: Engine, result: Any, recorded: dict[str, Any]
@@ -111,18 +107,16 @@ def declare(
 
 
 def _check_parameters(
-    effect: str,
-    fn: Callable[..., Any],
-    shown: inspect.Signature,
-    names: list[str],
-    signature: Signature,
+    effect: str, fn: Callable[..., Any], of_effect: Signature, of_undo: Signature
 ) -> None:
-    if not _is_plain(shown):
+    if not _is_plain(of_effect.shown):
         return
+    recorded = [name for name in of_effect.shown.parameters if name not in of_effect.hidden]
+    used = [name for name in of_effect.resources if name in of_undo.shown.parameters]
     try:
-        signature.shown.bind(None, **dict.fromkeys(names))
+        of_undo.shown.bind(None, **dict.fromkeys([*recorded, *used]))
     except TypeError as error:
-        arguments = ", ".join(["result", *names])
+        arguments = ", ".join(["result", *recorded])
         raise UsageError(
             f"the undo of {effect} is called with the result, then the arguments by name: "
             f"{getattr(fn, '__name__', 'undo')}({arguments}); {error}"

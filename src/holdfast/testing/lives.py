@@ -20,7 +20,7 @@ from holdfast._core.effects import policy_name
 from holdfast._core.entries import Kind
 from holdfast._core.requests import Spec
 from holdfast._store.contract import Store as Kept
-from holdfast.errors import HoldfastError, RunHeld
+from holdfast.errors import HoldfastError, RunHeld, RunRolledBack
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.doors import AsyncFlow, Engine, Flow, Frame, Store, watching
 from holdfast.testing.stores import strict
@@ -154,13 +154,17 @@ class Work(msgspec.Struct):
     kwargs: dict[str, Any]
 
     def perform(self, store: Store) -> Any:
-        """Execute the run on a store, until it ends or stops."""
+        """Execute the run on a store, until it ends or stops. A rollback is an end like another:
+        its result is what the caller is told."""
         bound = self.flow.with_options(store=store)
-        if not isinstance(self.flow, AsyncFlow):
-            return bound.run(self.run_id, *self.args, **self.kwargs)
-        import asyncio
+        try:
+            if not isinstance(self.flow, AsyncFlow):
+                return bound.run(self.run_id, *self.args, **self.kwargs)
+            import asyncio
 
-        return asyncio.run(bound.run(self.run_id, *self.args, **self.kwargs))
+            return asyncio.run(bound.run(self.run_id, *self.args, **self.kwargs))
+        except RunRolledBack as rolled_back:
+            return str(rolled_back)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,690 @@
+"""Rollback: what a run did is undone, the last effect first, each undo an effect of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import NOT_DONE, Done, Fail, Retry, Rollback, aio, effect, flow, gather, step, turns
+from holdfast._ops import rollback
+from holdfast._runtime import registry
+from holdfast.errors import (
+    KeyConflict,
+    RunCancelled,
+    RunFailed,
+    RunHeld,
+    RunRolledBack,
+    StepFailed,
+    UsageError,
+)
+from tests.runtime.stops import Stop, interrupted, kinds
+
+seen: list[Any] = []
+broken: set[str] = set()
+
+
+@pytest.fixture(autouse=True)
+def _empty_world():
+    seen.clear()
+    broken.clear()
+
+
+def did(what: str) -> str:
+    seen.append(what)
+    if what in broken:
+        raise ConnectionError(what)
+    return f"{what} done"
+
+
+@effect(name="rb-flight", key="flight:{trip}")
+def flight(trip: str) -> str:
+    return did("flight")
+
+
+@flight.undo
+def no_flight(booked: str, trip: str) -> None:
+    did(f"undo {booked} {trip}")
+
+
+@effect(name="rb-hotel")
+def hotel(trip: str, nights: int = 2) -> str:
+    return did("hotel")
+
+
+@hotel.undo(on_doubt="retry", retry=Retry(attempts=3, first_s=0))
+def no_hotel(booked: str, trip: str, nights: int) -> object:
+    seen.append(holdfast.idempotency_key())
+    did(f"undo {booked} {nights}")
+    return object()  # What an undo returns is nobody's, and need not be storable.
+
+
+@effect(name="rb-mail")
+def mail(trip: str) -> str:
+    return did("mail")
+
+
+@step(name="rb-think")
+def think(trip: str) -> str:
+    return did("think")
+
+
+@flow(name="rb-trip")
+def trip(name: str, *, fails: bool = False) -> str:
+    flight(name)
+    think(name)
+    hotel(name, nights=3)
+    if fails:
+        raise Rollback("nobody wants to go")
+    return "booked"
+
+
+@flow(name="rb-trip-and-mail")
+def trip_and_mail(name: str) -> str:
+    flight(name)
+    mail(name)
+    return hotel(name)
+
+
+def undone(store: holdfast.Store, run_id: str = "r") -> list[str]:
+    """Return the undos that completed, in the order of the journal."""
+    return [
+        str(entry.step)
+        for entry in store.history(run_id)
+        if entry.kind == "step_completed" and str(entry.step).startswith("undo")
+    ]
+
+
+def world() -> list[str]:
+    return [what for what in seen if not what.startswith("hf_")]
+
+
+# -- from code ---------------------------------------------------------------------------------
+
+
+def test_a_flow_asks_for_it(store):
+    with pytest.raises(RunRolledBack, match="nobody wants to go") as told:
+        trip.run("r", "rome", fails=True)
+    assert told.value.reason == "nobody wants to go"
+    assert world() == [
+        *("flight", "think", "hotel"),
+        *("undo hotel done 3", "undo flight done rome"),
+    ]
+    assert undone(store) == ["undo/rb-hotel", "undo/rb-flight"]
+    assert store.get("r").status == "rolled_back"
+    assert not store.verify()
+    with pytest.raises(RunRolledBack, match="nobody wants to go"):
+        trip.run("r", "rome", fails=True)
+    with pytest.raises(RunRolledBack, match="nobody wants to go"):
+        store.handle("r").result(1)
+    assert len(world()) == 5, "nothing is called again"
+
+
+def test_each_undo_has_an_intent_and_a_key_of_its_own(store):
+    with pytest.raises(RunRolledBack):
+        trip.run("r", "rome", fails=True)
+    starts = [e for e in store.history("r") if e.kind == "step_started" and "key" in e.body]
+    keys = {str(e.step): e.body["key"] for e in starts}
+    assert len(set(keys.values())) == 4
+    assert keys["undo/rb-hotel"] in seen, "it is the one that the function shows to the other side"
+    asked = next(e for e in store.history("r") if e.kind == "rollback_requested")
+    assert asked.body["order"] == ["undo/rb-hotel", "undo/rb-flight"]
+    assert asked.body["actor"] == "flow"
+
+
+def test_a_business_key_that_was_undone_is_not_given_again(store):
+    with pytest.raises(RunRolledBack):
+        trip.run("r", "rome", fails=True)
+    with pytest.raises(RunFailed) as failed:
+        trip.run("again", "rome")
+    assert isinstance(failed.value.__cause__, KeyConflict)
+    assert "undone since" in str(failed.value)
+
+
+def test_a_duplicate_that_was_skipped_is_the_other_runs_doing(store):
+    trip.run("first", "rome")
+    seen.clear()
+    with pytest.raises(RunRolledBack):
+        trip.run("second", "rome", fails=True)
+    assert undone(store, "second") == ["undo/rb-hotel"]
+    assert "undo flight done rome" not in seen
+
+
+async def _async_trip(store: holdfast.Store) -> None:
+    @effect
+    async def book(n: int) -> int:
+        did(f"book {n}")
+        return n
+
+    @book.undo
+    async def unbook(result: int, n: int) -> None:
+        await asyncio.sleep(0)
+        did(f"unbook {result}")
+
+    @flow
+    async def journey() -> None:
+        await aio.gather(book(1))
+        await hotel.aio("oslo")
+        await book(2)
+        raise Rollback
+
+    with pytest.raises(RunRolledBack):
+        await journey.run("r")
+
+
+def test_in_an_async_flow_with_undos_of_both_colours(store):
+    asyncio.run(_async_trip(store))
+    assert world() == ["book 1", "hotel", "book 2", "unbook 2", "undo hotel done 2", "unbook 1"]
+    assert store.get("r").status == "rolled_back"
+
+
+def test_an_async_undo_of_a_sync_effect(sqlite):
+    @effect
+    def paint(color: str) -> str:
+        return did(color)
+
+    @paint.undo
+    async def strip(result: str, color: str) -> None:
+        await asyncio.sleep(0)
+        did(f"strip {color}")
+
+    @flow
+    def wall() -> None:
+        paint("red")
+        raise Rollback
+
+    with pytest.raises(RunRolledBack):
+        wall.run("r")
+    assert seen == ["red", "strip red"]
+
+
+def test_branches_are_undone_in_the_reverse_order_of_their_ends(sqlite):
+    @flow
+    def both() -> None:
+        gather(lambda: flight("a"), lambda: hotel("b"))
+        raise Rollback
+
+    with pytest.raises(RunRolledBack):
+        both.run("r")
+    ends = [str(e.step) for e in sqlite.history("r") if e.kind == "step_completed"]
+    assert ends[2:] == [f"undo/{step}" for step in reversed(ends[:2])]
+
+
+def test_raised_in_a_branch(sqlite):
+    def fail() -> None:
+        raise Rollback("in a branch")
+
+    @flow
+    def branches() -> None:
+        gather(lambda: hotel("b"), fail)
+
+    with pytest.raises(RunRolledBack, match="in a branch"):
+        branches.run("r")
+    assert undone(sqlite) == ["undo/gather[0]/rb-hotel"]
+
+
+def test_a_block_is_rolled_back(sqlite):
+    with pytest.raises(RunRolledBack), holdfast.run("r"):
+        hotel("b")
+        raise Rollback
+    assert undone(sqlite) == ["undo/rb-hotel"]
+
+
+def test_a_block_that_ended_is_rolled_back_when_it_is_entered(sqlite):
+    with holdfast.run("r"):
+        hotel("b")
+    assert sqlite.rollback("r").goes_on, "nobody here has a flow of that name"
+    with pytest.raises(RunRolledBack), holdfast.run("r"):
+        raise AssertionError
+    assert undone(sqlite) == ["undo/rb-hotel"]
+
+
+def test_methods_are_undone_on_the_object_of_the_flow(sqlite):
+    class Shop:
+        @effect
+        def sell(self, what: str) -> str:
+            return did(what)
+
+        @sell.undo
+        def take_back(self, sold: str, what: str) -> None:
+            did(f"take {what} back")
+
+        @flow
+        def day(self) -> None:
+            self.sell("tea")
+            raise Rollback
+
+    with pytest.raises(RunRolledBack):
+        Shop().day.run("r")
+    assert seen == ["tea", "take tea back"]
+
+
+def test_clients_are_handed_to_an_undo_that_asks_for_them(sqlite):
+    @effect
+    def call(n: int, client: str = holdfast.use(lambda: "client")) -> str:
+        return did(f"{client} {n}")
+
+    @call.undo
+    def hang_up(result: str, n: int, client: str, other: str = holdfast.use(lambda: "other")):
+        did(f"{client} {other} {n}")
+
+    @flow
+    def talk() -> None:
+        call(1)
+        raise Rollback
+
+    with pytest.raises(RunRolledBack):
+        talk.run("r")
+    assert seen == ["client 1", "client other 1"]
+
+
+# -- what did not happen is not undone ---------------------------------------------------------
+
+
+def test_what_did_not_happen_is_not_undone(sqlite):
+    @effect(failed_on=(ConnectionError,), fallback="none", undo=lambda result, what: did("never"))
+    def degrade(what: str) -> str:
+        return did(what)
+
+    @effect(failed_on=(ConnectionError,), undo=lambda result, what: did("never"))
+    def refuse(what: str) -> str:
+        return did(what)
+
+    @flow
+    def nothing() -> None:
+        degrade("fallback")
+        with pytest.raises(StepFailed):
+            refuse("refused")
+        raise Rollback
+
+    broken.update({"fallback", "refused"})
+    with pytest.raises(RunRolledBack):
+        nothing.run("r")
+    assert seen == ["fallback", "refused"]
+
+
+def test_what_a_generation_before_did_is_undone_too(sqlite):
+    @flow
+    def superseding() -> None:
+        try:
+            unsteady()
+        finally:
+            hotel("b")
+
+    @step
+    def unsteady() -> None:
+        did("unsteady")
+
+    broken.add("unsteady")
+    with pytest.raises(RunFailed):
+        superseding.run("r")
+    broken.clear()
+    superseding.run("r")  # In generation 2: the first hotel is superseded, and did happen.
+    assert world() == ["unsteady", "hotel", "unsteady", "hotel"]
+    seen.clear()
+    answer = sqlite.rollback("r")
+    assert answer.status == "rolled_back"
+    assert undone(sqlite) == ["undo[2]/rb-hotel", "undo/rb-hotel"]
+    assert world() == ["undo hotel done 2", "undo hotel done 2"]
+
+
+# -- by somebody, in every status --------------------------------------------------------------
+
+
+def test_a_completed_run(store):
+    trip.run("r", "rome")
+    plan = store.rollback_plan("r")
+    assert [(it.step, it.fate) for it in plan.effects] == [
+        ("rb-hotel", "undo"),
+        ("rb-flight", "undo"),
+    ]
+    assert not plan.confirm
+    answer = store.rollback("r", actor="kim", reason="a mistake")
+    assert (answer.status, answer.recorded) == ("rolled_back", True)
+    assert undone(store) == ["undo/rb-hotel", "undo/rb-flight"]
+    again = store.rollback("r", actor="kim")
+    assert (again.recorded, "before" in again.did) == (False, True)
+
+
+def test_a_failed_and_a_cancelled_and_a_queued_run(store):
+    @flow
+    def dies() -> None:
+        hotel("b")
+        raise ValueError
+
+    with pytest.raises(RunFailed):
+        dies.run("failed")
+    assert store.rollback("failed").status == "rolled_back"
+    trip.submit("queued", "rome")
+    assert store.rollback("queued").status == "rolled_back"
+    assert undone(store, "failed") == ["undo/rb-hotel"]
+    assert undone(store, "queued") == []
+
+
+def test_what_has_no_undo_must_be_confirmed(store):
+    trip_and_mail.run("r", "rome")
+    before = len(store.history("r"))
+    with pytest.raises(UsageError, match="rb-mail has no undo") as refused:
+        store.rollback("r")
+    assert "holdfast rollback r --yes" in str(refused.value)
+    assert len(store.history("r")) == before, "nothing is written"
+    assert store.rollback("r", confirm=True).status == "rolled_back"
+    assert undone(store) == ["undo/rb-hotel", "undo/rb-flight"]
+    assert store.history("r")[-1].body["stays"] == ["rb-mail"]
+    assert "Not undone, and as it was left: rb-mail." in str(store.explain("r"))
+
+
+def test_a_run_of_this_process_that_waits_hears_of_it(store):
+    @flow
+    def waits() -> str:
+        hotel("b")
+        return str(holdfast.wait("never"))
+
+    handle = waits.start("r")
+    store.until("r", done="rb-hotel")
+    answer = store.rollback("r", reason="enough")
+    assert answer.recorded
+    with pytest.raises(RunRolledBack, match="enough"):
+        handle.result(20)
+    assert undone(store) == ["undo/rb-hotel"]
+    taken = [e for e in store.history("r") if e.kind == "rollback_requested"]
+    assert len(taken) == 1
+
+
+def test_a_worker_performs_it(store):
+    trip.run("r", "rome")
+    assert rollback.rollback(store.kept, "r", actor="kim").goes_on
+    with store.worker(flows=[trip]):
+        store.until("r", status="rolled_back")
+    assert undone(store) == ["undo/rb-hotel", "undo/rb-flight"]
+
+
+def test_recover_performs_it(sqlite):
+    trip.run("r", "rome")
+    rollback.rollback(sqlite.kept, "r", actor="kim")
+    assert sqlite.recover() == ["r"]
+    assert sqlite.get("r").status == "rolled_back"
+
+
+def test_flow_run_performs_it(sqlite):
+    trip.run("r", "rome")
+    rollback.rollback(sqlite.kept, "r", actor="kim", reason="as asked")
+    with pytest.raises(RunRolledBack, match="as asked"):
+        trip.run("r", "rome")
+
+
+# -- doubts ------------------------------------------------------------------------------------
+
+
+def in_doubt(name: str) -> str:
+    broken.add("hotel")
+    with pytest.raises(RunHeld):
+        trip.run(name, name)
+    broken.clear()
+    return name
+
+
+def test_an_effect_in_doubt_is_settled_first(store):
+    in_doubt("r")
+    assert [it.fate for it in store.rollback_plan("r").effects] == ["in_doubt", "undo"]
+    assert store.rollback("r", actor="kim").status == "held"
+    assert "undo flight done r" not in seen, "nothing is undone before"
+    explained = str(store.explain("r"))
+    assert "rb-hotel did not happen (there is nothing to undo):" in explained
+    assert "It is being rolled back." in explained
+    store.settle("r", "rb-hotel", Done("the hotel"), actor="kim")
+    with pytest.raises(RunRolledBack):
+        trip.run("r", "r")
+    assert world()[-2:] == ["undo the hotel 3", "undo flight done r"]
+
+
+def test_an_effect_that_did_not_happen_leaves_nothing_to_undo(sqlite):
+    in_doubt("r")
+    sqlite.rollback("r")
+    sqlite.settle("r", "rb-hotel", NOT_DONE)
+    with pytest.raises(RunRolledBack):
+        trip.run("r", "r")
+    assert undone(sqlite) == ["undo/rb-flight"]
+
+
+def test_an_effect_that_was_given_up_stands_against_it(sqlite):
+    in_doubt("r")
+    sqlite.settle("r", "rb-hotel", Fail("who knows"))
+    with pytest.raises(RunFailed):
+        trip.run("r", "r")
+    with pytest.raises(UsageError, match="may have happened"):
+        sqlite.rollback("r")
+    assert sqlite.rollback("r", confirm=True).status == "rolled_back"
+    assert undone(sqlite) == ["undo/rb-flight"]
+
+
+def test_given_up_in_a_flow_that_rolls_back_is_held_until_confirmed(sqlite):
+    @flow
+    def gives_up() -> None:
+        flight("g")
+        with pytest.raises(StepFailed):
+            unsure()
+        raise Rollback
+
+    @effect(on_doubt="fail", undo=lambda result: None)
+    def unsure() -> None:
+        raise ConnectionError
+
+    with pytest.raises(RunHeld, match="whether it happened is not known") as held:
+        gives_up.run("r")
+    assert held.value.actions[0].startswith("holdfast rollback r --yes")
+    assert undone(sqlite) == [], "nothing is undone before"
+    assert sqlite.rollback("r", confirm=True).status == "rolled_back"
+    assert undone(sqlite) == ["undo/rb-flight"]
+
+
+def test_an_undo_in_doubt_holds_the_rollback(store):
+    trip.run("r", "rome")
+    broken.add("undo flight done rome")
+    assert store.rollback("r").status == "held"
+    assert store.get("r").held_reason == "in_doubt"
+    explained = str(store.explain("r"))
+    assert "holdfast settle r undo/rb-flight --not-done" in explained
+    assert "Undone so far: rb-hotel." in explained
+    broken.clear()
+    store.settle("r", "undo/rb-flight", NOT_DONE)
+    with pytest.raises(RunRolledBack):
+        trip.run("r", "rome")
+    assert undone(store) == ["undo/rb-hotel", "undo/rb-flight"]
+    assert world().count("undo hotel done 3") == 1
+
+
+def test_an_undo_that_was_settled_as_done_is_not_called_again(store):
+    trip.run("r", "rome")
+    broken.add("undo flight done rome")
+    store.rollback("r")
+    store.settle("r", "undo/rb-flight", Done(None))
+    with pytest.raises(RunRolledBack):
+        trip.run("r", "rome")
+    assert world().count("undo flight done rome") == 1
+    with pytest.raises(RunFailed, match="undone since"):
+        trip.run("again", "rome")
+
+
+def test_an_undo_that_was_given_up_is_left(sqlite):
+    trip.run("r", "rome")
+    broken.add("undo flight done rome")
+    sqlite.rollback("r")
+    sqlite.settle("r", "undo/rb-flight", Fail("leave it"))
+    with pytest.raises(RunRolledBack):
+        trip.run("r", "rome")
+    assert sqlite.history("r")[-1].body["stays"] == ["rb-flight"]
+
+
+def test_an_undo_is_tried_again_as_declared(sqlite):
+    trip.run("r", "rome")
+    broken.add("undo hotel done 3")
+    assert sqlite.rollback("r").status == "held"
+    shown = {key for key in seen if key.startswith("hf_")}
+    assert world().count("undo hotel done 3") == 3
+    assert len(shown) == 1, "each attempt shows the same key"
+
+
+def test_an_undo_that_fails_fails_the_run_and_is_tried_again_under_a_new_key(sqlite):
+    @effect
+    def lend() -> str:
+        return did("lend")
+
+    @lend.undo(failed_on=(ConnectionError,))
+    def get_back(result: str) -> None:
+        seen.append(holdfast.idempotency_key())
+        did("get back")
+
+    @flow
+    def lending() -> None:
+        hotel("b")
+        lend()
+
+    lending.run("r")
+    broken.add("get back")
+    assert sqlite.rollback("r").status == "failed"
+    broken.clear()
+    with pytest.raises(RunRolledBack):
+        lending.run("r")
+    keys = [key for key in seen if key.startswith("hf_")]
+    assert len(keys) == len(set(keys)) == 3
+    assert [step.rpartition(".")[2] for step in undone(sqlite)] == ["lend", "undo/rb-hotel"]
+
+
+def test_an_interrupted_undo_is_in_doubt_and_the_run_can_go_on(sqlite):
+    @effect
+    def rent() -> str:
+        return did("rent")
+
+    stop = Stop()
+
+    @rent.undo(on_doubt=lambda result: NOT_DONE)
+    def give_back(result: str) -> None:
+        did("give back")
+        stop.here()
+
+    @flow
+    def renting() -> None:
+        rent()
+        raise Rollback
+
+    interrupted(lambda: renting.run("r"))
+    with pytest.raises(RunRolledBack):
+        renting.run("r")
+    assert seen.count("give back") == 2
+
+
+# -- to a step ---------------------------------------------------------------------------------
+
+
+def test_to_a_step_and_on_in_the_next_generation(store):
+    trip.run("r", "rome")
+    plan = store.rollback_plan("r", to="rb-flight")
+    assert [it.step for it in plan.effects] == ["rb-hotel"]
+    answer = store.rollback("r", to="rb-flight")
+    assert (answer.status, store.get("r").held_reason) == ("held", "paused")
+    assert store.get("r").generation == 2
+    assert "it was rolled back to rb-flight" in str(store.explain("r"))
+    seen.clear()
+    store.resume("r")
+    assert trip.run("r", "rome") == "booked"
+    assert world() == ["think", "hotel"], "what came before it is kept"
+    keys = [e.body["key"] for e in store.history("r") if "key" in e.body]
+    assert len(keys) == len(set(keys)) == 4, "new keys in the new generation"
+    seen.clear()
+    assert store.rollback("r").status == "rolled_back"
+    assert undone(store) == ["undo/rb-hotel", "undo[2]/rb-hotel", "undo/rb-flight"]
+    assert not store.verify()
+
+
+def test_to_a_step_inside_a_loop(store):
+    @flow
+    def rounds() -> list[str]:
+        for state in turns({"done": []}, limit=6):
+            state["done"].append(hotel(str(len(state["done"]))))
+            if len(state["done"]) == 5:
+                return state["done"]
+        raise AssertionError
+
+    assert len(rounds.run("r")) == 5
+    seen.clear()
+    store.rollback("r", to="turns[1]/rb-hotel")
+    assert undone(store) == [f"undo/turns[{turn}]/rb-hotel" for turn in (4, 3, 2)]
+    seen.clear()
+    store.resume("r")
+    assert len(rounds.run("r")) == 5
+    assert world() == ["hotel"] * 3
+    assert rounds.run("r") == ["hotel done"] * 5
+    assert not store.verify()
+
+
+def test_to_a_step_that_is_not_there(sqlite):
+    trip.run("r", "rome")
+    with pytest.raises(UsageError, match="has no step 'nowhere'; its last ones: rb-flight"):
+        sqlite.rollback("r", to="nowhere")
+
+
+def test_one_rollback_at_a_time(sqlite):
+    in_doubt("r")
+    sqlite.rollback("r", actor="kim")
+    with pytest.raises(UsageError, match="is being rolled back already, as kim asked for"):
+        sqlite.rollback("r", to="rb-flight")
+    assert "already" in sqlite.rollback("r").did
+
+
+# -- declaring it ------------------------------------------------------------------------------
+
+
+def test_an_undo_takes_the_result_then_the_arguments():
+    @effect
+    def plain(a: int, b: int) -> int:
+        return a
+
+    with pytest.raises(UsageError, match=r"no_arguments\(result, a, b\)"):
+
+        @plain.undo
+        def no_arguments(result: int) -> None: ...
+
+    with pytest.raises(UsageError, match="the undo of"):
+        plain.undo(on_doubt="perhaps")(lambda result, a, b: None)
+
+
+def test_a_process_that_does_not_know_the_undo_holds_the_run(sqlite):
+    trip.run("r", "rome")
+    known = registry.effects.pop("rb-flight")
+    try:
+        assert sqlite.rollback("r").status == "held"
+    finally:
+        registry.effects["rb-flight"] = known
+    assert "does not know it" in str(sqlite.explain("r"))
+    assert undone(sqlite) == [], "nothing is undone before all of it can be"
+    sqlite.resume("r")
+    with pytest.raises(RunRolledBack):
+        trip.run("r", "rome")
+
+
+def test_cancelled_runs_are_rolled_back(store):
+    @flow
+    def waiting() -> str:
+        hotel("b")
+        return str(holdfast.wait("never"))
+
+    handle = waiting.start("r")
+    store.until("r", done="rb-hotel")
+    store.cancel("r")
+    with pytest.raises(RunCancelled):
+        handle.result(20)
+    assert store.rollback("r").status == "rolled_back"
+    assert undone(store) == ["undo/rb-hotel"]
+
+
+def test_kinds_of_a_rollback(sqlite):
+    with pytest.raises(RunRolledBack):
+        trip.run("r", "rome", fails=True)
+    assert kinds(sqlite, "r")[-7:] == [
+        *("rollback_requested", "run_claimed"),
+        *("step_started", "step_completed") * 2,
+        "run_rolled_back",
+    ]
