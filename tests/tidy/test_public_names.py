@@ -20,6 +20,8 @@ PUBLIC = {
     *("idempotency_key", "attempt", "usage", "progress", "last_progress", "emit", "connection"),
     # What may change while nobody is at work.
     *("watch", "file", "fingerprint", "Preflight"),
+    # What a run may spend.
+    *("Budget", "Price", "prices"),
     # What settles a doubt.
     *("Done", "NOT_DONE", "UNKNOWN", "Fail", "NotDone", "Unknown"),
     # Where runs are kept, and how they are seen.
