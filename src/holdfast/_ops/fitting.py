@@ -3,7 +3,9 @@ choices, and by the JSON schema of the type. The flow's own process has the last
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from collections.abc import Callable
+from typing import Any, cast
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
@@ -14,6 +16,12 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "array": (list,),
     "object": (dict,),
 }
+_LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
+    ("minimum", operator.ge, "at least"),
+    ("maximum", operator.le, "at most"),
+    ("exclusiveMinimum", operator.gt, "more than"),
+    ("exclusiveMaximum", operator.lt, "less than"),
+)
 DEEPEST = 32
 
 
@@ -51,8 +59,8 @@ def _resolved(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
     name = str(schema.get("$ref", ""))
     if not name.startswith("#/$defs/"):
         return schema
-    found = root.get("$defs", {}).get(name.removeprefix("#/$defs/"), {})
-    return found if isinstance(found, dict) else {}
+    found: dict[str, Any] = root.get("$defs", {}).get(name.removeprefix("#/$defs/"), {})
+    return found
 
 
 def _kind(value: Any, schema: dict[str, Any], path: str) -> str | None:
@@ -76,17 +84,12 @@ def _told(value: Any) -> str:
 
 def _bounds(value: Any, schema: dict[str, Any], path: str) -> str | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        tests = (
-            ("minimum", lambda limit: value >= limit, "at least"),
-            ("maximum", lambda limit: value <= limit, "at most"),
-            ("exclusiveMinimum", lambda limit: value > limit, "more than"),
-            ("exclusiveMaximum", lambda limit: value < limit, "less than"),
-        )
-        for name, holds, words in tests:
-            if name in schema and not holds(schema[name]):
+        for name, holds, words in _LIMITS:
+            if name in schema and not holds(value, schema[name]):
                 return f"{path} is {value!r}, and must be {words} {schema[name]!r}"
     if isinstance(value, str | list):
-        size, noun = len(value), "characters" if isinstance(value, str) else "elements"
+        size = len(cast("list[Any]", value))
+        noun = "characters" if isinstance(value, str) else "elements"
         low = schema.get("minLength", schema.get("minItems", 0))
         high = schema.get("maxLength", schema.get("maxItems", size))
         if not low <= size <= high:
@@ -107,10 +110,11 @@ def _parts(
                 why = _misfit(value[name], each, root, f"{path}.{name}", depth + 1)
                 if why is not None:
                     return why
-    items = schema.get("items")
+    items: Any = schema.get("items")
     if isinstance(value, list) and isinstance(items, dict):
-        for index, each in enumerate(value):
-            why = _misfit(each, items, root, f"{path}[{index}]", depth + 1)
+        for index, each in enumerate(cast("list[Any]", value)):
+            inner = cast("dict[str, Any]", items)
+            why = _misfit(each, inner, root, f"{path}[{index}]", depth + 1)
             if why is not None:
                 return why
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -92,7 +92,7 @@ def reads(wanted: Any) -> Callable[[bytes], Any]:
         value = codec.decode(bytes(msgspec.json.decode(body, type=dict[str, msgspec.Raw])["value"]))
         if wanted is None:
             return value
-        return cast("Any", converted(value, wanted))
+        return converted(value, wanted)
 
     return read
 
