@@ -82,7 +82,7 @@ def test_the_same_code_replays_and_executes_nothing(exported):
 
 def test_a_file_is_json_with_a_line_for_each_entry(exported):
     text = exported.read_text()
-    assert json.loads(text)["holdfast_export"] == 1
+    assert json.loads(text.splitlines()[0]) == {"holdfast_export": 2, "run": "r", "runs": 1}
     assert sum('"kind":"step_completed"' in line for line in text.splitlines()) == 3
 
 
@@ -234,7 +234,7 @@ def test_a_file_that_is_none_is_refused(tmp_path, text):
 def test_a_file_of_another_version_or_flow_is_refused(exported):
     with pytest.raises(UsageError, match="is a run of 'replay-report', not of 'replay-other'"):
         testing.replay(other, exported)
-    exported.write_text(exported.read_text().replace('"holdfast_export":1', '"holdfast_export":99'))
+    exported.write_text(exported.read_text().replace('"holdfast_export":2', '"holdfast_export":99'))
     with pytest.raises(UsageError, match="format 99"):
         testing.replay(report, exported)
 

@@ -19,6 +19,7 @@ import gzip
 import hashlib
 import itertools
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -43,6 +44,7 @@ LINE_MAX_BYTES = 96 * 1024 * 1024
 """A value has at most 64 MiB; a line that is longer is none of ours."""
 
 _encode = msgspec.json.encode
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Head(msgspec.Struct):
@@ -131,7 +133,11 @@ def _write(file: BinaryIO, run_id: str, runs: Iterable[WholeRun], count: int) ->
     for line in itertools.chain([_encode(Head(VERSION, run_id, count))], _lines(runs)):
         total.update(line + b"\n")
         file.write(line + b"\n")
-    file.write(b'{"end":"%b"}\n' % total.hexdigest().encode())
+    file.write(_end(total.hexdigest()))
+
+
+def _end(total: str) -> bytes:
+    return b'{"end":"%b"}\n' % total.encode()
 
 
 def _lines(runs: Iterable[WholeRun]) -> Iterator[bytes]:
@@ -169,7 +175,7 @@ def read(path: Path) -> Exported:
             plain.seek(0)
             file = cast("BinaryIO", gzip.GzipFile(fileobj=plain)) if packed else plain
             return _Reading(path).read(file)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path} cannot be read: {error}") from None
 
 
@@ -188,7 +194,7 @@ class _Reading:
             self._number += 1
             line = self._line(raw)
             if line.end is not None:
-                return self._ended(head, line.end)
+                return self._ended(head, raw + file.read(1))
             self._take(line)
             self._total.update(raw)
         raise Corrupt(f"the end of {self._path}", why="the file was cut off")
@@ -198,7 +204,7 @@ class _Reading:
         self._number += 1
         try:
             head = msgspec.json.decode(raw, type=Head)
-        except msgspec.MsgspecError as error:
+        except _UNREADABLE as error:
             raise UsageError(f"{self._path} is not an exported run: {error}") from None
         if head.holdfast_export != VERSION:
             raise UsageError(
@@ -209,7 +215,7 @@ class _Reading:
     def _line(self, raw: bytes) -> _Line:
         try:
             return _read_line(raw)
-        except msgspec.MsgspecError as error:
+        except _UNREADABLE as error:
             raise Corrupt(f"line {self._number} of {self._path}", why=str(error)) from None
 
     def _take(self, line: _Line) -> None:
@@ -257,9 +263,9 @@ class _Reading:
                 f"the journal in {self._path}", run_id=run.row.run_id, why="entries are missing"
             )
 
-    def _ended(self, head: Head, end: str) -> Exported:
+    def _ended(self, head: Head, end: bytes) -> Exported:
         self._check_run()
-        if end != self._total.hexdigest():
+        if end != _end(self._total.hexdigest()):
             raise Corrupt(f"{self._path}", why="it is not as it was written")
         if len(self._runs) != head.runs or head.run not in [it.row.run_id for it in self._runs]:
             raise Corrupt(f"{self._path}", why="a run is missing")

@@ -24,6 +24,7 @@ from holdfast._runtime.frames import Frame, current, here
 from holdfast._runtime.functions import Settings, Step
 from holdfast._runtime.heartbeat import Heartbeat
 from holdfast._runtime.loops import Turns
+from holdfast._store import exports, lineage
 from holdfast._store.contract import Store as Kept
 from holdfast._store.locate import open_store
 from holdfast._store.memory import MemoryStore, MemoryWorld

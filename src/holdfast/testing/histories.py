@@ -1,7 +1,8 @@
-"""Recorded histories as files: one run with its entries and chunks, to be kept beside the tests.
+"""Recorded histories as files, to be kept beside the tests: what `store.export` writes.
 
 The file is JSON, one entry per line, so that a change of it can be read in a review. The digests of
 the journal are in it and are checked when it is read: a history that somebody edited is refused.
+Files of the first format, which was one object, are read as well.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import msgspec
 from holdfast._core.entries import FORMAT, Entry, Kind
 from holdfast._core.rows import GENESIS, RunRow, entry_digest
 from holdfast._opened import Store
-from holdfast._store.contract import Store as Kept
-from holdfast.errors import Corrupt, RunNotFound, UsageError
+from holdfast._store.contract import WholeRun
+from holdfast.errors import Corrupt, UsageError
+from holdfast.testing.doors import exports
 
 
 class _Line(msgspec.Struct):
@@ -47,62 +49,26 @@ class Exported(msgspec.Struct):
     run: RunRow
     entries: list[Entry]
     chunks: dict[int, bytes]
+    others: list[WholeRun] = []
+    """Its children, and the runs that it was forked from."""
 
 
 def export_run(store: Store, run_id: str, path: str | Path) -> Path:
-    """Write the history of a run to a file, for `replay`. What it holds, the file holds: secrets
-    that were arguments or results too."""
-    kept = store.kept
-    row = kept.get(run_id)
-    if row is None:
-        raise RunNotFound(run_id, store.url)
-    if row.origin is not None:
-        raise UsageError(
-            f"run {run_id!r} is a fork, and a file has one run only: export the run that it came from"
-        )
-    lines = [
-        msgspec.json.encode(
-            _Line(
-                entry.seq,
-                entry.kind.value,
-                entry.at_us,
-                entry.step,
-                entry.attempt,
-                entry.position,
-                entry.args_digest,
-                entry.started_us,
-                msgspec.Raw(entry.body),
-                entry.digest,
-            )
-        )
-        for entry in kept.load(row)
-    ]
+    """Write the history of a run to a file, for `replay`, over one that is there. What the run
+    holds, the file holds: secrets that were arguments or results too."""
     path = Path(path)
-    path.write_bytes(
-        b'{"holdfast_export":%d,\n"run":%b,\n"entries":[\n%b\n],\n"chunks":%b}\n'
-        % (
-            FORMAT,
-            msgspec.json.encode(row),
-            b",\n".join(lines),
-            msgspec.json.encode(_chunks(kept, row)),
-        )
-    )
-    return path
-
-
-def _chunks(kept: Kept, row: RunRow) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
-    for number in range(row.next_chunk - 1, 0, -1):
-        if number not in found:
-            try:
-                found.update(kept.chunks(row.run_no, number))
-            except Corrupt:
-                continue  # A number that was given out and never stored: its write was refused.
-    return dict(sorted(found.items()))
+    fresh = path.with_name(f".{path.name}")
+    fresh.unlink(missing_ok=True)
+    store.export(run_id, fresh)
+    return fresh.replace(path)
 
 
 def read_export(path: str | Path) -> Exported:
-    """Read a file that `export_run` wrote, and check that nobody changed it."""
+    """Read a file that was exported, and check that nobody changed it."""
+    if not _is_old(Path(path)):
+        read = exports.read(Path(path))
+        others = [run for run in read.runs if run is not read.run]
+        return Exported(read.run.row, read.run.entries, dict(read.run.chunks), others)
     try:
         file = msgspec.json.decode(Path(path).read_bytes(), type=_File)
     except msgspec.MsgspecError as error:
@@ -133,3 +99,9 @@ def read_export(path: str | Path) -> Exported:
     if head != file.run.head:
         raise Corrupt(f"the end of {path}", run_id=file.run.run_id, why="entries are missing")
     return Exported(file.run, entries, file.chunks)
+
+
+def _is_old(path: Path) -> bool:
+    """Tell whether a file has the first format: one object, its head on a line of its own."""
+    with path.open("rb") as file:
+        return file.readline(100).rstrip() in (b'{"holdfast_export":1,', b'{"holdfast_export": 1,')

@@ -17,7 +17,6 @@ import msgspec
 
 from holdfast._core.codec import same
 from holdfast._core.entries import Draft, Kind
-from holdfast._core.history import History
 from holdfast._core.lifecycle import Status
 from holdfast._core.rows import Lease, Write
 from holdfast._core.stops import Unwind
@@ -32,6 +31,7 @@ from holdfast.testing.doors import (
     Frame,
     MemoryStore,
     MemoryWorld,
+    lineage,
     watching,
 )
 from holdfast.testing.histories import Exported, read_export
@@ -62,7 +62,7 @@ class _Beyond(HoldfastError):
 
 
 class _ReadOnly(Through):
-    """A store with one run, in which nothing more is written."""
+    """A store with one run and those that belong to it, in which nothing more is written."""
 
     def __init__(self, exported: Exported) -> None:
         row = exported.run
@@ -71,6 +71,11 @@ class _ReadOnly(Through):
         world.numbers[row.namespace, row.run_id] = row.run_no
         world.journals[row.run_no] = exported.entries
         world.chunks[row.run_no] = exported.chunks
+        for other in exported.others:
+            world.rows[other.row.run_no] = other.row
+            world.numbers[other.row.namespace, other.row.run_id] = other.row.run_no
+            world.journals[other.row.run_no] = other.entries
+            world.chunks[other.row.run_no] = dict(other.chunks)
         super().__init__(MemoryStore(world, namespace=row.namespace))
         self.refused: list[Draft] = []
 
@@ -85,13 +90,13 @@ class _ReadOnly(Through):
 
 
 def replay(flow: Flow[..., Any] | AsyncFlow[..., Any], exported: str | Path) -> Replayed:
-    """Replay a history that `export_run` wrote; raises `Diverged` where today's code differs."""
+    """Replay a run that `store.export` or `holdfast export` wrote; raises `Diverged` where today's code differs."""
     read = read_export(exported)
     if read.run.flow not in (flow.name, *flow.aliases):
         raise UsageError(f"{exported} is a run of {read.run.flow!r}, not of {flow.name!r}")
     kept = _ReadOnly(read)
     engine = Engine(kept.as_store(), FakeClock(auto=True))
-    history = History.fold(read.run.run_id, read.entries)
+    history = lineage.fold(kept.as_store(), read.run)
     execution = Execution(
         engine, Lease(read.run), history, engine.values(read.run), awaits=flow.awaits
     )
