@@ -194,7 +194,7 @@ class Acting:
             self.kept, run_id, actor=actor_or_user(actor), reason=reason, to=to, confirm=confirm
         )
         if answer.goes_on and take_up(self.engine, run_id):
-            return rollback.told_now(self.kept, answer)
+            return rollback.told_now(self.kept, run_id)
         return answer
 
     def rollback_plan(self, run_id: str, *, to: str | None = None) -> RollbackPlan:

@@ -122,14 +122,14 @@ def test_a_flow_asks_for_it(store):
     assert len(world()) == 5, "nothing is called again"
 
 
-def test_each_undo_has_an_intent_and_a_key_of_its_own(store):
+def test_each_undo_has_an_intent_and_a_key_of_its_own(sqlite):
     with pytest.raises(RunRolledBack):
         trip.run("r", "rome", fails=True)
-    starts = [e for e in store.history("r") if e.kind == "step_started" and "key" in e.body]
+    starts = [e for e in sqlite.history("r") if e.kind == "step_started" and "key" in e.body]
     keys = {str(e.step): e.body["key"] for e in starts}
     assert len(set(keys.values())) == 4
     assert keys["undo/rb-hotel"] in seen, "it is the one that the function shows to the other side"
-    asked = next(e for e in store.history("r") if e.kind == "rollback_requested")
+    asked = next(e for e in sqlite.history("r") if e.kind == "rollback_requested")
     assert asked.body["order"] == ["undo/rb-hotel", "undo/rb-flight"]
     assert asked.body["actor"] == "flow"
 
@@ -143,12 +143,12 @@ def test_a_business_key_that_was_undone_is_not_given_again(store):
     assert "undone since" in str(failed.value)
 
 
-def test_a_duplicate_that_was_skipped_is_the_other_runs_doing(store):
+def test_a_duplicate_that_was_skipped_is_the_other_runs_doing(sqlite):
     trip.run("first", "rome")
     seen.clear()
     with pytest.raises(RunRolledBack):
         trip.run("second", "rome", fails=True)
-    assert undone(store, "second") == ["undo/rb-hotel"]
+    assert undone(sqlite, "second") == ["undo/rb-hotel"]
     assert "undo flight done rome" not in seen
 
 
@@ -174,10 +174,10 @@ async def _async_trip(store: holdfast.Store) -> None:
         await journey.run("r")
 
 
-def test_in_an_async_flow_with_undos_of_both_colours(store):
-    asyncio.run(_async_trip(store))
+def test_in_an_async_flow_with_undos_of_both_colours(sqlite):
+    asyncio.run(_async_trip(sqlite))
     assert world() == ["book 1", "hotel", "book 2", "unbook 2", "undo hotel done 2", "unbook 1"]
-    assert store.get("r").status == "rolled_back"
+    assert sqlite.get("r").status == "rolled_back"
 
 
 def test_an_async_undo_of_a_sync_effect(sqlite):
@@ -348,7 +348,7 @@ def test_a_completed_run(store):
     assert (again.recorded, "before" in again.did) == (False, True)
 
 
-def test_a_failed_and_a_cancelled_and_a_queued_run(store):
+def test_a_failed_and_a_cancelled_and_a_queued_run(sqlite):
     @flow
     def dies() -> None:
         hotel("b")
@@ -356,24 +356,24 @@ def test_a_failed_and_a_cancelled_and_a_queued_run(store):
 
     with pytest.raises(RunFailed):
         dies.run("failed")
-    assert store.rollback("failed").status == "rolled_back"
+    assert sqlite.rollback("failed").status == "rolled_back"
     trip.submit("queued", "rome")
-    assert store.rollback("queued").status == "rolled_back"
-    assert undone(store, "failed") == ["undo/rb-hotel"]
-    assert undone(store, "queued") == []
+    assert sqlite.rollback("queued").status == "rolled_back"
+    assert undone(sqlite, "failed") == ["undo/rb-hotel"]
+    assert undone(sqlite, "queued") == []
 
 
-def test_what_has_no_undo_must_be_confirmed(store):
+def test_what_has_no_undo_must_be_confirmed(sqlite):
     trip_and_mail.run("r", "rome")
-    before = len(store.history("r"))
+    before = len(sqlite.history("r"))
     with pytest.raises(UsageError, match="rb-mail has no undo") as refused:
-        store.rollback("r")
+        sqlite.rollback("r")
     assert "holdfast rollback r --yes" in str(refused.value)
-    assert len(store.history("r")) == before, "nothing is written"
-    assert store.rollback("r", confirm=True).status == "rolled_back"
-    assert undone(store) == ["undo/rb-hotel", "undo/rb-flight"]
-    assert store.history("r")[-1].body["stays"] == ["rb-mail"]
-    assert "Not undone, and as it was left: rb-mail." in str(store.explain("r"))
+    assert len(sqlite.history("r")) == before, "nothing is written"
+    assert sqlite.rollback("r", confirm=True).status == "rolled_back"
+    assert undone(sqlite) == ["undo/rb-hotel", "undo/rb-flight"]
+    assert sqlite.history("r")[-1].body["stays"] == ["rb-mail"]
+    assert "Not undone, and as it was left: rb-mail." in str(sqlite.explain("r"))
 
 
 def test_a_run_of_this_process_that_waits_hears_of_it(store):
@@ -426,15 +426,15 @@ def in_doubt(name: str) -> str:
     return name
 
 
-def test_an_effect_in_doubt_is_settled_first(store):
+def test_an_effect_in_doubt_is_settled_first(sqlite):
     in_doubt("r")
-    assert [it.fate for it in store.rollback_plan("r").effects] == ["in_doubt", "undo"]
-    assert store.rollback("r", actor="kim").status == "held"
+    assert [it.fate for it in sqlite.rollback_plan("r").effects] == ["in_doubt", "undo"]
+    assert sqlite.rollback("r", actor="kim").status == "held"
     assert "undo flight done r" not in seen, "nothing is undone before"
-    explained = str(store.explain("r"))
+    explained = str(sqlite.explain("r"))
     assert "rb-hotel did not happen (there is nothing to undo):" in explained
     assert "It is being rolled back." in explained
-    store.settle("r", "rb-hotel", Done("the hotel"), actor="kim")
+    sqlite.settle("r", "rb-hotel", Done("the hotel"), actor="kim")
     with pytest.raises(RunRolledBack):
         trip.run("r", "r")
     assert world()[-2:] == ["undo the hotel 3", "undo flight done r"]
@@ -480,19 +480,19 @@ def test_given_up_in_a_flow_that_rolls_back_is_held_until_confirmed(sqlite):
     assert undone(sqlite) == ["undo/rb-flight"]
 
 
-def test_an_undo_in_doubt_holds_the_rollback(store):
+def test_an_undo_in_doubt_holds_the_rollback(sqlite):
     trip.run("r", "rome")
     broken.add("undo flight done rome")
-    assert store.rollback("r").status == "held"
-    assert store.get("r").held_reason == "in_doubt"
-    explained = str(store.explain("r"))
+    assert sqlite.rollback("r").status == "held"
+    assert sqlite.get("r").held_reason == "in_doubt"
+    explained = str(sqlite.explain("r"))
     assert "holdfast settle r undo/rb-flight --not-done" in explained
     assert "Undone so far: rb-hotel." in explained
     broken.clear()
-    store.settle("r", "undo/rb-flight", NOT_DONE)
+    sqlite.settle("r", "undo/rb-flight", NOT_DONE)
     with pytest.raises(RunRolledBack):
         trip.run("r", "rome")
-    assert undone(store) == ["undo/rb-hotel", "undo/rb-flight"]
+    assert undone(sqlite) == ["undo/rb-hotel", "undo/rb-flight"]
     assert world().count("undo hotel done 3") == 1
 
 
@@ -665,19 +665,19 @@ def test_a_process_that_does_not_know_the_undo_holds_the_run(sqlite):
         trip.run("r", "rome")
 
 
-def test_cancelled_runs_are_rolled_back(store):
+def test_cancelled_runs_are_rolled_back(sqlite):
     @flow
     def waiting() -> str:
         hotel("b")
         return str(holdfast.wait("never"))
 
     handle = waiting.start("r")
-    store.until("r", done="rb-hotel")
-    store.cancel("r")
+    sqlite.until("r", done="rb-hotel")
+    sqlite.cancel("r")
     with pytest.raises(RunCancelled):
         handle.result(20)
-    assert store.rollback("r").status == "rolled_back"
-    assert undone(store) == ["undo/rb-hotel"]
+    assert sqlite.rollback("r").status == "rolled_back"
+    assert undone(sqlite) == ["undo/rb-hotel"]
 
 
 def test_kinds_of_a_rollback(sqlite):

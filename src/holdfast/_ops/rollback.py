@@ -138,6 +138,8 @@ def rollback(
     for _ in range(TRIES):
         row = found(store, run_id)
         past = fold(store, row)
+        if posted and (past.rollback is not None or row.status is Status.ROLLED_BACK):
+            return told_now(store, run_id)
         known = _is_known(store, row, past, to, actor, confirm=confirm)
         if known is not None:
             return known
@@ -250,12 +252,14 @@ def _down_to(to: str | None) -> str:
     return "" if to is None else f" to {to}"
 
 
-def told_now(store: Store, answer: Answer) -> Answer:
-    """Return an answer as it stands when the rollback was performed in this process."""
-    row = found(store, answer.run_id)
-    did = f"run {row.run_id!r} is {row.status}"
+def told_now(store: Store, run_id: str) -> Answer:
+    """Return the answer as it stands when a process has taken the request in."""
+    row = found(store, run_id)
+    did = f"run {row.run_id!r} is being rolled back"
     if row.status is Status.ROLLED_BACK:
         did = f"run {row.run_id!r} was rolled back"
     elif row.status is Status.HELD:
         did = f"run {row.run_id!r} is held ({row.held_reason})"
-    return msgspec.structs.replace(_answer(row, did), recorded=True)
+    elif row.status is Status.FAILED:
+        did = f"the rollback of run {row.run_id!r} failed"
+    return _answer(row, did)
