@@ -1,0 +1,81 @@
+"""Planted bugs in rolling back, which the crash matrix and the order of the undos must find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import testing
+from holdfast._core import attempts, doubt, rollback
+from holdfast._core.history import History
+from holdfast._core.keys import is_undo
+from holdfast.errors import HoldfastError
+from tests.crash.test_rollback import in_order, made, not_done, there_and_back
+
+
+def wrong_order(patch: pytest.MonkeyPatch) -> None:
+    """The first effect is undone first."""
+    real = rollback.effects_to_undo
+    patch.setattr(rollback, "effects_to_undo", lambda *args: list(reversed(real(*args))))
+
+
+def no_intent(patch: pytest.MonkeyPatch) -> None:
+    """An undo is called before its intent is recorded."""
+    real = doubt._claim
+
+    def claim(call: Any, run_id: str) -> Any:
+        if not is_undo(call.key):
+            return (yield from real(call, run_id))
+        yield from attempts.begin(call)
+        return doubt.NOTHING
+
+    patch.setattr(doubt, "_claim", claim)
+
+
+def undone_again(patch: pytest.MonkeyPatch) -> None:
+    """Who goes on with a rollback does not look what was undone before."""
+    real = History.match
+
+    def match(self: History, key: str, *args: Any) -> Any:
+        return None if is_undo(key) else real(self, key, *args)
+
+    patch.setattr(History, "match", match)
+    patch.setattr(rollback, "_fate_of_undo", lambda *_args: rollback.Fate.UNDO)
+
+
+def one_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """The last effect is left out."""
+    real = rollback.effects_to_undo
+    patch.setattr(rollback, "effects_to_undo", lambda *args: real(*args)[1:])
+
+
+def an_undo_in_doubt_is_repeated(patch: pytest.MonkeyPatch) -> None:
+    """An undo that asks a person is called again instead."""
+    real = doubt._settle
+
+    def settle(call: Any, left: Any, run_id: str) -> Any:
+        if is_undo(call.key):
+            return (yield from doubt._claim(call, run_id))
+        return (yield from real(call, left, run_id))
+
+    patch.setattr(doubt, "_settle", settle)
+
+
+PLANTED = [wrong_order, no_intent, undone_again, one_is_forgotten, an_undo_in_doubt_is_repeated]
+
+
+def matrix() -> None:
+    testing.crash_matrix(there_and_back, 7, setup=made.clear, check=in_order, settle=not_done)
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_it_is_found(monkeypatch: pytest.MonkeyPatch, plant: Callable[..., None]) -> None:
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, HoldfastError)):
+        matrix()
+
+
+def test_without_a_bug_nothing_is_found() -> None:
+    matrix()
