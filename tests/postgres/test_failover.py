@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast._core.rows import Message, Write
+from holdfast._core.rows import Memo, Message, Write
 from holdfast._store.contract import Committed, Posted, Store
 from holdfast._store.locate import open_store
 from holdfast.errors import StoreError
@@ -152,6 +152,7 @@ def test_row_38_what_is_read_back_is_on_the_replica_too() -> None:
             "start": lambda: store.start(new_run("s"), owner),
             "claim": lambda: store.claim("r", owner, store.now_us()),
             "post": lambda: store.post("r", Message("m", "signal", "me", 1, b"{}")),
+            "memory": lambda: store.put_memo(Memo("s", "k", b"1"), 0),
         }
         with ThreadPoolExecutor(1) as pool:
             for name, act in acts.items():
@@ -188,6 +189,9 @@ def check(name: str, told: object, store: Store) -> None:
     if name == "post":
         assert told is Posted.ACCEPTED
         assert len(store.inbox(row.run_no)) == 1
+    if name == "memory":
+        assert told == store.memo("s", "k")
+        assert getattr(told, "version", 0) == 1
 
 
 def test_row_39_a_failover_behind_a_pooler_is_noticed_by_the_pulse() -> None:

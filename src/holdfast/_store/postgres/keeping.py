@@ -118,6 +118,7 @@ class PostgresBeside:
                 at = (self.namespace, memo.space, memo.key)
                 before = beside_rows.find_memo(fetch_with(link), *at)
                 if before is not None and before in tried:
+                    link.fetch("lock_memo", (*at[:2], in_order(memo.key)))
                     return before  # An earlier try went through.
                 now_us = self.now_us()
                 if expected not in (None, decisions.current_version(before, now_us)):
@@ -184,9 +185,10 @@ def _posted(link: Link, row: RunRow, message: Message, tries: int) -> Posted:
     fetch = fetch_with(link)
     found = fetch("messages_by_ids", (row.run_no, [message.message_id]))
     if found:
-        here = records.message_row(found[0])
-        ours = bool(tries) and _same_message(here, message)  # Of an earlier try.
-        return Posted.ACCEPTED if ours else Posted.DUPLICATE
+        if not tries or not _same_message(records.message_row(found[0]), message):
+            return Posted.DUPLICATE
+        link.fetch("lock_message", (row.run_no, message.message_id))
+        return Posted.ACCEPTED  # By an earlier try.
     if not decisions.reads_mail(row):
         return Posted.REFUSED
     ends = dict(link.fetch("inbox_ends", (row.namespace, [row.run_id])))

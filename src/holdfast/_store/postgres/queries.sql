@@ -247,6 +247,15 @@ WHERE r.epoch IS DISTINCT FROM w.epoch
 INSERT INTO holdfast.inbox (run_no, number, message_id, kind, actor, at_us, body, taken_seq, digest)
 VALUES (%s, %s, %s, %s, %s, %s, convert_from(%s, 'UTF8'), %s, %s)
 
+-- What an earlier try committed may not be on the replicas yet. A lock is a write: the commit of it
+-- waits until they have both.
+
+-- name: lock_message
+SELECT 1 FROM holdfast.inbox WHERE run_no = %s AND message_id = %s FOR UPDATE
+
+-- name: lock_memo
+SELECT 1 FROM holdfast.memos WHERE namespace = %s AND space = %s AND key = %s FOR UPDATE
+
 -- name: put_question
 INSERT INTO holdfast.questions (run_no, name, number, kind, asked_of, body, asked_us, until_us,
   digest)
