@@ -18,6 +18,7 @@ from holdfast import effect, flow, step, testing
 from holdfast._ops import copying
 from holdfast._ops.cli.main import main
 from holdfast._ops.copying import Fate
+from holdfast._store.records import SEQ_BITS
 from holdfast.errors import Corrupt, NotConfirmed, RunDeleted, UsageError
 
 calls: Counter[str] = Counter()
@@ -221,10 +222,8 @@ def test_damage_of_the_other_run_is_noticed(opened: holdfast.Store, tmp_path: Pa
     opened.close()
     file = sqlite3.connect(tmp_path / "here.db")
     file.execute(
-        "UPDATE journal SET body = replace(body, 'sent to ann', 'sent to bob') WHERE run_no = ?"
-        if "run_no" in {row[1] for row in file.execute("PRAGMA table_info(journal)")}
-        else "UPDATE journal SET body = replace(body, 'sent to ann', 'sent to bob') "
-        "WHERE (id >> 32) = ?",
+        "UPDATE journal SET body = replace(body, 'sent to ann', 'sent to bob') "
+        f"WHERE id >> {SEQ_BITS} = ?",
         (number,),
     )
     file.commit()
@@ -268,6 +267,26 @@ def test_a_fork_moves_after_the_run_that_it_came_from(tmp_path: Path) -> None:
         assert there.verify() == []
         with pytest.raises(UsageError, match="fork it there"):
             here.fork("open", "x", before="fk.search", confirm=True)
+
+
+def test_a_fork_is_exported_with_the_run_that_it_came_from(
+    opened: holdfast.Store, tmp_path: Path
+) -> None:
+    opened.fork("r", "f", before="fk.write")
+    told = report.run("f", "refunds", "ann")
+    file = tmp_path / "f.holdfast"
+    opened.export("f", file)
+    calls.clear()
+    assert testing.replay(report, file).result == told
+    with testing.store(url=f"sqlite:///{tmp_path}/there.db") as there:
+        there.import_run(file)
+        assert sorted(run.run_id for run in there.list()) == ["f", "r"]
+        assert report.with_options(store=there).run("f", "refunds", "ann") == told
+        assert there.verify() == []
+        assert not calls
+        there.fork("f", "g", before="fk.write")
+        assert report.with_options(store=there).run("g", "refunds", "ann") == told
+        assert calls == {"write": 1}
 
 
 def test_a_state_of_an_unknown_class_is_given_from_python(

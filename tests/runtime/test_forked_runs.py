@@ -338,6 +338,64 @@ def test_flows_that_leave_out_what_they_borrowed_end(store: testing.PrivateStore
     assert store.history("f")[-1].body["unconsumed"] == ["forked.pay"]
 
 
+def test_a_result_in_a_turn_that_is_over_is_refused(store: testing.PrivateStore) -> None:
+    agent.run("r", "x", 8)
+    with pytest.raises(UsageError, match="is in the state of turns: give state="):
+        store.fork("r", "f", before="turns[5]", results={"turns[2]/forked.think": "something else"})
+
+
+def test_a_fork_that_leaves_the_old_way_is_not_replaying(store: testing.PrivateStore) -> None:
+    seen: list[bool] = []
+
+    @flow(name="forked.turns_off")
+    def turns_off(far: bool) -> str:
+        seen.append(holdfast.replaying())
+        if far:
+            note(0, "far")
+            note(1, "far")
+        other = note(2, "near" if far else "off")
+        seen.append(holdfast.replaying())
+        return other[:3]
+
+    turns_off.run("r", True)
+    store.fork("r", "f", before="forked.note#3", input={"far": False})
+    seen.clear()
+    turns_off.run("f", False)
+    assert seen == [True, True], "it got what the first call had given"
+    store.fork("r", "g", before="forked.note#2", results={"forked.note#3": "given"})
+    seen.clear()
+    assert turns_off.run("g", True) == "giv"
+    assert seen == [True, False]
+
+
+# -- what was waited for ---------------------------------------------------------------------------
+
+
+def test_waits_and_children_that_are_over_come_along(store: testing.PrivateStore) -> None:
+    @flow(name="forked.child")
+    def child(number: int) -> int:
+        calls["child"] += 1
+        return number * 2
+
+    @flow(name="forked.waiter")
+    def waiter() -> list[Any]:
+        moment = holdfast.now()
+        holdfast.sleep(0.01)
+        word = holdfast.wait("word", type=str)
+        doubled = child(4)
+        return [moment, word, doubled, note(0, "after")[:7]]
+
+    handle = waiter.start("r")
+    store.signal("r", "word", "yes")
+    told = handle.result(timeout=30)
+    assert told[1:] == ["yes", 8, "after 0"]
+    store.fork("r", "f", before="forked.note")
+    assert waiter.run("f") == told
+    assert calls == {"child": 1, "note 0": 2}
+    with pytest.raises(NotConfirmed, match="a child run"):
+        store.fork("r", "g", before="forked.child")
+
+
 # -- branches, async ------------------------------------------------------------------------------
 
 

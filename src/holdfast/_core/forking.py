@@ -333,6 +333,12 @@ def _has_business_key(record: Record) -> bool:
 
 def check_given(cut: Cut, key: str) -> None:
     """Refuse a result for what is no step of the other run."""
+    if cut.loop is not None and _is_replaced(key, cut.past):
+        loop, _ = cut.loop
+        raise UsageError(
+            f"{key} of run {cut.whole.run_id!r} lies in a turn that is over before {cut.step}; what "
+            f"came of it is in the state of {loop}: give state="
+        )
     record = cut.whole.records.get(key)
     if record is None:
         raise _unknown(cut.whole, key, "has no step to give a result for:", cut.lent)

@@ -221,7 +221,10 @@ def replaying() -> bool:
     frame = current.get()
     if frame is None or frame.call is not None:
         return False
-    return frame.execution.unreplayed > 0
+    execution = frame.execution
+    if execution.lease.row.origin is not None and execution.skipping.has_written:
+        return False  # A fork need not ask for all that it borrowed.
+    return execution.unreplayed > 0
 
 
 class CurrentRun:

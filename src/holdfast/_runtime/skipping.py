@@ -43,6 +43,11 @@ class Skipping:
             (low, high) for low, high in msgspec.json.decode(row.skips)
         ]
 
+    @property
+    def has_written(self) -> bool:
+        """Whether anything was written since the run was loaded."""
+        return self._next_seq != self._loaded_seq
+
     def count(self, drafts: list[Draft]) -> None:
         """Foresee the numbers of entries that are queued."""
         for draft in drafts:
@@ -76,9 +81,8 @@ class Skipping:
             inside = loop.path + "["
             firsts = (r.first_seq for r in records if r.key.startswith(inside))
             low = min(firsts, default=after)
-        written = self._next_seq != self._loaded_seq
         strangers = any(record.last_seq >= low for record in records if not loop.holds(record.key))
-        return after if written or strangers else low
+        return after if self.has_written or strangers else low
 
     def leave(self, loop: Loop) -> None:
         """End a loop; what it recorded last stays."""
