@@ -1,0 +1,235 @@
+"""What a rollback takes back: read from a journal, whatever stands in it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+
+from holdfast._core.entries import Kind
+from holdfast._core.history import History
+from holdfast._core.keys import is_undo
+from holdfast._core.lifecycle import Status
+from holdfast._core.resume import key_changes, settle_drafts
+from holdfast._core.rollback import (
+    Fate,
+    Wanted,
+    effects_to_undo,
+    ended,
+    left_as_they_are,
+    requested,
+    to_be_undone,
+    wanted,
+)
+from holdfast._core.rows import KeyChange
+from holdfast._core.stops import Unwind
+from holdfast.errors import RunHeld, UsageError
+from tests.core.test_history import ERROR, Journal
+
+UNDO = {"effect": True, "undo": True}
+
+
+def intent(journal: Journal, key: str, position: int | None = 0, **facts: object) -> Journal:
+    return journal.step(Kind.STEP_STARTED, key, position, **{**UNDO, **facts})
+
+
+def did(journal: Journal, key: str, position: int | None = 0, **facts: object) -> Journal:
+    intent(journal, key, position, **facts)
+    return journal.step(Kind.STEP_COMPLETED, key, position, result=1)
+
+
+def ask(journal: Journal, **facts: object) -> Journal:
+    asked = {"actor": "kim", "reason": "", "to": None, "stays": [], **facts}
+    return journal.run(Kind.ROLLBACK_REQUESTED, **asked).run(Kind.RUN_CLAIMED, why="free")
+
+
+def fates(history: History, to: str | None = None) -> list[tuple[str, str]]:
+    return [(it.record.key, it.fate.value) for it in effects_to_undo(history, to)]
+
+
+def test_the_last_effect_comes_first():
+    journal = did(did(did(Journal(), "a", 0), "b", 1), "c", 2).done("plain", 3)
+    assert fates(journal.fold()) == [("c", "undo"), ("b", "undo"), ("a", "undo")]
+
+
+def test_what_each_record_comes_to():
+    journal = Journal()
+    did(journal, "no_undo", 0, undo=False)
+    did(journal, "skipped", 1)
+    journal.entries.pop()
+    journal.step(Kind.SKIPPED_DUPLICATE, "skipped", 1, result=1)
+    intent(journal, "refused", 2)
+    journal.step(Kind.STEP_FAILED, "refused", 2, final=True, error=ERROR)
+    intent(journal, "given_up", 3)
+    journal.step(Kind.STEP_FAILED, "given_up", 3, final=True, error=ERROR, unknown=True)
+    intent(journal, "degraded", 4)
+    journal.step(Kind.STEP_COMPLETED, "degraded", 4, result=1, degraded=ERROR)
+    intent(journal, "not_done", 5)
+    journal.step(Kind.STEP_SETTLED, "not_done", 5, **{"as": "not_done"})
+    intent(journal, "settled", 6)
+    journal.step(Kind.STEP_SETTLED, "settled", 6, **{"as": "done", "result": 1})
+    intent(journal, "open", 7)
+    # One whose intent was lost with the tail of a store.
+    journal.step(Kind.STEP_IN_DOUBT, "adopted", 8, why="adopted", ended=True, args={})
+    journal.step(Kind.STEP_SETTLED, "adopted", 8, **{"as": "done", "result": 1})
+    assert fates(journal.fold()) == [
+        ("adopted", "stays"),
+        ("open", "in_doubt"),
+        ("settled", "undo"),
+        ("given_up", "unknown"),
+        ("no_undo", "stays"),
+    ]
+
+
+def test_what_a_fork_borrowed_is_not_undone():
+    history = did(did(Journal(), "a", 0), "b", 1).fold()
+    history.records["a"].borrowed = True
+    assert fates(history) == [("b", "undo")]
+
+
+def test_what_was_undone_is_seen():
+    journal = ask(did(did(Journal(), "a", 0), "b", 1))
+    did(journal, "undo/b", None)
+    assert fates(journal.fold()) == [("b", "undone"), ("a", "undo")]
+    calls, _ = to_be_undone(journal.fold(), lambda _record: True)
+    assert [call.undo_step for call in calls] == ["undo/a"]
+
+
+def test_a_superseded_effect_happened_and_is_undone_under_a_key_of_its_generation():
+    journal = did(Journal(), "a", 0).run(Kind.RUN_FAILED, steps=[], error=ERROR)
+    journal.run(Kind.RUN_RESUMED, generation=2, superseded=["a"]).run(Kind.RUN_CLAIMED, why="free")
+    did(journal, "a", 0)
+    undos = [it.undo_step for it in effects_to_undo(journal.fold())]
+    assert undos == ["undo[2]/a", "undo/a"]
+
+
+def test_a_doubt_stands_against_it_before_anything_is_undone():
+    journal = ask(intent(did(Journal(), "a", 0), "b", 1))
+    with pytest.raises(Unwind) as held:
+        to_be_undone(journal.fold(), lambda _record: True)
+    error = held.value.error
+    assert isinstance(error, RunHeld)
+    assert (error.reason, error.step) == ("in_doubt", "b")
+    assert "holdfast settle r b --not-done" in error.actions[1]
+
+
+@pytest.mark.parametrize(
+    ("facts", "knows", "said"),
+    [
+        ({"undo": True}, False, "has an undo, but the process that took the run up does not know"),
+        ({"undo": False}, False, "a has no undo"),
+    ],
+)
+def test_what_nobody_has_seen_to_stay_holds_it(facts, knows, said):
+    history = ask(did(Journal(), "a", 0, **facts)).fold()
+    with pytest.raises(Unwind) as held:
+        to_be_undone(history, lambda _record: knows)
+    assert said in str(held.value.error)
+    confirmed = ask(did(Journal(), "a", 0, **facts), stays=["undo/a"]).fold()
+    assert to_be_undone(confirmed, lambda _record: knows)[0] == []
+
+
+def test_to_a_step_keeps_that_step_and_what_ran_beside_it():
+    journal = did(did(did(Journal(), "a", 0), "b", 1), "c", 2)
+    did(journal, "gather[0]/d", 0)
+    did(journal, "gather[1]/e", 0)
+    assert fates(journal.fold(), "b") == [
+        ("gather[1]/e", "undo"),
+        ("gather[0]/d", "undo"),
+        ("c", "undo"),
+    ]
+    assert fates(journal.fold(), "gather[0]/d") == []
+    with pytest.raises(UsageError, match="has no step 'x'; its last ones: a, b, c"):
+        effects_to_undo(journal.fold(), "x")
+    with pytest.raises(UsageError, match="has no outcome"):
+        effects_to_undo(intent(journal, "f", 3).fold(), "f")
+
+
+def test_to_a_step_opens_the_next_generation_and_pauses():
+    journal = did(did(Journal(), "a", 0), "b", 1).done("c", 2)
+    journal.step(Kind.STATE_SAVED, "turns", None, turn=1)
+    ask(journal, to="a")
+    did(journal, "undo/b", None)
+    history = journal.fold()
+    end = ended(history, effects_to_undo(history, "a"), [], 0)
+    assert [draft.kind for draft in end.drafts] == [Kind.RUN_RESUMED, Kind.RUN_HELD]
+    resumed = msgspec.json.decode(end.drafts[0].body)
+    assert (resumed["generation"], resumed["superseded"], resumed["loops"]) == (
+        2,
+        ["b", "c"],
+        ["turns"],
+    )
+    assert end.changes["skips"] == "[]"
+    journal.run(Kind.RUN_RESUMED, **resumed).run(Kind.RUN_HELD, reason="paused")
+    after = journal.fold()
+    assert (after.status, after.rollback, set(after.records)) == (
+        Status.HELD,
+        None,
+        {"a", "undo/b"},
+    )
+
+
+def test_the_request_says_what_is_wanted_and_in_which_order():
+    history = did(did(Journal(), "a", 0), "b", 1, undo=False).fold()
+    want = Wanted("kim", "why", stays=left_as_they_are(effects_to_undo(history)))
+    draft = requested(history, want, 5)
+    assert msgspec.json.decode(draft.body)["order"] == ["undo/a"]
+    asked = ask(did(Journal(), "a", 0), reason="why").fold().rollback
+    assert asked is not None
+    assert wanted(asked) == Wanted("kim", "why")
+    assert want.stays == ("undo/b",)
+
+
+def test_a_cancel_that_waits_gives_way_to_a_rollback():
+    journal = Journal().run(Kind.CANCEL_REQUESTED, actor="kim", reason="")
+    assert ask(journal).fold().cancel is None
+
+
+def test_settling_an_undo_as_done_makes_the_key_undone():
+    undoes = {"step": "a", "effect": "a", "key": "order:1"}
+    journal = ask(did(Journal(), "a", 0))
+    intent(journal, "undo/a", None, undoes=undoes, undo=False)
+    record = journal.fold().records["undo/a"]
+    assert key_changes(record, "completed", result=True) == [KeyChange("a", "order:1", "undone")]
+    assert key_changes(record, "in_doubt") == []
+    _, keys = settle_drafts(journal.fold(), "undo/a", "done", b"null", None, "kim", 9)
+    assert keys == [KeyChange("a", "order:1", "undone")]
+
+
+KINDS = st.sampled_from(["done", "plain", "no_undo", "refused", "new_generation"])
+
+
+@given(st.lists(KINDS, max_size=12), st.integers(0, 12))
+def test_each_effect_is_undone_once_and_in_reverse(life: list[str], already: int):
+    """Whatever a run did, and however far a rollback had got."""
+    journal, expected, generation = Journal(), [], 1
+    for number, what in enumerate(life):
+        key = f"s{number}"
+        if what == "done":
+            did(journal, key, number)
+            expected.insert(0, (key, generation))
+        elif what == "plain":
+            journal.done(key, number)
+        elif what == "no_undo":
+            did(journal, key, number, undo=False)
+        elif what == "refused":
+            intent(journal, key, number)
+            journal.step(Kind.STEP_FAILED, key, number, final=True, error=ERROR)
+        else:
+            generation += 1
+            past = list(journal.fold().records)
+            journal.run(Kind.RUN_FAILED, steps=[], error=ERROR)
+            journal.run(Kind.RUN_RESUMED, generation=generation, superseded=past)
+            journal.run(Kind.RUN_CLAIMED, why="free")
+    effects = effects_to_undo(journal.fold())
+    order = [it.undo_step for it in effects if it.fate is Fate.UNDO]
+    assert [(it.record.key, it.record.generation) for it in effects if it.fate is Fate.UNDO] == (
+        expected
+    )
+    assert len(set(order)) == len(order)
+    ask(journal, stays=list(left_as_they_are(effects)))
+    for undo in order[:already]:
+        did(journal, undo, None)
+    calls, _ = to_be_undone(journal.fold(), lambda record: b'"undo":true' in record.intent.body)
+    assert [call.undo_step for call in calls] == order[already:]
+    assert not any(is_undo(call.record.key) for call in calls)
