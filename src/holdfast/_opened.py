@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast._acting import Acting, actor_or_user
 from holdfast._core.lifecycle import Status
+from holdfast._core.redacting import Redact
 from holdfast._housekeeping import Housekeeping
 from holdfast._runtime import engine as engines
 from holdfast._runtime.engine import Engine
@@ -216,12 +217,16 @@ def open(
     namespace: str = "default",
     default: bool = True,
     lease_s: float = 30.0,
+    redact: Redact | None = None,
 ) -> Store:
     """Open a store, and make it the one that runs of this process use.
 
     URLs: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://user@host/database`,
     `memory:`. The one of the environment: `holdfast.open(os.environ["HOLDFAST_URL"])`; a process
     that opens nothing uses that by itself.
+
+    `redact(path, value)` is called with every part of what runs write (arguments, results, errors,
+    state, progress, what is emitted), and returns what is stored in its place.
     """
     from holdfast._store.locate import open_store
 
@@ -229,6 +234,7 @@ def open(
         raise UsageError(f"lease_s={lease_s!r}: positive seconds")
     kept = open_store(url, namespace=namespace, lease_s=lease_s)
     engine = Engine(kept)
+    engine.redact = redact
     if default:
         try:
             engines.set_default(engine)

@@ -28,6 +28,7 @@ from holdfast._core import flat
 from holdfast._core.digest import Digester, list_end, list_state
 from holdfast._core.known import KNOWN, Known
 from holdfast._core.reader import Reader, damaged, from_json
+from holdfast._core.redacting import Redact, redacted
 from holdfast._core.shapes import class_of
 from holdfast._core.trunks import Growth, Mark, Trunk, Trunks
 from holdfast._core.writer import Writer, is_plain, surely_long, to_json
@@ -61,6 +62,8 @@ class Values:
         self.known = known
         self.next_chunk = next_chunk
         self.inline_limit = inline_limit
+        self.redact: Redact | None = None
+        """Takes out what must not be stored; digests are made of what was given."""
         self.trunks = Trunks()
         self._fetch = fetch
         self._fresh: dict[int, bytes] = {}
@@ -70,10 +73,14 @@ class Values:
 
     def encode(self, value: object, path: str) -> bytes:
         """The node of a value; its new chunks wait in `take_fresh`. Refused: nothing has changed."""
+        if self.redact is not None:
+            value = redacted(value, path, self.redact, self.known)
         return self._flat_node(value) or self._write(value, path, copying=False)[0]
 
     def copy(self, value: object, path: str) -> tuple[bytes, Any]:
         """The node, and the value that reading it would give."""
+        if self.redact is not None:
+            value = redacted(value, path, self.redact, self.known)
         node = self._flat_node(value)
         if node is not None:
             return node, dict(value)  # type: ignore[call-overload]  # it is a dict of scalars

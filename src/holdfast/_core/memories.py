@@ -16,6 +16,7 @@ from holdfast._core import codec
 from holdfast._core.entries import Kind
 from holdfast._core.history import History
 from holdfast._core.keys import check_label
+from holdfast._core.redacting import Redact, redacted
 from holdfast._core.requests import Append, Decode, Note, Recall, Script, StepCall, Wrote
 from holdfast._core.rows import Memo
 from holdfast._core.scripts import find, replayed
@@ -47,9 +48,11 @@ def checked_key(space: str, key: object) -> str:
     return checked
 
 
-def encoded(space: str, key: str, value: object) -> bytes:
+def encoded(space: str, key: str, value: object, redact: Redact | None = None) -> bytes:
     """Return a value as it is stored, with nothing apart; refuses what would not survive."""
     path = f"memory {space!r}, {key!r}"
+    if redact is not None:
+        value = redacted(value, path, redact)
     node = codec.encode(value, path)
     if len(node) > VALUE_MAX_BYTES:
         raise ValueRefused(

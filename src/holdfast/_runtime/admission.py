@@ -132,7 +132,7 @@ def execution_of(
             history = load(engine, row) if entries is None else _folded(row, entries)
             execution = Execution(engine, lease, history, engine.values(row), awaits=awaits)
             execution.spending = spending.opened(engine, row, history)
-            execution.compares = entries is None
+            execution.after_gap.compares = entries is None
             if version is not None and version != row.version:
                 execution.upgrade = Upgrade(row.flow, version)
         except errors.Corrupt as damage:
@@ -204,6 +204,7 @@ def _start(engine: Engine, request: RunRequest, owner: int | None) -> Started:
 def new_run(engine: Engine, request: RunRequest) -> NewRun:
     """Return what a store needs to start the run."""
     values = Values(_no_chunks)  # A new run has no chunks yet.
+    values.redact = engine.redact
     node = values.encode(request.input, "input")
     told: dict[str, Any] = {"fingerprint": request.fingerprint(), "format": FORMAT}
     if request.placing.budget is not None:

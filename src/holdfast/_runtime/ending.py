@@ -13,6 +13,7 @@ from holdfast._core.control import MESSAGES
 from holdfast._core.doubt import DOUBTS, settle_actions
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import Record
+from holdfast._core.redacting import redact_error, redact_text
 from holdfast._core.rollback import RollBack, Wanted
 from holdfast._core.stops import Unload, Unwind
 from holdfast._core.superseding import escaped
@@ -124,7 +125,9 @@ def raised(execution: Execution, error: BaseException, *, wraps: bool = True) ->
             [Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)], {}, error=error
         )
     news = told(error)
-    facts = {"error": news, "steps": escaped(error), "trace": _trace(error)}
+    if execution.engine.redact is not None:
+        redact_error(news, "error", execution.engine.redact)
+    facts = {"error": news, "steps": escaped(error), "trace": _trace(execution, error)}
     draft = Draft(Kind.RUN_FAILED, execution.engine.now_us(), body=_encode(facts))
     if not wraps:
         return Ending([draft], {}, error=error)
@@ -143,9 +146,15 @@ def _asks_for_rollback(error: BaseException) -> errors.Rollback | None:
     return None
 
 
-def _trace(error: BaseException) -> str:
+def _trace(execution: Execution, error: BaseException) -> str:
     import traceback
 
+    redact = execution.engine.redact
+    if redact is not None:
+        # Where it was raised, and no text of any exception in the chain.
+        frames = traceback.extract_tb(error.__traceback__)
+        places = [f"{it.filename}:{it.lineno} in {it.name}" for it in frames]
+        return redact_text(storable("\n".join(places)[-TRACE_MAX_CHARS:]), "trace", redact)
     try:
         text = "".join(traceback.format_exception(error))
     except Exception:
@@ -171,7 +180,7 @@ def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) ->
     if isinstance(error, errors.RunHeld):
         facts = {
             "reason": error.reason,
-            "detail": error.detail,
+            "detail": redact_text(error.detail, "held", execution.engine.redact),
             "step": error.step,
             "actions": list(error.actions),
         }

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._core.chunks import Values
+from holdfast._core.redacting import Redact
 from holdfast._core.rows import KeyState, Lease, RunRow
 from holdfast._runtime import shield
 from holdfast._runtime.clock import Clock, SystemClock
@@ -55,6 +56,7 @@ class Engine:
         self.clock: Clock = clock or SystemClock()
         self.now_us = kept.now_us
         self.closed = False
+        self.redact: Redact | None = None
         self._lock = threading.RLock()
         self._resources: dict[Callable[[], Any], Any] = {}
         self._fresh()
@@ -159,7 +161,9 @@ class Engine:
 
     def values(self, row: RunRow) -> Values:
         """Return the value space of a run."""
-        return Values(lineage.chunks_of(self.kept, row), next_chunk=row.next_chunk)
+        values = Values(lineage.chunks_of(self.kept, row), next_chunk=row.next_chunk)
+        values.redact = self.redact
+        return values
 
     def result_of(self, key: KeyState) -> Any:
         """Return the result that the holder of a business key recorded."""

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._core.chunks import Values
-from holdfast._core.drift import Change
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.keys import Scope, derived_key
 from holdfast._core.memories import going
+from holdfast._core.redacting import ERRORS, redact_error
 from holdfast._core.requests import Append, Note, StepCall
 from holdfast._core.rows import Lease, Post, Write
 from holdfast._core.stops import Unwind, Waiting
 from holdfast._runtime import deadlines
 from holdfast._runtime.committer import Ticket
-from holdfast._runtime.gap import used_since
+from holdfast._runtime.gap import AfterGap, used_since
 from holdfast._runtime.mail import Mail
 from holdfast._runtime.questions import closed_by
 from holdfast._runtime.skipping import Loop, Skipping
@@ -104,11 +104,7 @@ class Execution:
         self.upgrade: Upgrade | None = None
         self.instance: Any = None
         """What the flow is a method of, if it is one."""
-        self.compares = False
-        """Whether a process was at work on it before: watched facts are looked at again."""
-        self.policies: dict[str, str] = {}
-        self.seen: list[Change] | None = None
-        """What is found to have changed, if somebody only looks."""
+        self.after_gap = AfterGap()
         self.spending: Spending | None = None
         """Of a run with a budget; set before its first step."""
 
@@ -192,7 +188,7 @@ class Execution:
             draft, copy = self._draft(request.call, note)
             drafts.append(draft)
         spend = None if self.spending is None else self.spending.of(request)
-        if request.call.usage and self.compares:
+        if request.call.usage and self.after_gap.compares:
             drafts[:0] = used_since(self, request.call)
         changes = self._totals(request.call, request)
         self._count(drafts, changes)
@@ -302,6 +298,7 @@ class Execution:
         """Remember a failed background commit: the next durable call raises it."""
         if ticket.error is not None:
             self._failure = ticket.error
+            self.waits.ring()  # A line that waits would not hear of it else.
         elif isinstance(ticket.outcome, Fenced):
             self.stop(Unwind(LeaseLost(self.run_id)))
 
@@ -329,11 +326,16 @@ class Execution:
         elif not call.noted and note.ends_attempt and not call.spec.effect:
             parts.append(b'"args":' + call.args_node)
             started_us = call.started_us
+        redact, path = self.values.redact, ""
+        if redact is not None:
+            path = f"{call.key}: "
+            for told in ERRORS:
+                redact_error(note.facts.get(told), path + told, redact)
         for name, fact in note.facts.items():
             parts.append(b'"%b":%b' % (name.encode(), _encode(fact)))
         copy: Any = None
         for name, value in note.values.items():
-            node, copy = self.values.copy(value, name)
+            node, copy = self.values.copy(value, path + name)
             parts.append(b'"%b":%b' % (name.encode(), node))
         if call.usage and note.ends_attempt:
             parts.append(b'"usage":' + _encode(call.usage))

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from holdfast._core.durations import Duration
-from holdfast._core.memories import Told, checked_key, encoded
+from holdfast._core.memories import Told
 from holdfast._core.requests import Recall
 from holdfast._runtime.frames import Frame
 from holdfast._runtime.remembering import (
@@ -60,7 +60,7 @@ class Memory(Asking):
         """Write a value, which is gone after `ttl`. With `if_version`, only if that is its version
         now (0: there is none); returns whether it was written."""
         frame = self._frame()
-        node = encoded(self.namespace, checked_key(self.namespace, key), value)
+        node = self._encoded(frame, key, value)
         given = {"value": value} | given_beside(ttl, if_version)
         return self._write(frame, "set", key, node, ttl, if_version, given)
 
@@ -131,7 +131,7 @@ class AsyncMemory(Asking):
         """Write a value, which is gone after `ttl`. With `if_version`, only if that is its version
         now (0: there is none); returns whether it was written."""
         frame = self._frame()
-        node = encoded(self.namespace, checked_key(self.namespace, key), value)
+        node = self._encoded(frame, key, value)
         given = {"value": value} | given_beside(ttl, if_version)
         return self._write(frame, "set", key, node, ttl, if_version, given)
 

@@ -19,6 +19,7 @@ from holdfast._core.memories import (
     Told,
     checked_key,
     checked_space,
+    encoded,
     kept_back,
     recall_script,
     remember_script,
@@ -127,6 +128,10 @@ class Asking:
         call = self._called(frame, name, {name: it for name, it in given.items() if it})
         script = recall_script(call, asked, execution.history, execution.decode)
         return Operation(execution, call, script)
+
+    def _encoded(self, frame: Frame | None, key: str, value: object) -> bytes:
+        engine = self._outside() if frame is None else frame.execution.engine
+        return encoded(self.namespace, checked_key(self.namespace, key), value, engine.redact)
 
     # -- writing -------------------------------------------------------------------------------
 
