@@ -15,6 +15,7 @@ from holdfast._core.keys import CHILD_SEPARATOR, check_run_id
 from holdfast._core.retention import checked_keep
 from holdfast._runtime import children, ending, engine as engines, registry
 from holdfast._runtime.admission import Ended, RunRequest, admit, submit
+from holdfast._runtime.awaited_flows import Awaited
 from holdfast._runtime.callables import is_method
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
@@ -30,8 +31,6 @@ from holdfast.errors import UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Q = ParamSpec("Q")
-T = TypeVar("T")
 
 
 class HasEngine(Protocol):
@@ -361,39 +360,6 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         finally:
             current.reset(token)
         return await finish_async(execution, end)
-
-
-class Awaited(Generic[P, R]):
-    """`flow.aio`: the same calls for async callers; a sync flow works in a thread."""
-
-    def __init__(self, flow: Flow[P, R] | AsyncFlow[P, R]) -> None:
-        self._flow = flow
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        """Inside an async flow: a child run of a sync flow, awaited."""
-        return children.call_child_async(self._flow, args, kwargs)
-
-    async def run(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Start the run, or pick it up where it stopped, and await its end."""
-        if isinstance(self._flow, AsyncFlow):
-            return await self._flow.run(run_id, *args, **kwargs)
-        return await _in_thread(self._flow.run, run_id, *args, **kwargs)
-
-    async def start(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Start the run in the background of this process. Inside a flow: a child of this name."""
-        if current.get() is not None:
-            return await children.start_child_async(self._flow, run_id, args, kwargs)
-        return await _in_thread(self._flow.start, run_id, *args, **kwargs)
-
-    async def submit(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Record the run and leave it to any worker."""
-        return await _in_thread(self._flow.submit, run_id, *args, **kwargs)
-
-
-async def _in_thread(work: Callable[Q, T], *args: Q.args, **kwargs: Q.kwargs) -> T:
-    import asyncio
-
-    return await asyncio.to_thread(work, *args, **kwargs)
 
 
 class _FlowDecorator(Protocol):

@@ -100,6 +100,17 @@ def taken_from(options: dict[str, Any], step: str) -> StepDrift:
     return StepDrift(step, **{name: options.pop(name) for name in names if name in options})
 
 
+class AfterGap:
+    """What one execution knows of the gap before it."""
+
+    def __init__(self) -> None:
+        self.compares = False
+        """Whether a process was at work on the run before: watched facts are looked at again."""
+        self.policies: dict[str, str] = {}
+        self.seen: list[Change] | None = None
+        """What is found to have changed, if somebody only looks."""
+
+
 class FlowDrift:
     """What a flow was declared with that concerns gaps."""
 
@@ -146,9 +157,9 @@ def look(flow: FlowLike | None, execution: Execution) -> Preflight | None:
     """Return what the run finds after a gap, or None if there was none."""
     history = execution.history
     if flow is not None:
-        execution.policies = dict(flow.drift.policies)
+        execution.after_gap.policies = dict(flow.drift.policies)
     gap = history.gap
-    if not execution.compares or gap.is_first or history.rollback is not None:
+    if not execution.after_gap.compares or gap.is_first or history.rollback is not None:
         return None
     assert gap.before is not None
     assert gap.claim is not None
@@ -191,7 +202,8 @@ def used_since(execution: Execution, call: StepCall) -> list[Draft]:
     """Return the entry that tells that a model call after a gap used another model, prompt or tools
     than the calls of that step before it, as `usage` says; what was declared is told beforehand."""
     name = name_of(call.key)
-    used = {kind: str(call.usage[kind]) for kind in comparing.USED if kind in (call.usage or {})}
+    said = call.usage or {}
+    used = {kind: str(said[kind]) for kind in comparing.USED if kind in said}
     was = comparing.used_by(execution.history, name)
     settings = registry.steps.get(name)
     declared = {} if settings is None else settings.drift.versions()
@@ -217,7 +229,8 @@ def begin(flow: FlowLike, execution: Execution) -> None:
     if report is not None:
         answer = _asked(flow, report)
         if inspect.isawaitable(answer):
-            inspect.iscoroutine(answer) and answer.close()
+            if inspect.iscoroutine(answer):
+                answer.close()
             raise UsageError(
                 f"on_resume of flow {flow.name} is async, and the flow is not; make it a plain "
                 "function"

@@ -84,13 +84,14 @@ def facts_changed(engine: Engine, flow: FlowLike, row: RunRow) -> tuple[list[Cha
     skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
     history = _Record.fold(row.run_id, engine.kept.load(row, skips), gaps=bool(skips))
     look = _Look(engine, Lease(row), history, engine.values(row), awaits=flow.awaits)
-    look.compares, look.seen = True, []
-    look.policies = dict(flow.drift.policies)
+    seen: list[Change] = []
+    look.after_gap.compares, look.after_gap.seen = True, seen
+    look.after_gap.policies = dict(flow.drift.policies)
     # In a thread of its own: the caller may be in an event loop, or inside another run.
     thread = threading.Thread(target=_replay, args=(flow, look), daemon=True)
     thread.start()
     thread.join()
-    return look.seen, set(look.consumed)
+    return seen, set(look.consumed)
 
 
 def _replay(flow: FlowLike, look: Execution) -> None:

@@ -109,7 +109,7 @@ class _Watched:
 
     def _policy(self, on_change: object) -> str:
         if on_change is None:
-            return self.execution.policies.get("fact") or DEFAULTS["fact"]
+            return self.execution.after_gap.policies.get("fact") or DEFAULTS["fact"]
         return checked_policy(on_change, "fact", f"on_change of watch({self.name!r})")
 
     def _found(self) -> Record | None:
@@ -166,7 +166,7 @@ class _Watched:
         broken = execution.history.gap.broken.get(self.call.key)
         if broken is not None:
             raise self._drifted(broken["was"], broken["now"])
-        return execution.compares and self.record.state is not State.FAILED
+        return execution.after_gap.compares and self.record.state is not State.FAILED
 
     def recorded(self) -> str:
         """Return what is recorded, or raise the failure that is."""
@@ -185,8 +185,8 @@ class _Watched:
             return was
         change = Change("fact", self.name, accepted, now, self.policy, (key,))
         change = gap.whole_effects(execution, change)
-        if execution.seen is not None:
-            execution.seen.append(change)  # Somebody only looks.
+        if execution.after_gap.seen is not None:  # Somebody only looks.
+            execution.after_gap.seen.append(change)
             return was
         return self._treated(gap.decided(change), was)
 
