@@ -174,6 +174,7 @@ class Acting:
             results=results,
             actor=actor_or_user(actor),
             confirm=confirm,
+            redact=self.engine.redact,
         )
 
     def rollback(

@@ -314,3 +314,15 @@ def test_a_state_of_an_unknown_class_is_given_from_python(
     assert refused.exit_code != 0
     assert "from Python" in " ".join(refused.output.split())
     assert cli(*asked).exit_code == 0
+
+
+def test_what_is_given_is_redacted(tmp_path: Path) -> None:
+    def redact(path: str, value: Any) -> Any:
+        return "(secret)" if isinstance(value, str) and "hunter2" in value else value
+
+    with holdfast.open(f"sqlite:///{tmp_path}/kept.db", redact=redact) as store:
+        report.run("r", "refunds", "ann")
+        store.fork("r", "f", before="fk.write", results={"fk.mail": "my hunter2"})
+        assert store.history("f")[1].body["results"] == {"fk.mail": "(secret)"}
+        assert report.run("f", "refunds", "ann") == "REFUNDS, (SECRET)"
+    assert b"hunter2" not in (tmp_path / "kept.db").read_bytes()

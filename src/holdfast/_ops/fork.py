@@ -21,6 +21,7 @@ from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.forking import NOT_GIVEN, Cut, Facts
 from holdfast._core.keys import check_run_id
+from holdfast._core.redacting import Redact
 from holdfast._core.resume import draft, moved_to
 from holdfast._core.rows import Lease, RunRow, Write
 from holdfast._ops.actions import check_actor
@@ -71,6 +72,7 @@ def fork(
     results: Mapping[str, Any] | None = None,
     actor: str,
     confirm: bool = False,
+    redact: Redact | None = None,
 ) -> Fork:
     """Make a new run of an old one, from before a step."""
     planned = plan(
@@ -82,6 +84,7 @@ def fork(
         state=state,
         results=results,
         actor=actor,
+        redact=redact,
     )
     if planned.repeats and not confirm:
         raise not_confirmed(planned)
@@ -98,8 +101,10 @@ def plan(
     state: Any = NOT_GIVEN,
     results: Mapping[str, Any] | None = None,
     actor: str,
+    redact: Redact | None = None,
 ) -> Plan:
-    """Work out a fork without writing anything."""
+    """Work out a fork without writing anything; `redact` takes out of what is given what must not be
+    stored."""
     check_actor(actor)
     check_run_id(new_run_id)
     row = found(store, run_id)
@@ -107,6 +112,7 @@ def plan(
     cut = forking.cut_before(run_id, before, entries, lineage.borrowed(store, row))
     _check_here(cut)
     given = _Given(cut, Reader(store, row).values)
+    given.values.redact = redact
     started, digest = given.input(row, input)
     for key, value in (results or {}).items():
         given.result(key, value)
