@@ -459,6 +459,70 @@ def test_time_is_a_budget_too():
         assert len(done) == 5
 
 
+# -- families ----------------------------------------------------------------------------------
+
+
+@flow(name="budget-child")
+def child(number: int) -> int:
+    return think(number)
+
+
+@flow(name="budget-parent", budget=Budget(usd=1))
+def parent(count: int) -> list[int]:
+    return [child(number) for number in range(count)]
+
+
+def test_children_spend_from_the_pot_of_the_root_and_any_of_them_raises_it(store):
+    handle = parent.start("p", 5)
+    fourth = "p::budget-child#4"
+    store.until(fourth, status="held")
+    store.until("p", waiting=True)
+    assert done == [0, 1, 2]
+    assert spent(store, "p") == 90 * CENT
+    assert store.kept.pot(fourth) is None
+    assert store.get(fourth).budget.root == "p"
+    said = " ".join(str(store.explain("p")).split())
+    assert f"Run {fourth}, which it started, is held for its budget" in said
+    assert f"holdfast raise-budget '{fourth}' --usd 2.00" in said
+    answer = store.raise_budget(fourth, to=Budget(usd=2), actor="ada")
+    assert answer.did == "the budget of run 'p' is now $2.00"
+    assert handle.result(timeout=20) == [0, 1, 2, 3, 4]
+    assert spent(store, "p") == 150 * CENT
+    assert kinds(store, "p").count("budget_raised") == 1
+
+
+def test_the_budget_of_a_childs_flow_is_no_second_pot(store):
+    @flow(name="budget-own", budget=Budget(usd=0.30))
+    def own(count: int) -> int:
+        return sum(think(number) for number in range(count))
+
+    @flow(name="budget-rich", budget=Budget(usd=5))
+    def rich() -> int:
+        return own(2)
+
+    assert rich.run("p") == 1
+    assert store.kept.pot("p::budget-own") is None
+
+    @flow(name="budget-free")
+    def free() -> int:
+        return own(2)
+
+    handle = free.start("q")
+    store.until("q::budget-own", status="held")
+    assert spent(store, "q::budget-own") == 30 * CENT, "its own, since its family has none"
+    assert store.kept.pot("q") is None
+    store.raise_budget("q::budget-own", to=Budget(usd=1), actor="ada")
+    assert handle.result(timeout=20) == 1
+
+
+def test_a_fork_has_the_budget_of_its_origin_for_itself(store):
+    held(thinker.run, "r", 5)
+    store.fork("r", "s", before="budget-think#3")
+    assert thinker.run("s", 5) == "0,1,2,3,4"
+    assert (spent(store, "r"), spent(store, "s")) == (90 * CENT, 90 * CENT)
+    assert done == [0, 1, 2, 2, 3, 4], "what it took over costs nothing"
+
+
 # -- tokens and prices -------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from holdfast._core.budgets import NANOS, dollars
@@ -64,8 +66,8 @@ def unpriced(past: History) -> tuple[str, ...]:
     for record in (*past.records.values(), *past.superseded):
         for entry in (record.outcome, record.failure):
             if entry is not None and b'"unpriced":' in entry.body:
-                usage = facts(entry).get("usage", {})
-                if isinstance(usage, dict) and "unpriced" in usage:
+                usage: dict[str, Any] = facts(entry).get("usage") or {}
+                if "unpriced" in usage:
                     found[str(usage["unpriced"])] = None
     return tuple(found)
 

@@ -50,7 +50,7 @@ def raise_budget(store: Store, run_id: str, to: Budget, *, actor: str) -> Answer
         status=str(row.status),
         did=f"the budget of run {before.root!r} is now {_limits(after)}",
         recorded=True,
-        goes_on=row.status is Status.QUEUED,
+        goes_on=row.status is Status.QUEUED or bool(freed),
         freed=tuple(other for other in freed if other != run_id),
     )
 
@@ -61,7 +61,7 @@ def _pot(store: Store, row: RunRow) -> Pot:
     if pot is not None:
         return pot
     started = store.entry(row.run_no, 1)
-    limits = {} if started is None else facts_of(started).get("budget")
+    limits: dict[str, int] | None = None if started is None else facts_of(started).get("budget")
     if limits:
         return store.put_pot(new_pot(row.run_id, limits, store.now_us()), only_new=True)
     raise UsageError(

@@ -1,0 +1,48 @@
+"""A user's module about money, all of it checked.
+
+A line that ends in `# error` is wrong, and every checker has to say so; no other line is.
+"""
+
+import datetime as dt
+from decimal import Decimal
+from typing import assert_type
+
+import holdfast
+from holdfast import Budget, Price, Store, effect, flow, step, usage
+
+
+@step(cost=0.30)
+def think(topic: str) -> str:
+    usage(model="gpt-x", input_tokens=10, output_tokens=5)
+    usage(cost=Decimal("0.01"))
+    return topic
+
+
+@effect(cost=lambda to, text: 0.01 * len(text))
+def mail(to: str, text: str) -> bool:
+    return True
+
+
+@flow(budget=Budget(usd=1, tokens=1000, steps=50, wall=dt.timedelta(hours=1)))
+def agent(topic: str) -> str:
+    mail("ada", topic)
+    return think(topic)
+
+
+def use_them(store: Store) -> None:
+    holdfast.prices({"gpt-x": Price(input=2.5, output=Decimal(10))})
+    assert_type(agent.with_options(budget=Budget(usd=Decimal("0.5"))).run("r", "x"), str)
+    store.raise_budget("r", to=Budget(wall="2h"), actor="kim")
+    budget = store.get("r").budget
+    if budget is not None:
+        assert_type(budget.left_usd, float | None)
+    with holdfast.run("block", budget=Budget(steps=5)):
+        think("x")
+
+
+def misuse(store: Store) -> None:
+    Budget(usd="1")  # error
+    Budget(1)  # error
+    agent.with_options(budget=1)  # error
+    store.raise_budget("r", to=2)  # error
+    holdfast.prices({"gpt-x": 3})  # error
