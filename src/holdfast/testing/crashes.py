@@ -33,6 +33,7 @@ from holdfast._core.entries import Entry, Kind
 from holdfast._core.history import History
 from holdfast._store.contract import Store as Kept
 from holdfast.errors import RunHeld, UsageError
+from holdfast.testing.answering import People, answering
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.crash_report import Boundary, CrashReport, Point
 from holdfast.testing.doors import MemoryStore, MemoryWorld, open_store
@@ -62,6 +63,7 @@ def crash_matrix(
     check: Check | None = None,
     setup: Callable[[], object] | None = None,
     settle: Settle | None = None,
+    people: People | None = None,
     url: str | None = None,
     run_id: str = "crash-matrix",
     kill: Kill = "simulated",
@@ -73,6 +75,7 @@ def crash_matrix(
     """Kill and resume a flow at every boundary; raises AssertionError where a promise is broken.
 
     `setup` is called before each run, to empty your fakes; `check(result, point)` after each.
+    `people(question)` answers what the flow asks; of an approval it says whether it is given.
     `url="sqlite:"` keeps runs in a SQLite file instead of memory. `kill="process"` forks, and
     sends a real SIGKILL (fakes in memory do not see what the killed process did). `deaths=2`
     kills the resumed run again, at each of its boundaries. `same_result=False` is for flows whose
@@ -81,7 +84,7 @@ def crash_matrix(
     if kill not in ("simulated", "process") or deaths not in (1, 2):
         raise UsageError('crash_matrix: kill is "simulated" or "process", deaths is 1 or 2')
     work = Work(flow, run_id, args, kwargs)
-    matrix = _Matrix(work, kill, url, setup or (lambda: None), settle, check, same_result)
+    matrix = _Matrix(work, kill, url, setup or (lambda: None), settle, people, check, same_result)
     report = matrix.undisturbed()
     numbers = _spread(report.writes, max_points)
     report.left_out = report.writes - len(numbers)
@@ -129,6 +132,7 @@ class _Matrix:
         url: str | None,
         setup: Callable[[], object],
         settle: Settle | None,
+        people: People | None,
         check: Check | None,
         same_result: bool,
     ) -> None:
@@ -137,6 +141,7 @@ class _Matrix:
         self._url = "sqlite:" if kill == "process" and url is None else url
         self._setup = setup
         self._settle = settle
+        self._people = people
         self._check = check
         self._same_result = same_result
         if self._url not in (None, "memory:", "sqlite:"):
@@ -153,7 +158,8 @@ class _Matrix:
         with self._place() as (place, clock, _):
             ledger = Ledger(self._work.run_id)
             self._setup()
-            end = live(self._work, place.open(), clock, ledger)
+            with answering(place.open, self._work.run_id, self._people):
+                end = live(self._work, place.open(), clock, ledger)
             if end.error is not None:
                 raise AssertionError(
                     f"{self._work.flow.name} does not complete undisturbed: {end.error}"
@@ -217,10 +223,12 @@ class _Matrix:
         folder: str,
         at: tuple[int, When],
     ) -> End:
+        somebody = answering(place.open, self._work.run_id, self._people)
         if self._kill == "simulated":
-            return live(self._work, place.open(), clock, ledger, *at)
+            with somebody:
+                return live(self._work, place.open(), clock, ledger, *at)
         path = f"{folder}/ledger"
-        return live_and_be_killed(self._work, place.open, clock, ledger, path, *at)
+        return live_and_be_killed(self._work, place.open, clock, ledger, path, *at, somebody)
 
     def _resume(
         self,
@@ -233,7 +241,8 @@ class _Matrix:
         """Take the run up again, settling what is held, until it ends."""
         for _ in range(RESUMES_MAX):
             known = _known(place, self._work.run_id)
-            end = live(self._work, place.open(), clock, ledger)
+            with answering(place.open, self._work.run_id, self._people):
+                end = live(self._work, place.open(), clock, ledger)
             _complain(_repeated(ledger, known), _place_of(point.kills))
             held = end.held
             if held is None:

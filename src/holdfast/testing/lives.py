@@ -211,8 +211,10 @@ def live_and_be_killed(
     path: str,
     at: int,
     when: When,
+    beside: contextlib.AbstractContextManager[None],
 ) -> End:
-    """Execute the run in a forked process that gets a real SIGKILL at its n-th write."""
+    """Execute the run in a forked process that gets a real SIGKILL at its n-th write. What happens
+    `beside` it goes on in this process."""
     ledger.life += 1
     pid = os.fork()
     if pid == 0:
@@ -226,7 +228,8 @@ def live_and_be_killed(
             code = EXIT_ENDED
         finally:
             os._exit(code)
-    _, status = os.waitpid(pid, 0)
+    with beside:
+        _, status = os.waitpid(pid, 0)
     ledger.take_over(path)
     if os.WIFSIGNALED(status):
         return End(died_in=Path(f"{path}.where").read_text(encoding="utf-8"))

@@ -21,8 +21,11 @@ TOLD_MAX = 3
 
 WITHIN = "within"
 """What an effect does in the store's own database, before it is committed."""
-WRITES = ("start", "start_all", "claim", "take", "append", "append_within", WITHIN, "post")
-"""The operations of the contract by which runs get on, and the body inside a transaction."""
+WRITES = (
+    *("start", "start_all", "claim", "take", "append", "append_within", WITHIN, "post"),
+    *("put_pot", "put_memo", "drop_memos", "forget"),
+)
+"""The operations of the contract by which runs get on or go, and the body inside a transaction."""
 
 
 class Through:
@@ -39,7 +42,7 @@ class Through:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.inner, name)
-        if not callable(found) or name in ("now_us", "close"):
+        if not callable(found) or name in ("now_us", "close", "wait_for_change"):
             return found
 
         def operation(*args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,96 @@
+"""Flows that ask people and wait for approvals, killed at every boundary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import Approve, aio, ask, effect, flow, gather, step, testing
+from holdfast.errors import Refused
+
+paid: list[int] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_paid() -> None:
+    paid.clear()
+
+
+@step(name="pc-prepare")
+def prepare(amount: int) -> int:
+    return amount
+
+
+@effect(name="pc-pay", approve=Approve(to="finance"), on_doubt="retry")
+def pay(amount: int) -> str:
+    paid.append(amount)
+    return f"paid {amount}"
+
+
+@effect(name="pc-apay", approve=True, on_doubt="retry")
+async def apay(amount: int) -> str:
+    paid.append(amount)
+    return f"paid {amount}"
+
+
+@flow(name="pc-spend")
+def spend(start: int) -> list[Any]:
+    amount = ask("How much?", name="amount", type=int)
+    word = ask("Which word?", name="word", choices=("short", "long"))
+    return [word, pay(prepare(start + amount))]
+
+
+@flow(name="pc-aspend")
+async def aspend(start: int) -> list[Any]:
+    amount = await aio.ask("How much?", name="amount", type=int)
+    return [await apay(start + amount)]
+
+
+@flow(name="pc-refused")
+def refused(start: int) -> str:
+    try:
+        pay(start)
+    except Refused as error:
+        return f"{error.step} refused by {error.actor}"
+    return "paid"
+
+
+@flow(name="pc-both")
+def both(start: int) -> list[Any]:
+    def one() -> int:
+        return ask("One?", name="one", type=int)
+
+    def other() -> str:
+        return pay(start)
+
+    return list(gather(one, other))
+
+
+def person(question: Any) -> Any:
+    if question.kind == "approval":
+        return True
+    return question.choices[1] if question.choices else 40
+
+
+@pytest.mark.parametrize("flow", [spend, aspend, both], ids=lambda it: it.name)
+def test_killed_at_every_boundary_it_asks_once_and_pays_what_was_approved(flow: Any) -> None:
+    report = testing.crash_matrix(flow, 2, people=person, check=_paid_once)
+
+    met = " ".join(str(kill) for point in report.points for kill in point.kills)
+    assert {"question_asked", "question_answered", "step_started"} <= set(met.split())
+
+
+def _paid_once(_result: Any, _point: Any) -> None:
+    assert len(set(paid)) == 1
+
+
+def test_a_refusal_survives_every_kill() -> None:
+    report = testing.crash_matrix(refused, 7, people=lambda _question: False)
+
+    assert report.result == "pc-pay refused by crash_matrix"
+    assert paid == []
+
+
+def test_really_killed() -> None:
+    testing.crash_matrix(spend, 2, people=person, kill="process", max_points=4)
