@@ -118,17 +118,20 @@ def _flow_code(history: History, flow: str, now: CodeNow) -> list[Change]:
 def _steps(history: History, now: CodeNow) -> list[Change]:
     """Compare the code and the versions of steps with those that made the recorded outcomes."""
     changes: list[Change] = []
-    for name, made in _made(history, now).items():
+    for name, records in _by_name(history, now).items():
         step = now.steps[name]
-        latest = made[-1][1]
-        if _differs(latest.get("code", ""), step.code):
-            keys = [r.key for r, was in made if _differs(was.get("code", ""), step.code)]
-            changes.append(_change(history, now, "step", name, latest["code"], step.code, keys))
-        for kind, version in step.versions.items():
-            was = latest.get("versions", {}).get(kind)
-            if was is not None and was != version:
-                keys = [r.key for r, w in made if w.get("versions", {}).get(kind) != version]
-                changes.append(_change(history, now, kind, name, was, version, keys))
+        latest = made_with(max(records, key=lambda record: record.last_seq))
+        code, versions = latest.get("code", ""), latest.get("versions", {})
+        differ = {k: v for k, v in step.versions.items() if versions.get(k, v) != v}
+        if not differ and not _differs(code, step.code):
+            continue
+        made = [(record.key, made_with(record)) for record in records]
+        if _differs(code, step.code):
+            keys = [key for key, was in made if _differs(was.get("code", ""), step.code)]
+            changes.append(_change(history, now, "step", name, code, step.code, keys))
+        for kind, version in differ.items():
+            keys = [key for key, was in made if was.get("versions", {}).get(kind) != version]
+            changes.append(_change(history, now, kind, name, versions[kind], version, keys))
     return changes
 
 
@@ -144,17 +147,14 @@ def _differs(was: str, now: str) -> bool:
     return bool(was and now) and was != now and was.partition(":")[0] == now.partition(":")[0]
 
 
-def _made(history: History, now: CodeNow) -> dict[str, list[tuple[Record, dict[str, Any]]]]:
-    """Return, for each step that is known here, its outcomes and what they were made with."""
-    made: dict[str, list[tuple[Record, dict[str, Any]]]] = {}
-    for record in sorted(history.records.values(), key=lambda record: record.last_seq):
+def _by_name(history: History, now: CodeNow) -> dict[str, list[Record]]:
+    """Return, for each step that is known here, its records that have an outcome."""
+    records: dict[str, list[Record]] = {}
+    for record in history.records.values():
         name = name_of(record.key)
-        if record.outcome is None or name not in now.steps or is_undo(record.key):
-            continue
-        told = made_with(record)
-        if told:
-            made.setdefault(name, []).append((record, told))
-    return made
+        if record.outcome is not None and name in now.steps and not is_undo(record.key):
+            records.setdefault(name, []).append(record)
+    return records
 
 
 def made_with(record: Record) -> dict[str, Any]:

@@ -129,8 +129,10 @@ class Gap:
 
     @property
     def was_asked_for(self) -> bool:
-        """Whether the run itself waited for something meanwhile."""
-        return self.before is not None and self.before.kind is Kind.RUN_WAITING
+        """Whether the run itself waited for something meanwhile, and was given back for that."""
+        if self.before is None or self.before.kind is not Kind.RUN_WAITING:
+            return False
+        return self.claim is not None and b'"why":"free"' in self.claim.body
 
     @property
     def length_us(self) -> int:
