@@ -14,8 +14,19 @@ from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
 from holdfast._core.entries import Draft, Kind
-from holdfast._core.lifecycle import Status
-from holdfast._core.rows import KeyChange, KeyClaim, Lease, Message, Write
+from holdfast._core.lifecycle import ENDED, Status
+from holdfast._core.rows import (
+    KeyChange,
+    KeyClaim,
+    Lease,
+    Memo,
+    Message,
+    Post,
+    Pot,
+    Question,
+    Spend,
+    Write,
+)
 from holdfast._store.contract import Broken, Limits, NewRun, Query, ScheduleRow, Wanted
 from holdfast._store.memory import MemoryStore, MemoryWorld
 from holdfast._store.sqlite import SqliteStore
@@ -59,6 +70,69 @@ changes = st.fixed_dictionaries(
         "usage": st.sampled_from(["{}", '{"tokens":5}']),
         "tags": st.sampled_from(["{}", '{"team":"a"}']),
         "owner": st.none(),
+        "heard": st.sampled_from([None, 1, 2]),
+    },
+)
+ENDS = {Kind.RUN_COMPLETED, Kind.RUN_FAILED}
+names = st.sampled_from(["p", "q", "ü'"])
+memos = st.builds(
+    Memo,
+    st.sampled_from(["s", "t"]),
+    names,
+    st.sampled_from([b"1", b'{"a":2}', None]),
+    st.sampled_from([None, None, 1_700_000_020_000_000, 5]),
+    run_id=st.sampled_from([None, "a"]),
+)
+pots = st.builds(
+    Pot,
+    st.sampled_from(IDS),
+    st.sampled_from([5, 1_700_000_000_000_000]),
+    usd_nanos=st.sampled_from([None, 5]),
+    steps=st.sampled_from([None, 0, 2]),
+    wall_us=st.sampled_from([None, None, 31_000_000]),
+)
+beside = st.fixed_dictionaries(
+    {},
+    optional={
+        "posts": st.lists(
+            st.builds(
+                Post,
+                st.sampled_from([*IDS, "nobody"]),
+                st.builds(Message, names, st.just("s"), st.just("me"), st.just(1), st.just(b"{}")),
+            ),
+            max_size=3,
+        ),
+        "opens": st.lists(
+            st.builds(
+                Question,
+                st.just(""),
+                names,
+                st.integers(1, 3),
+                st.sampled_from(["question", "approval"]),
+                st.sampled_from([None, "ops"]),
+                st.just(b"{}"),
+                st.integers(1, 3),
+                st.sampled_from([None, 9]),
+            ),
+            max_size=2,
+            unique_by=lambda question: question.name,
+        ),
+        "closes": st.lists(names | st.just("*"), max_size=2),
+        "spend": st.builds(
+            Spend,
+            st.sampled_from(IDS),
+            usd_nanos=st.sampled_from([0, 3, -3]),
+            steps=st.sampled_from([0, 1]),
+            checks=st.booleans(),
+        ),
+        "memos": st.lists(
+            st.builds(
+                lambda memo, expected: msgspec.structs.replace(memo, expected=expected),
+                memos,
+                st.sampled_from([None, None, 0, 1, 2]),
+            ),
+            max_size=2,
+        ),
     },
 )
 processes = st.integers(0, 1)
@@ -191,6 +265,7 @@ class Stores(RuleBasedStateMachine):
                 st.sampled_from(DIGESTS),
                 st.none() | st.tuples(st.sampled_from(KEYS), st.sampled_from(STATES)),
                 st.lists(st.sampled_from(["m1", "m2"]), max_size=1),
+                beside,
             ),
             min_size=1,
             max_size=3,
@@ -200,13 +275,19 @@ class Stores(RuleBasedStateMachine):
         """One batch by one process; the leases of the other are left out."""
         process = writes[0][0][0]
         batches: tuple[list[Write], list[Write]] = ([], [])
-        for (whose, *pair), entries, changed, claimed, digest, key, took in writes:
+        ends = any(draft.kind in ENDS for _, entries, *_ in writes for draft in entries)
+        for (whose, *pair), entries, changed, claimed, digest, key, took, more in writes:
             if whose != process:
                 continue
+            row = pair[0].row
+            asked = [msgspec.structs.replace(it, run_id=row.run_id) for it in more.get("opens", [])]
+            closes = ["*"] if ends else more.get("closes", [])
+            opens = [] if ends or row.status in ENDED else asked  # Who ends asks nothing.
+            others = {**more, "opens": opens, "closes": closes}
             claim = None if claimed is None else KeyClaim("pay", claimed, "s", digest)
             keys = [] if key is None else [KeyChange("pay", key[0], key[1], result=True)]
             for batch, lease in zip(batches, pair, strict=True):
-                batch.append(Write(lease, entries, [], changed, claim, keys, took))
+                batch.append(Write(lease, entries, [], changed, claim, keys, took, **others))
         if not batches[0]:
             return
         stores = self.pairs[process]
@@ -221,6 +302,25 @@ class Stores(RuleBasedStateMachine):
     @rule(process=processes, run_id=st.sampled_from(IDS), message=st.sampled_from(["m1", "m2"]))
     def post(self, process, run_id, message):
         self.both(process, lambda store: store.post(run_id, Message(message, "s", "me", 1, b"{}")))
+
+    @rule(process=processes, pot=pots, only_new=st.booleans())
+    def put_pot(self, process, pot, only_new):
+        self.both(process, lambda store: store.put_pot(pot, only_new=only_new))
+
+    @rule(process=processes, memo=memos, expected=st.sampled_from([None, 0, 1, 2]))
+    def put_memo(self, process, memo, expected):
+        self.both(process, lambda store: store.put_memo(memo, expected))
+
+    @rule(process=processes, seconds=st.sampled_from([0, 30]))
+    def drop_memos(self, process, seconds):
+        before_us = self.clock() - seconds * 1_000_000
+        self.both(process, lambda store: store.drop_memos(before_us))
+
+    @rule(process=processes, run_id=st.sampled_from(IDS))
+    def forget(self, process, run_id):
+        model, _ = self.both(process, lambda store: store.get(run_id))
+        if model is not None:
+            self.both(process, lambda store: store.forget(model, 7))
 
     # -- the world -------------------------------------------------------------------------------
 
@@ -252,13 +352,23 @@ class Stores(RuleBasedStateMachine):
         self.both(process, lambda store: [(it.owner, it.until_us) for it in store.pulses()])
         for key in KEYS:
             self.both(process, lambda store, key=key: store.key("pay", key))
+        self.both(process, lambda store: store.news(range(1, 7)))
+        self.both(process, lambda store: store.questions(limit=limit))
+        self.both(process, lambda store: store.memos("s", limit=limit))
+        self.both(process, lambda store: store.memos("t", "p"))
 
     @rule(process=processes, run_id=st.sampled_from(IDS), skip=st.integers(0, 4))
     def read(self, process, run_id, skip):
         model, _ = self.both(process, lambda store: store.get(run_id))
         if model is None:
             return
+        self.both(process, lambda store: store.letters(model.run_no))
+        self.both(process, lambda store: store.questions(run_id))
+        self.both(process, lambda store: store.pot(run_id))
         whole, _ = self.both(process, lambda store: store.load(model))
+        if model.deleted_us is not None:
+            assert whole == []
+            return
         edge = whole[min(skip, len(whole) - 1)].seq
         self.both(process, lambda store: store.load(model, [(1, edge)]))
         self.both(process, lambda store: store.entry(model.run_no, skip))

@@ -196,7 +196,12 @@ class _Batch:
             refused = self._refusal(write, row)
             if refused is not None:
                 return refused if self._stands(row) else Fenced()
-        applied = apply(row, write, self._lease_until_us)
+        try:
+            applied = apply(row, write, self._lease_until_us)
+        except AssertionError:
+            if self._stands(row):
+                raise
+            return Fenced()  # What is illegal for somebody who lost the run does not matter.
         if not self._put_row(row, applied.row, write.changes):
             return Fenced()
         execute = self._connection.execute

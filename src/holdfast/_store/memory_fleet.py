@@ -188,11 +188,12 @@ class MemoryFleet:
                 if namespace == self.namespace
             }
             now_us = self.world.now_us()
-            for row in self._mine():
+            mine = [row for row in self._mine() if row.deleted_us is None]
+            for row in mine:
                 if row.status in CLAIMABLE or row.status in (Status.FAILED, Status.HELD):
                     name = decisions.queue_of(row)
                     states.setdefault(name, QueueState(Limits(name)))
-            for row in self._mine():
+            for row in mine:
                 state = states.get(decisions.queue_of(row))
                 if state is not None:
                     count(state, row, self._is_claimable(row, now_us))

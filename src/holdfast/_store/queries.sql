@@ -561,8 +561,9 @@ GROUP BY name
 
 -- name: stopped_counts
 SELECT coalesce(queue, 'default'), sum(status = 'failed'), sum(status = 'held'),
-  sum(status = 'held' AND held_reason = 'quarantined')
-FROM runs INDEXED BY runs_stopped WHERE namespace = ? AND status IN ('failed', 'held')
+  sum(status = 'held' AND coalesce(held_reason, '') = 'quarantined')
+FROM runs INDEXED BY runs_stopped
+WHERE namespace = ? AND status IN ('failed', 'held') AND deleted_us IS NULL
 GROUP BY coalesce(queue, 'default')
 
 

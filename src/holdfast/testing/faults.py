@@ -6,7 +6,8 @@
         ...
 
 Operations have the names of the store contract; the ones that write are `start_all`, `start`,
-`claim`, `append` and `post`. `faults.seen` says afterwards what was done and what failed.
+`claim`, `append`, `post`, `put_pot`, `put_memo` and `forget`. `faults.seen` says afterwards what was
+done and what failed.
 """
 
 from __future__ import annotations

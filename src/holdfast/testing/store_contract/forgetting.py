@@ -144,6 +144,12 @@ class Forgetting(Ground):
         assert [row.run_id for row in self.store.list(Query(status=[Status.COMPLETED]))] == ["keep"]
         assert self.claimable() == ["later"]
 
+    def test_a_removed_run_is_in_no_queue(self) -> None:
+        failed = self._ended("failed", Kind.RUN_FAILED)
+        assert [state.failed for state in self.store.queues()] == [1]
+        assert self.store.forget(failed, 99)
+        assert self.store.queues() == []
+
     def test_an_id_is_not_given_again(self) -> None:
         self.store.forget(self._ended(), 99)
         again = self.store.start(new_run("r"), self.owner)
