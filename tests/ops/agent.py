@@ -122,3 +122,27 @@ def leaves() -> None:
 
 
 no_flow = 5
+
+
+@effect
+def reserve(n: int) -> str:
+    executed("reserve")
+    return f"reserved {n}"
+
+
+@reserve.undo
+def release(reserved: str, n: int) -> None:
+    executed("release")
+
+
+@effect
+def announce(n: int) -> str:
+    executed("announce")
+    return "announced"
+
+
+@flow
+def reservation(n: int) -> str:
+    reserved = reserve(n)
+    announce(n)
+    return reserved

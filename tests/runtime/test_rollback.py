@@ -665,6 +665,58 @@ def test_a_process_that_does_not_know_the_undo_holds_the_run(sqlite):
         trip.run("r", "rome")
 
 
+def test_child_runs_are_named_and_left(sqlite):
+    @flow
+    def inner() -> str:
+        return hotel("b")
+
+    @flow
+    def outer() -> str:
+        return inner() + flight("f")
+
+    outer.run("r")
+    plan = sqlite.rollback_plan("r")
+    assert [it.step for it in plan.effects] == ["rb-flight"]
+    [child] = plan.children
+    assert f"run {child} is not rolled back; roll it back by itself" in str(plan)
+    assert sqlite.rollback("r").status == "rolled_back"
+    assert "undo hotel done 2" not in seen
+    assert sqlite.rollback(child).status == "rolled_back"
+    assert "undo hotel done 2" in seen
+
+
+def test_what_an_undo_writes_to_the_stores_own_database_commits_with_it(sqlite):
+    @effect(transaction=True)
+    def put(name: str) -> str:
+        holdfast.connection().execute("CREATE TABLE IF NOT EXISTS rb_names (name)")
+        holdfast.connection().execute("INSERT INTO rb_names VALUES (?)", (name,))
+        return name
+
+    @put.undo
+    def take(result: str, name: str) -> None:
+        holdfast.connection().execute("DELETE FROM rb_names WHERE name = ?", (name,))
+
+    @effect(transaction=True)
+    def count() -> int:
+        [[found]] = holdfast.connection().execute("SELECT count(*) FROM rb_names").fetchall()
+        return int(found)
+
+    @flow
+    def putting() -> None:
+        put("a")
+        put("b")
+        raise Rollback
+
+    @flow
+    def counting() -> int:
+        return count()
+
+    with pytest.raises(RunRolledBack):
+        putting.run("r")
+    assert counting.run("count") == 0
+    assert [step.rpartition(".")[2] for step in undone(sqlite)] == ["put#2", "put"]
+
+
 def test_cancelled_runs_are_rolled_back(sqlite):
     @flow
     def waiting() -> str:

@@ -1,0 +1,115 @@
+"""`holdfast rollback`: the plan, the question, the decision; and that another process performs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast._core.entries import Kind
+from holdfast._ops import explain as explaining, rollback
+from holdfast._ops.cli.main import main
+from holdfast._store.contract import Store
+from holdfast.errors import UsageError
+from tests.ops.journals import Journal
+from tests.ops.test_cli_run import Command
+
+
+@pytest.fixture
+def holdfast(url: str) -> Callable[..., Result]:
+    def invoke(*words: str, said: str | None = None) -> Result:
+        runner = CliRunner(env={"COLUMNS": "80"})
+        return runner.invoke(main, ["--url", url, *words], input=said, catch_exceptions=False)
+
+    return invoke
+
+
+@pytest.fixture
+def mailed(sqlite: Store) -> Store:
+    Journal(sqlite, "r", flow="letters").effect("mail").completed("done")
+    return sqlite
+
+
+def status(store: Store) -> str:
+    row = store.get("r")
+    assert row is not None
+    return str(row.status)
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    return json.loads(result.stdout)
+
+
+PLAN = """\
+Rolling run r of flow letters back:
+  1. mail has no undo, and stays as it is
+"""
+
+
+def test_the_plan_changes_nothing(mailed, holdfast):
+    result = holdfast("rollback", "r", "--plan")
+    assert (result.exit_code, result.stdout) == (0, PLAN)
+    told = as_json(holdfast("rollback", "r", "--plan", "--json"))
+    assert told["plan"]["confirm"] is True
+    assert [it["fate"] for it in told["plan"]["effects"]] == ["stays"]
+    assert status(mailed) == "completed"
+
+
+def test_it_asks_before_anything_starts(mailed, holdfast):
+    result = holdfast("rollback", "r", said="n\n")
+    assert result.stdout == PLAN + "Nothing was changed.\n"
+    assert "Some of it cannot be undone." in result.stderr
+    assert status(mailed) == "completed"
+
+
+def test_the_decision_is_recorded_and_the_way_on_is_said(mailed, holdfast, url):
+    result = holdfast("rollback", "r", "--yes", "--reason", "wrong list", "--actor", "kim")
+    assert result.exit_code == 0
+    assert "run 'r' is to be rolled back." in result.stdout
+    assert f"holdfast --url {url} run MODULE:letters r" in result.stdout
+    assert status(mailed) == "queued"
+    explained = str(explaining.explain(mailed, "r"))
+    assert "It is being rolled back. kim asked for it: wrong list." in explained
+    again = as_json(holdfast("rollback", "r", "--yes", "--json"))
+    assert again["answer"]["did"] == "run 'r' is being rolled back already"
+
+
+def test_in_json_what_cannot_be_undone_needs_a_yes(mailed, holdfast):
+    refused = holdfast("rollback", "r", "--json")
+    assert refused.exit_code == 2
+    assert "holdfast rollback r --yes" in as_json(refused)["error"]["message"]
+    assert status(mailed) == "completed"
+
+
+def test_no_such_run_and_no_such_step(mailed, holdfast):
+    assert holdfast("rollback", "nobody", "--yes").exit_code == 6
+    assert holdfast("rollback", "r", "--to", "nowhere", "--yes").exit_code == 2
+
+
+def test_a_run_that_was_moved_is_rolled_back_where_it_is(store):
+    journal = Journal(store, "r").effect("mail")
+    gone = {"url": "sqlite:///other.db", "namespace": "default", "actor": "kim"}
+    held = journal.draft(Kind.RUN_HELD, reason="paused", moved_to=gone)
+    journal.write(held, held_reason="paused")
+    with pytest.raises(UsageError, match="roll it back there"):
+        rollback.rollback(store, "r", actor="kim", confirm=True)
+
+
+def test_in_real_processes(tmp_path):
+    """Completed by one process, rolled back by a decision of another, performed by a third."""
+    command = Command(tmp_path)
+    agent = f"{__file__.rpartition('/')[0]}/agent.py:reservation"
+    assert command("run", agent, "r", "--input", "[4]").returncode == 0
+    assert "1. announce has no undo" in command("rollback", "r", "--plan").stdout
+    assert command("rollback", "r", "--yes", "--reason", "sold out").returncode == 0
+    ended = command("run", agent, "r")
+    assert (ended.returncode, "was rolled back: sold out" in ended.stderr) == (8, True)
+    assert command.executed() == ["reserve", "announce", "release"]
+    shown = command.json("show", "r")["run"]
+    assert shown["status"] == "rolled_back"
+    assert "undo/reserve" in [step["key"] for step in shown["steps"]]
+    assert command.json("runs", "--status", "rolled_back")["runs"][0]["run_id"] == "r"
+    assert "Undone, in this order: undo/reserve." in command("explain", "r").stdout
