@@ -125,6 +125,17 @@ def held_diverged_leaving_out_an_effect(store: MemoryStore):
 
 
 @case
+def held_for_drift(store: MemoryStore):
+    actions = ("holdfast resume r --go-on", "holdfast resume r --redo --confirm")
+    Journal(store, "r").step("search").effect("mail").held(
+        "drift",
+        "the fact prices was 1f, and is 2e now. Behind it, mail has happened, or may have",
+        "watch:prices",
+        actions=actions,
+    )
+
+
+@case
 def held_quarantined(store: MemoryStore):
     Journal(store, "r").step("search").intent("charge").held("quarantined")
 

@@ -13,6 +13,7 @@ from holdfast._ops import doubts
 from holdfast._ops.budgets import held_for_budget
 from holdfast._ops.explanation import Case, run_command
 from holdfast._ops.inspect import fold, found
+from holdfast._ops.text import count
 
 
 def held(case: Case) -> None:
@@ -159,7 +160,9 @@ def _held_otherwise(case: Case) -> None:
 def _drift(case: Case) -> None:
     held, said = held_facts(case.past), case.said
     said.case = f"{case.name} is held, because something changed meanwhile: {held.get('detail', '')}."
-    case.progress()
+    said.known.append(
+        f"{count(case.row.steps, 'step')} with a recorded outcome; only a redo executes any again."
+    )
     case.open_effects()
     case.do("Keep what is recorded, and go on:", case.cmd("resume", "--go-on"))
     if any("--redo" in action for action in held.get("actions", ())):
