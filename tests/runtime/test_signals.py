@@ -164,6 +164,7 @@ def test_a_payload_that_does_not_fit_is_noted_and_the_run_goes_on_waiting(
         ("refused", True),
         ("received", False),
     ]
+    until(lambda: not store.engine.executing())
     assert order.run("r") == Order(7, "tea")
 
 
@@ -203,6 +204,7 @@ def test_a_wait_that_times_out_leaves_the_signal_to_the_next(url: str) -> None:
         store.clock.advance(61)
 
         assert handle.result(timeout=20) == ["nothing", "here", "nothing"]
+        until(lambda: not store.engine.executing())
         assert impatient.run("r") == ["nothing", "here", "nothing"]
 
 

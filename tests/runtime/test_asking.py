@@ -1,0 +1,293 @@
+"""Questions to people: typed, found by name, answered once, whatever happens to the process."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+import pytest
+
+from holdfast import aio, ask, each, flow, testing, turns
+from holdfast.errors import AnswerConflict, Refused, RunEnded, RunFailed, UsageError, WaitTimedOut
+from holdfast.testing import FakeClock, PrivateStore
+from tests.runtime.facts import until
+
+
+class Color(enum.Enum):
+    """What may be chosen."""
+
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclasses.dataclass
+class Plan:
+    """What may be asked for."""
+
+    days: int
+    title: str = ""
+
+
+@flow(name="ask-how-many")
+def how_many() -> int:
+    return ask("How many?", name="count", type=int, to="ana")
+
+
+@flow(name="ask-ahow-many")
+async def ahow_many() -> int:
+    return await aio.ask("How many?", name="count", type=int, to="ana")
+
+
+@flow(name="ask-typed")
+def typed() -> list[Any]:
+    return [
+        ask("Color?", name="color", type=Color),
+        ask("Plan?", name="plan", type=Plan),
+        ask("Size?", name="size", choices=["s", "m"]),
+        ask("Anything?", name="any"),
+    ]
+
+
+@flow(name="ask-again")
+def again() -> list[Any]:
+    said: list[Any] = []
+    for _ in range(3):
+        try:
+            said.append(ask("Well?", name="well", timeout="1h"))
+        except WaitTimedOut as error:
+            said.append(error.what)
+    return said
+
+
+@flow(name="ask-default")
+def with_default() -> list[Any]:
+    return [ask("Well?", name="well", type=bool, timeout=5, default=None), ask("So?", name="so")]
+
+
+@flow(name="ask-refusable")
+def refusable() -> str:
+    try:
+        return ask("Go on?", name="go")
+    except Refused as error:
+        return f"{error.actor}: {error.reason}"
+
+
+@flow(name="ask-fails")
+def fails_when_refused() -> str:
+    return ask("Go on?", name="go")
+
+
+@flow(name="ask-turns")
+def in_turns() -> list[Any]:
+    for state in turns({"got": []}, limit=9):
+        state["got"].append(ask("Next?", name="next"))
+        if state["got"][-1] == "end":
+            return state["got"]
+    raise AssertionError
+
+
+@flow(name="ask-each")
+def in_branches() -> list[Any]:
+    return each(lambda n: ask(f"{n}?", name=f"q{n}", type=int), [1, 2, 3])
+
+
+@flow(name="ask-same-name")
+def same_name_twice() -> list[Any]:
+    return each(lambda n: ask(f"{n}?", name="q"), [1, 2])
+
+
+@pytest.mark.parametrize("flow", [how_many, ahow_many], ids=["sync", "async"])
+def test_a_person_answers(store: PrivateStore, flow: Any) -> None:
+    handle = flow.start("r")
+    store.until("r", waiting="answer:count")
+
+    [asked] = store.questions(to="ana")
+    assert (asked.run_id, asked.name, asked.text, asked.number) == ("r", "count", "How many?", 1)
+    assert store.questions(to="bob") == []
+    with pytest.raises(UsageError, match="'count': it is string .*, not integer"):
+        store.answer("r", "count", "three", actor="ana")
+    store.answer("r", "count", 3, actor="ana")
+
+    assert handle.result(timeout=20) == 3
+    assert store.questions() == []
+    [answered] = [entry for entry in store.history("r") if entry.kind == "question_answered"]
+    assert (answered.body["actor"], answered.body["value"]) == ("ana", 3)
+    with pytest.raises(RunEnded):
+        store.answer("r", "count", 4)
+
+
+def test_the_first_answer_counts_also_when_the_run_has_taken_it(store: PrivateStore) -> None:
+    typed.start("r")
+    store.until("r", waiting="answer:color")
+    store.answer("r", "color", "red", actor="ana")
+    with pytest.raises(
+        AnswerConflict, match="'color' of run 'r' was answered already by ana"
+    ) as no:
+        store.answer("r", "color", "blue", actor="bob")
+    assert no.value.actor == "ana"
+    store.until("r", done="ask:color")
+    with pytest.raises(AnswerConflict):
+        store.refuse("r", "color", actor="bob")
+
+
+def test_an_answer_may_come_before_the_question(store: PrivateStore) -> None:
+    how_many.submit("r")
+    assert store.answer("r", "count", 5, actor="ana").early
+    with pytest.raises(AnswerConflict):
+        store.answer("r", "count", 6, actor="bob")
+
+    assert how_many.run("r") == 5
+
+
+def test_types_choices_and_what_does_not_fit(store: PrivateStore) -> None:
+    typed.submit("r")
+    store.answer("r", "plan", {"days": "many"}, actor="early bird")
+    handle = typed.start("r")
+    store.until("r", waiting="answer:color")
+    with pytest.raises(UsageError, match="not one of 'blue', 'red'"):
+        store.answer("r", "color", "green")
+    store.answer("r", "color", Color.RED)
+    store.until("r", waiting="answer:plan")
+    until(lambda: [it.number for it in store.questions()] == [2])
+    with pytest.raises(AnswerConflict):
+        store.answer("r", "plan", {"days": 3}, number=1)
+    store.answer("r", "plan", {"days": 3}, number=2)
+    store.until("r", waiting="answer:size")
+    with pytest.raises(UsageError, match="'l' is none of 's', 'm'"):
+        store.answer("r", "size", "l")
+    store.answer("r", "size", "m")
+    store.until("r", waiting="answer:any")
+    store.answer("r", "any", Plan(1, "x"))
+
+    assert handle.result(timeout=20) == [Color.RED, Plan(3), "m", Plan(1, "x")]
+    statuses = [(it.name, it.status) for it in store.get("r").signals]
+    assert statuses[0] == ("plan", "refused")
+    assert {status for _, status in statuses[1:]} == {"received"}
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:"])
+def test_after_a_time_out_asking_again_goes_on_with_the_same_question(url: str) -> None:
+    with testing.store(clock=FakeClock(), url=url) as store:
+        handle = again.start("r")
+        store.until("r", waiting="answer")
+        store.clock.advance(3601)
+        store.until("r", done="ask:well", waiting=True)
+        [asked] = store.questions()
+        assert (asked.number, asked.step) == (1, "ask:well#2")
+        store.answer("r", "well", "yes")
+        store.until("r", done="ask:well#2", waiting=True)
+        store.clock.advance(3601)
+
+        what = "an answer to question 'well'"
+        assert handle.result(timeout=20) == [what, "yes", what]
+        assert store.questions() == []
+
+
+def test_an_answer_between_two_asks_is_taken_at_once() -> None:
+    with testing.store(clock=FakeClock()) as store:
+        handle = with_default.start("r")
+        store.until("r", waiting="answer:well")
+        store.clock.advance(5)
+        store.until("r", done="ask:well", waiting="answer:so")
+        assert {it.name for it in store.questions()} == {"well", "so"}
+        store.answer("r", "well", True)
+        store.answer("r", "so", "late")
+        assert handle.result(timeout=20) == [None, "late"]
+        assert [(it.name, it.status) for it in store.get("r").signals] == [
+            ("well", "expired"),
+            ("so", "received"),
+        ]
+
+
+def test_a_refusal_is_recorded(store: PrivateStore) -> None:
+    handle = refusable.start("r")
+    store.until("r", waiting="answer")
+    store.refuse("r", "go", reason="too early", actor="ana")
+
+    assert handle.result(timeout=20) == "ana: too early"
+    until(lambda: not store.engine.executing())
+    assert refusable.run("r") == "ana: too early"
+    assert store.get("r").steps[0].error is not None
+
+
+def test_a_failed_run_asks_again_when_it_is_taken_up(store: PrivateStore) -> None:
+    handle = fails_when_refused.start("r")
+    store.until("r", waiting="answer")
+    store.refuse("r", "go", reason="no", actor="ana")
+    with pytest.raises(RunFailed, match="refused by ana: no"):
+        handle.result(timeout=20)
+    assert "ask:go was refused by ana: no." in str(store.explain("r"))
+    with pytest.raises(RunEnded):
+        store.answer("r", "go", "yes")
+
+    until(lambda: not store.engine.executing())
+    handle = fails_when_refused.start("r")
+    store.until("r", status="waiting")
+    assert [it.number for it in store.questions()] == [2]
+    store.answer("r", "go", "yes", actor="ana")
+    assert handle.result(timeout=20) == "yes"
+
+
+def test_in_turns_it_is_one_question_after_another(store: PrivateStore) -> None:
+    handle = in_turns.start("r")
+    for number, word in enumerate(["a", "b", "end"], 1):
+        until(lambda number=number: [it.number for it in store.questions()] == [number])
+        store.answer("r", "next", word)
+
+    assert handle.result(timeout=20) == ["a", "b", "end"]
+
+
+def test_branches_ask_at_one_time(store: PrivateStore) -> None:
+    handle = in_branches.start("r")
+    until(lambda: len(store.questions()) == 3)
+    for n in (3, 1, 2):
+        store.answer("r", f"q{n}", n * 10)
+
+    assert handle.result(timeout=20) == [10, 20, 30]
+
+
+def test_two_lines_cannot_ask_by_one_name(store: PrivateStore) -> None:
+    handle = same_name_twice.start("r")
+    until(lambda: store.questions())
+    store.answer("r", "q", 1)
+    with pytest.raises(RunFailed, match="asking 'q' already.*name= of its own"):
+        handle.result(timeout=20)
+
+
+def test_a_worker_unloads_a_run_that_asks(store: PrivateStore) -> None:
+    how_many.submit("r")
+    with store.worker(flows=[how_many], concurrency=1):
+        until(lambda: (row := store.kept.get("r")) and row.waiting_on and row.owner is None)
+        store.answer("r", "count", 8, actor="ana")
+        assert store.handle("r").result(timeout=20) == 8
+    assert not store.verify()
+
+
+def test_a_cancelled_run_stops_asking(store: PrivateStore) -> None:
+    how_many.submit("r")
+    with store.worker(flows=[how_many], concurrency=1):
+        until(lambda: store.questions() and store.kept.get("r").owner is None)
+        store.cancel("r", actor="ana")
+        store.until("r", status="cancelled")
+    assert store.questions() == []
+    assert store.kept.questions() == []
+    with pytest.raises(RunEnded, match="cancelled"):
+        store.answer("r", "count", 3)
+
+
+def test_what_is_asked_wrongly(store: PrivateStore) -> None:
+    def failing(**options: Any) -> str:
+        with pytest.raises(RunFailed) as failed:
+            _wrong.run(f"r{len(store.list())}", options)
+        return failed.value.message
+
+    assert "name of a question" in failing(name="")
+    assert "those of approvals" in failing(name="approve:x")
+    assert "values to choose from" in failing(name="x", choices="yes")
+    assert "seconds, a timedelta" in failing(name="x", timeout="soon")
+
+
+@flow(name="ask-wrong")
+def _wrong(options: dict[str, Any]) -> Any:
+    return ask("?", **options)
