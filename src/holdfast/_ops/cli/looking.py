@@ -58,7 +58,7 @@ def add_to(group: click.Group) -> None:
 @click.option(
     "--held",
     metavar="REASON",
-    help="Only runs held for this reason: in_doubt, diverged, quarantined, corrupt, paused, moved.",
+    help="Only runs held for this reason: in_doubt, budget, diverged, quarantined, corrupt, paused, moved.",
 )
 @click.option("--version", metavar="TEXT", help="Only runs of this version of their flow.")
 @click.option("--tag", metavar="NAME=VALUE", help="Only runs with this tag.")

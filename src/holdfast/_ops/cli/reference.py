@@ -11,7 +11,10 @@ from collections.abc import Iterator
 import click
 import msgspec
 
+from holdfast._core.comparing import Preflight
+from holdfast._core.drift import Change
 from holdfast._ops.actions import Answer
+from holdfast._ops.budget_view import BudgetView
 from holdfast._ops.cli.main import main
 from holdfast._ops.cli.session import EXIT_CODES
 from holdfast._ops.explanation import Action, Explanation
@@ -100,6 +103,7 @@ OBJECTS = (
     RunSummary,
     StepView,
     Totals,
+    BudgetView,
     ErrorView,
     Explanation,
     Action,
