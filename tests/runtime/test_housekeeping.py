@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import apsw
 import pytest
 
 import holdfast
@@ -206,3 +208,33 @@ def test_old_values_of_memories_go_too(timed: testing.PrivateStore) -> None:
     assert timed.gc().beside == 0
     assert short.get("stays") == 1
     assert timed.verify() == []
+
+
+@step
+def house_large(n: int) -> str:
+    return "x" * n
+
+
+@flow
+def house_heavy(n: int) -> int:
+    return len(house_large(n))
+
+
+def test_freed_pages_are_used_again_and_vacuum_gives_them_back(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    sizes: list[int] = []
+    for name in ("first", "second"):
+        with holdfast.open(f"sqlite:///{path}", default=False) as store:
+            for n in range(8):
+                house_heavy.with_options(store=store).run(f"{name}-{n}", 200_000)
+            assert len(store.gc(older_than=0).removed) == 8
+        sizes.append(path.stat().st_size)
+    assert sizes[1] < sizes[0] * 1.3, "the second eight took the place of the first"
+    connection = apsw.Connection(str(path))
+    connection.execute("VACUUM")
+    connection.close()
+    assert path.stat().st_size < sizes[1] / 2
+    with holdfast.open(f"sqlite:///{path}", default=False) as store:
+        assert (store.verify(), store.kept.regression()) == ([], None)
+        with pytest.raises(RunDeleted):
+            store.get("first-0")

@@ -129,7 +129,9 @@ __all__ = [
     "current",
     "ending",
     "engines",
+    "exports",
     "here",
+    "lineage",
     "open_store",
     "watching",
 ]

@@ -1,0 +1,58 @@
+"""Memories from the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import holdfast
+from holdfast._ops.cli.main import main
+
+
+@dataclasses.dataclass
+class CliPreference:
+    colour: str
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/runs.db"
+
+
+def said(address: str, *words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, ["--url", address, *words], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_a_value_is_set_seen_and_removed(address: str) -> None:
+    assert said(address, "memory", "set", "notes", "a", '{"n": 1}') == "Written: a, version 1.\n"
+    assert said(address, "memory", "get", "notes", "a") == '{"n":1}\n'
+    answer = json.loads(said(address, "memory", "get", "notes", "a", "--json"))
+    assert (answer["command"], answer["value"]["value"]) == ("memory get", {"n": 1})
+    assert "another version" in said(
+        address, "memory", "set", "notes", "a", "2", "--if-version", "0", code=5
+    )
+    assert "another version" in said(
+        address, "memory", "delete", "notes", "a", "--if-version", "9", code=5
+    )
+    said(address, "memory", "set", "notes", "b", "[]", "--ttl", "1h")
+    listed = said(address, "memory", "list", "notes")
+    assert [line.split()[0] for line in listed.splitlines()] == ["KEY", "a", "b"]
+    assert "no such keys" in said(address, "memory", "list", "notes", "x")
+    assert said(address, "memory", "delete", "notes", "a") == "Removed: a.\n"
+    assert "has no 'a'" in said(address, "memory", "get", "notes", "a", code=6)
+    assert "takes JSON" in said(address, "memory", "set", "notes", "a", "text", code=2)
+    assert "a key of memory" in said(address, "memory", "set", "notes", " ", "1", code=2)
+
+
+def test_classes_of_users_are_shown_by_name(address: str) -> None:
+    holdfast.register(CliPreference)
+    with holdfast.open(address, default=False) as store:
+        store.memory("notes").set("p", CliPreference("red\x1b[31m"))
+    shown = said(address, "memory", "get", "notes", "p")
+    assert shown == '{"CliPreference":{"colour":"red\\\\u001b[31m"}}\n'.replace("\\\\", "\\")
