@@ -396,6 +396,60 @@ def test_waits_and_children_that_are_over_come_along(store: testing.PrivateStore
         store.fork("r", "g", before="forked.child")
 
 
+def test_an_approval_is_asked_for_anew(store: testing.PrivateStore) -> None:
+    @effect(name="forked.approved", approve=True)
+    def approved(amount: int) -> str:
+        calls["approved"] += 1
+        return f"spent {amount}"
+
+    @flow(name="forked.spender")
+    def spender() -> str:
+        return approved(3) + note(0, " and")[:4]
+
+    handle = spender.start("r")
+    store.until("r", waiting=True)
+    store.approve("r", "forked.approved", actor="ann")
+    assert handle.result(timeout=30) == "spent 3 and"
+    store.fork("r", "f", before="forked.approved", confirm=True)
+    handle = spender.start("f")
+    store.until("f", waiting=True)
+    assert calls["approved"] == 1, "one approval, one execution"
+    store.approve("f", "forked.approved", actor="ann")
+    assert handle.result(timeout=30) == "spent 3 and"
+    store.fork("r", "g", before="forked.approved", results={"forked.approved": "by hand"})
+    assert spender.run("g") == "by hand and"
+    assert calls["approved"] == 2
+
+
+# -- blocks and plans ------------------------------------------------------------------------------
+
+
+def test_of_a_block_and_of_a_plan(store: testing.PrivateStore) -> None:
+    def block(run_id: str) -> list[str]:
+        with holdfast.run(run_id):
+            return [note(number, "b")[:3] for number in range(3)]
+
+    told = block("r")
+    store.fork("r", "f", before="forked.note#3")
+    assert block("f") == told
+    assert calls == {"note 0": 1, "note 1": 1, "note 2": 2}
+
+    def forked_load(state: dict[str, Any]) -> dict[str, Any]:
+        calls["load"] += 1
+        return {**state, "loaded": True}
+
+    def forked_tell(state: dict[str, Any]) -> dict[str, Any]:
+        calls["tell"] += 1
+        return {**state, "told": state["loaded"]}
+
+    both = holdfast.plan("forked.plan", [forked_load, forked_tell])
+    last = both.run("p", {"n": 1})
+    [_, second] = [one.key for one in store.get("p").steps]
+    store.fork("p", "q", before=second)
+    assert both.run("q", {"n": 1}) == last
+    assert (calls["load"], calls["tell"]) == (1, 2)
+
+
 # -- branches, async ------------------------------------------------------------------------------
 
 

@@ -342,7 +342,8 @@ def check_given(cut: Cut, key: str) -> None:
     record = cut.whole.records.get(key)
     if record is None:
         raise _unknown(cut.whole, key, "has no step to give a result for:", cut.lent)
-    if record.begun is not None or (record.outcome and record.outcome.kind not in _GIVEN):
+    waits = record.begun is not None and record.intent is None
+    if waits or (record.outcome is not None and record.outcome.kind not in _GIVEN):
         raise UsageError(
             f"{key} of run {cut.whole.run_id!r} is no step; results= replaces what steps, effects, "
             "now(), rng() and new_id() gave"
