@@ -732,6 +732,23 @@ def test_cancelled_runs_are_rolled_back(sqlite):
     assert undone(sqlite) == ["undo/rb-hotel"]
 
 
+def test_a_rollback_is_not_cancelled_half_way(sqlite):
+    in_doubt("r")
+    sqlite.rollback("r")
+    stopped = sqlite.cancel("r")
+    assert (stopped.outcome, "cannot be cancelled" in stopped.detail) == ("pending", True)
+    sqlite.settle("r", "rb-hotel", NOT_DONE)
+    with pytest.raises(RunRolledBack):
+        trip.run("r", "r")
+
+
+def test_a_run_whose_time_is_over_is_rolled_back_all_the_same(sqlite):
+    trip.with_options(deadline=0.05).run("r", "rome")
+    while sqlite.kept.now_us() < sqlite.get("r").created_at.timestamp() * 1e6 + 60_000:
+        sqlite.kept.wait_for_change(0.01)
+    assert sqlite.rollback("r").status == "rolled_back"
+
+
 def test_kinds_of_a_rollback(sqlite):
     with pytest.raises(RunRolledBack):
         trip.run("r", "rome", fails=True)

@@ -19,7 +19,7 @@ from holdfast._core.lifecycle import FINAL, HeldReason, Status
 from holdfast._core.record import facts
 from holdfast._core.resume import doubts_of_the_dead, draft, held_reason
 from holdfast._core.rows import KeyChange, Lease, Message, Post, RunRow, Write
-from holdfast.errors import RunEnded, RunHeld
+from holdfast.errors import RunEnded, RunHeld, UsageError
 
 CANCEL, PAUSE = "cancel", "pause"
 MESSAGES = frozenset({CANCEL, PAUSE})
@@ -40,6 +40,8 @@ def cancel_write(
 ) -> Write:
     """Return the write that cancels a run which nobody alive owns, and tells its children and its
     parent; or that holds it, because an effect is in doubt."""
+    if history.rollback is not None:
+        raise UsageError(f"run {row.run_id!r} is being rolled back, and that cannot be cancelled")
     drafts, keys = _left_open(row, history, at_us)
     doubts = history.open_doubts()
     changes: dict[str, Any] = {"waiting_on": None, "wake_us": None, "heard": None}

@@ -46,6 +46,9 @@ def cancel(
         if row.status in FINAL:
             return Stopped(run_id, row.status, "finished", f"it is {row.status} already")
         history = fold(store, row)
+        if history.rollback is not None:
+            told = "it is being rolled back, and that cannot be cancelled; it can be paused"
+            return Stopped(run_id, row.status, "pending", told)
         children = open_children(store, run_id)
         write = cancel_write(row, history, children, actor, reason, store.now_us())
         if isinstance(store.append([write])[0], Committed):

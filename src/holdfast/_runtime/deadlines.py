@@ -18,6 +18,8 @@ FACT = "deadline_us"
 def of(history: History) -> int | None:
     """Return until when a run may take, as it was recorded at its start."""
     started = history.started
+    if history.rollback is not None:
+        return None  # What it did is being undone, and that has no deadline.
     if started is None or b'"deadline_us":' not in started.body:
         return None
     found = started.data().get(FACT)

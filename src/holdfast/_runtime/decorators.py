@@ -9,9 +9,9 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 import msgspec
 
 from holdfast._core import effects
+from holdfast._core.approvals import ApproveOption
 from holdfast._core.drift import Policy
 from holdfast._core.durations import Duration
-from holdfast._core.approvals import ApproveOption
 from holdfast._core.effects import OnDoubt
 from holdfast._core.retry import Retry
 from holdfast._runtime import registry, undoing
@@ -46,7 +46,7 @@ class Effect(Step[P, R]):
         failed_on: Errors = (),
         key_ttl: float = ...,
     ) -> Callable[[F], F]: ...
-    def undo(self, fn: Any = None, /, **options: Any) -> Any:
+    def undo(self, fn: Any = None, **options: Any) -> Any:
         """Declare the function that takes it back: the result, then the arguments (decorator)."""
         return undoing.declared(self._settings, fn, options)
 
@@ -71,7 +71,7 @@ class AsyncEffect(AsyncStep[P, R]):
         failed_on: Errors = (),
         key_ttl: float = ...,
     ) -> Callable[[F], F]: ...
-    def undo(self, fn: Any = None, /, **options: Any) -> Any:
+    def undo(self, fn: Any = None, **options: Any) -> Any:
         """Declare the function that takes it back: the result, then the arguments (decorator)."""
         return undoing.declared(self._settings, fn, options)
 

@@ -64,7 +64,10 @@ def _children(engine: Engine, row: RunRow) -> list[str]:
 
 
 def stop(execution: Execution, message: Message) -> None:
-    """Stop a run at work at its next durable call: somebody wants it cancelled or paused."""
+    """Stop a run at work at its next durable call: somebody wants it cancelled or paused. One that
+    is being rolled back is not cancelled half way."""
+    if message.kind == control.CANCEL and execution.history.rollback is not None:
+        return
     told = RunError(execution.run_id, f"run {execution.run_id!r} is asked to {message.kind}")
     execution.stop(Unwind(told, released=message.kind), later=True)
 

@@ -123,6 +123,7 @@ def _start_anew(execution: Execution, asked: RollBack, history: History) -> None
         execution.open_calls.clear()
         execution.unawaited.clear()
         execution.doubts.clear()
+        execution.deadline_us = None
 
 
 # -- one undo ----------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from holdfast._runtime import ending, logs
 from holdfast._runtime.admission import execution_of
 from holdfast._runtime.finishing import finish_async
 from holdfast._store.decisions import SUSPECT_AT
-from holdfast.errors import HoldfastError, RunError, RunFailed, RunHeld
+from holdfast.errors import HoldfastError, RunError, RunFailed, RunHeld, RunRolledBack
 
 if TYPE_CHECKING:
     import asyncio
@@ -204,6 +204,8 @@ class Slots:
             return  # It waits, and will be taken up again when that comes.
         if stopped is not None and stopped.released is not None:
             logs.info("run %s is given back: %s", place.run_id, stopped.released)
+        elif isinstance(error, RunRolledBack):
+            logs.info("%s", error)
         elif isinstance(error, RunHeld | RunFailed):
             logs.warning("%s", error)
         elif isinstance(error, HoldfastError):
