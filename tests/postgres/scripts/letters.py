@@ -1,7 +1,7 @@
-"""One of several processes that write to each other's runs: `python letters.py MINE OTHER ROUNDS`.
+"""One of three processes that write to each other's runs: `python letters.py MINE OTHER OTHER ROUNDS`.
 
-Each has two runs, and appends to both in one batch, again and again: a message to a run of the other
-process and one to itself, something from the pot of all, and a value that all write to.
+Each has two runs, and appends to both in one batch, again and again, with messages to runs of the
+others, and now and then something from the pot of all, and a value of all.
 """
 
 from __future__ import annotations
@@ -16,32 +16,38 @@ from holdfast._store.postgres.store import PostgresStore
 from holdfast.testing.store_contract import step
 from tests.crash import probe
 
-URL = os.environ["CRASH_URL"]
+SHARED_EVERY = 8
 
 
-def letters(mine: str, other: str, number: int) -> list[Post]:
-    """Return messages to both, in an order that changes."""
+def letters(mine: str, others: list[str], number: int) -> list[Post]:
+    """Return messages, in turns to one of the others and to both, in an order that changes."""
+    names = others if number // 2 % 2 else others[:1]
     message = Message(f"{mine}-{number}", "signal", mine, 1, b"{}")
-    posts = [Post(f"{name}-{number % 2}", message) for name in (mine, other)]
+    posts = [Post(f"{name}-{number % 2}", message) for name in names]
     return posts if number % 3 else posts[::-1]
 
 
 def main() -> int:
-    mine, other, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    store = PostgresStore(URL)
+    mine, *others, rounds = sys.argv[1:]
+    store = PostgresStore(os.environ["CRASH_URL"])
     owner = store.register_owner()
     leases = [store.claim(f"{mine}-{part}", owner, store.now_us()) for part in range(2)]
     probe.mark(f"ready {mine}")
     probe.wait("go")
     numbers = count()
     committed = 0
-    for _ in range(rounds):
+    for _ in range(int(rounds)):
         writes = []
         for lease in leases:
             assert isinstance(lease, Lease)
-            posts = letters(mine, other, next(numbers))
-            spend, memos = Spend("all", steps=1, checks=True), [Memo("s", "all", b"1")]
-            writes.append(Write(lease, [step()], posts=posts, spend=spend, memos=memos))
+            number = next(numbers)
+            write = Write(lease, [step()], posts=letters(mine, others, number))
+            if (
+                number % SHARED_EVERY == 0
+            ):  # Whoever waits for what all have meets nobody elsewhere.
+                write.spend = Spend("all", steps=1, checks=True)
+                write.memos = [Memo("s", "all", b"1")]
+            writes.append(write)
         outcomes = store.append(writes)
         committed += sum(isinstance(outcome, Committed) for outcome in outcomes)
     store.close()
