@@ -16,6 +16,7 @@ import pytest
 from holdfast import Fail
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._core.rows import Pot
 from holdfast._ops import actions, queues
 from holdfast._ops.cli.queues import about_workers
 from holdfast._ops.explain import _STATUS, explain
@@ -152,7 +153,12 @@ def held_paused(store: MemoryStore):
 
 @case
 def held_for_its_budget(store: MemoryStore):
-    Journal(store, "r").step("search").held("budget", "12.00 of 10.00 EUR are spent")
+    limits = {"usd_nanos": 10**9, "wall_us": 3_600_000_000}
+    spent = {"spent_usd_nanos": 900_000_000, "spent_tokens": 1200, "spent_steps": 3}
+    store.put_pot(Pot("r", store.now_us(), **limits, **spent))
+    detail = "think#4 was not executed: $0.90 of $1.00 is spent, and it may cost $0.30"
+    action = "holdfast raise-budget r --usd 2.00"
+    Journal(store, "r").step("search").held("budget", detail, "think#4", actions=(action,))
 
 
 @case
