@@ -8,7 +8,7 @@ a replay that computes the same arguments still matches.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from holdfast._core.known import KNOWN, Known
 from holdfast._core.reader import DEPTH_MAX_LEVELS
@@ -31,8 +31,11 @@ def redacted(value: Any, path: str, redact: Redact, known: Known = KNOWN) -> Any
 def redact_error(error: Any, path: str, redact: Redact) -> None:
     """Take out of an error as the journal tells it what must not be stored: in place, since the
     flow is told the same."""
-    if isinstance(error, dict) and isinstance(error.get("message"), str):
-        error["message"] = redact_text(error["message"], path, redact)
+    if not isinstance(error, dict):
+        return
+    told = cast("dict[str, Any]", error)
+    if "message" in told:
+        told["message"] = redact_text(str(told["message"]), path, redact)
 
 
 def redact_text(text: str, path: str, redact: Redact | None) -> str:

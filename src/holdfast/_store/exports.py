@@ -243,8 +243,9 @@ class _Reading:
             run.pot = line.pot
 
     def _entry(self, run: WholeRun, line: _EntryLine) -> Entry:
-        told = {name: getattr(line, name) for name in _EntryLine.__struct_fields__}
-        entry = Entry(**{**told, "body": bytes(line.body)})
+        told: dict[str, Any] = {name: getattr(line, name) for name in _EntryLine.__struct_fields__}
+        told["body"] = bytes(line.body)
+        entry = Entry(**told)
         before = run.entries[-1] if run.entries else None
         head, last = (GENESIS, 0) if before is None else (before.digest, before.seq)
         whole = entry.first_seq == last + 1
