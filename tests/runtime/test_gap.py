@@ -10,7 +10,9 @@ import pytest
 
 import holdfast
 from holdfast import aio, effect, flow, gather, step, testing, turns, usage, watch
+from holdfast._core import repeating
 from holdfast.errors import Drifted, RunFailed, RunHeld, StepFailed, UsageError
+from tests.runtime.facts import until
 from tests.runtime.stops import Stop, interrupted, kinds
 
 
@@ -61,7 +63,7 @@ def watching(outside: Outside, on_change: str | None, *, with_effect: bool = Fal
 
     @flow
     def watcher() -> list[str]:
-        seen = watch("fact", outside.look, on_change=on_change)
+        seen = watch("fact", lambda: outside.look(), on_change=on_change)
         got = [seen, read()]
         if with_effect:
             got.append(send(got[-1]))
@@ -171,6 +173,15 @@ def test_an_effect_behind_it_is_not_repeated_without_a_confirmation(store, outsi
     assert len(set(shown)) == 2, "the next generation shows a key of its own"
 
 
+def test_without_its_guard_a_redo_would_repeat_effects(store, outside, monkeypatch):
+    monkeypatch.setattr(repeating, "may_have_happened", lambda _record: False)
+    watcher = watching(outside, "redo", with_effect=True)
+    interrupted(lambda: watcher.run("r"))
+    outside.fact = "new"
+    watcher.run("r")
+    assert outside.calls.count("send") == 2, "what the tests above would see"
+
+
 def test_fail_gives_the_flow_an_error_that_replays(store, outside):
     stop = Stop()
 
@@ -231,6 +242,17 @@ def test_a_look_that_fails_is_recorded_and_one_that_fails_later_is_a_change(stor
     outside.fact = "new"
     with pytest.raises(RunHeld, match="unreadable .OSError: gone"):
         caught.run("r")
+
+
+def test_an_interrupted_look_leaves_the_record_as_it_is(store, outside):
+    watcher = watching(outside, None)
+    interrupted(lambda: watcher.run("r"))
+    look, outside.look = outside.look, Stop().here  # type: ignore[method-assign]
+    interrupted(lambda: watcher.run("r"))
+    assert kinds(store, "r", "watch:fact") == ["fact_watched"]
+    outside.look = look  # type: ignore[method-assign]
+    assert watcher.run("r") == [OLD, "read old", "finish old"]
+    assert not store.verify()
 
 
 def test_files_are_watched_by_their_contents(store, tmp_path: Path):
@@ -601,6 +623,30 @@ def test_an_async_hook_is_awaited(store, outside):
     interrupted(lambda: wrong.run("w"))
     with pytest.raises(RunFailed, match="on_resume"):
         wrong.run("w")
+
+
+# -- workers -----------------------------------------------------------------------------------
+
+
+def test_a_wait_of_the_run_itself_is_a_gap_for_facts_only(store, outside):
+    reports: list[holdfast.Preflight] = []
+
+    @flow(on_resume=reports.append)
+    def waiting() -> list[Any]:
+        seen = watch("fact", outside.look, on_change="go_on")
+        return [seen, holdfast.wait("go"), holdfast.wait("go")]
+
+    waiting.submit("r")
+    with store.worker(flows=[waiting], concurrency=1):
+        for number in (1, 2):
+            until(lambda: (row := store.kept.get("r")).waiting_on and row.owner is None)
+            outside.fact = f"new {number}"
+            store.signal("r", "go", number)
+            store.until("r", done="wait:go" if number == 1 else "wait:go#2")
+        assert store.handle("r").result(timeout=20) == [OLD, 1, 2]
+    assert outside.looks >= 3, "each time that it was loaded"
+    assert [change["did"] for change in found(store)] == ["go_on", "go_on"]
+    assert not reports, "nobody is asked about a wait that the run asked for"
 
 
 # -- looking without resuming ------------------------------------------------------------------

@@ -70,7 +70,8 @@ async def _drive(script: Script, execution: Execution, body: Body) -> Any:
                 except ValueRefused as error:
                     refused = error
             elif isinstance(request, Call):
-                execution.open_calls[body.call.key] = body.call
+                if request.what != "look":
+                    execution.open_calls[body.call.key] = body.call
                 if cancelled is not None:
                     raise cancelled
                 try:

@@ -87,7 +87,8 @@ def _drive(script: Script, execution: Execution, body: Body, shield: Shield) -> 
                 except ValueRefused as error:
                     refused = error
             elif kind is Call:
-                execution.open_calls[body.call.key] = body.call
+                if request.what != "look":  # type: ignore[union-attr]
+                    execution.open_calls[body.call.key] = body.call
                 shield.lower()
                 answer = attempt.call_blocking(execution, body, request.what)  # type: ignore[union-attr]
                 shield.raise_again()
