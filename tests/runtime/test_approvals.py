@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Approve, Retry, aio, effect, flow, gather, testing
+from holdfast import Approve, Retry, effect, flow, gather, testing
 from holdfast.errors import (
     AnswerConflict,
     Refused,
     RunEnded,
     RunFailed,
-    RunHeld,
     StaleView,
     StepFailed,
     UsageError,
@@ -193,8 +192,10 @@ def test_twice_after_the_end_and_for_what_is_not_asked(store: PrivateStore) -> N
     assert world == [(1, "ana")], "one approval is good for one call"
     store.approve("r", "ap-pay#2", actor="ana")
     handle.result(timeout=20)
-    with pytest.raises(RunEnded):
+    with pytest.raises(AnswerConflict):
         store.approve("r", "ap-pay", actor="ana")
+    with pytest.raises(RunEnded):
+        store.approve("r", "ap-pay#3", actor="ana")
 
 
 def test_after_cancel(store: PrivateStore) -> None:

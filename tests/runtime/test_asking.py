@@ -113,8 +113,10 @@ def test_a_person_answers(store: PrivateStore, flow: Any) -> None:
     assert store.questions() == []
     [answered] = [entry for entry in store.history("r") if entry.kind == "question_answered"]
     assert (answered.body["actor"], answered.body["value"]) == ("ana", 3)
-    with pytest.raises(RunEnded):
+    with pytest.raises(AnswerConflict, match="by ana"):
         store.answer("r", "count", 4)
+    with pytest.raises(RunEnded):
+        store.answer("r", "never asked", 4)
 
 
 def test_the_first_answer_counts_also_when_the_run_has_taken_it(store: PrivateStore) -> None:
@@ -218,7 +220,7 @@ def test_a_failed_run_asks_again_when_it_is_taken_up(store: PrivateStore) -> Non
     with pytest.raises(RunFailed, match="refused by ana: no"):
         handle.result(timeout=20)
     assert "ask:go was refused by ana: no." in str(store.explain("r"))
-    with pytest.raises(RunEnded):
+    with pytest.raises(AnswerConflict, match="by ana"):
         store.answer("r", "go", "yes")
 
     until(lambda: not store.engine.executing())

@@ -226,6 +226,9 @@ def approve(
 def _open(store: Store, run_id: str, name: str) -> tuple[RunRow, Question | None]:
     row = found(store, run_id)
     if row.status in ENDED:
+        given = _given(store, row, name) or _given(store, row, APPROVE + name)
+        if given is not None:
+            raise AnswerConflict(run_id, repr(name.removeprefix(APPROVE)), given.actor)
         raise RunEnded(run_id, row.status, f"an answer to {name.removeprefix(APPROVE)!r}")
     asked = {question.name: question for question in store.questions(run_id, LISTED)}
     question = asked.get(name) or asked.get(APPROVE + name)
