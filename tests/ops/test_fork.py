@@ -149,7 +149,7 @@ def test_it_is_told_where_a_fork_came_from(
     assert "It differs from that run in: input to." in told
     assert "which kim confirmed: fk.mail." in told
     shown = cli("show", "f").output
-    assert "forked from" in shown
+    assert "fork of" in shown
     assert "borrowed" in shown
     assert "run_forked" in cli("history", "f").output
     assert "search" not in str(opened.explain("r"))

@@ -157,7 +157,9 @@ def test_a_fork_reads_only_what_it_needs(sqlite: testing.PrivateStore) -> None:
 def test_before_a_turn_and_before_a_loop(store: testing.PrivateStore) -> None:
     agent.run("r", "x", 10)
     calls.clear()
-    assert store.fork("r", "turn", before="turns[7]").before == "turns[7]/forked.think"
+    made = store.fork("r", "turn", before="turns[7]")
+    assert (made.before, made.states) == ("turns[7]/forked.think", ("turns[7]",))
+    assert "the state of turns[7] came along" in str(store.explain("turn")).replace("\n    ", " ")
     agent.run("turn", "x", 10)
     assert calls == {f"think {n}": 1 for n in range(8, 11)}
     calls.clear()

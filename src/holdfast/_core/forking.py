@@ -394,6 +394,16 @@ def _between(last: int, kept: Iterable[tuple[int, int]]) -> list[tuple[int, int]
     return skips
 
 
+def states_at(past: History) -> list[str]:
+    """Return the loops whose states come along, each with the turn that begins with it. The turns
+    before that are in them, and are not called again."""
+    return [
+        f"{loop}[{facts(saved).get('turn', 0)}]"
+        for loop, saved in past.saved.items()
+        if saved.seq <= 0 and not _is_replaced(loop, past)
+    ]
+
+
 def inherited(cut: Cut) -> tuple[list[tuple[str, msgspec.Raw]], list[tuple[str, int, msgspec.Raw]]]:
     """Return the results and states that were given to the other run and still count."""
     if cut.lent is None:

@@ -55,6 +55,9 @@ def about(case: Case) -> None:
     if lent:
         came = "came along and is" if lent == 1 else "came along and are"
         said += f"; {count(lent, 'outcome')} of that run {came} not executed again"
+    states = [f"the state of {turn}" for turn in forking.states_at(case.past)]
+    if states:
+        said += f"; {' and '.join(states)} came along"
     case.said.known.append(said + ".")
     if told.differences:
         case.said.known.append(f"It differs from that run in: {', '.join(told.differences)}.")

@@ -43,6 +43,8 @@ class Fork(msgspec.Struct, frozen=True):
     """The first call that is the fork's own."""
     borrowed: int
     """How many outcomes came along."""
+    states: tuple[str, ...] = ()
+    """Turns of loops whose states came along: they stand for all turns before them."""
     differences: tuple[str, ...] = ()
     """What it was given otherwise."""
     repeats: tuple[str, ...] = ()
@@ -164,13 +166,14 @@ def make(store: Store, planned: Plan) -> Fork:
         _same_fork(store, row, told)
     elif (origin := store.get(told.origin)) is None or origin.deleted_us is not None:
         _cancel(store, row, told)
-    borrowed = sum(not record.keeps_place for record in planned.cut.kept.values())
+    past = forking.fold(row.run_id, (), lineage.borrowed(store, row))
     return Fork(
         run_id=row.run_id,
         flow=row.flow,
         origin=told.origin,
         before=told.before,
-        borrowed=borrowed,
+        borrowed=sum(not record.keeps_place for record in past.records.values()),
+        states=tuple(forking.states_at(past)),
         differences=tuple(told.differences),
         repeats=tuple(told.repeats),
         created=started.created,

@@ -99,9 +99,11 @@ def _tell(session: Session, made: fork.Fork) -> None:
         return
     if not made.created:
         session.say(f"run {made.run_id!r} is this fork already.")
+    lent = [count(made.borrowed, "recorded outcome")] if made.borrowed else []
+    lent += [f"the state of {turn}" for turn in made.states]
     session.say(
-        f"run {made.run_id!r} goes on from run {made.origin!r} before {made.before}, with "
-        f"{count(made.borrowed, 'recorded outcome')}."
+        f"run {made.run_id!r} goes on from run {made.origin!r} before {made.before}"
+        f"{', with ' if lent else ''}{' and '.join(lent)}."
     )
     if made.differences:
         session.say(f"It was given otherwise: {', '.join(made.differences)}.")

@@ -195,7 +195,7 @@ def _print_head(session: Session, run: RunView) -> None:
     if run.generation > 1:
         _field(session, "generation", str(run.generation))
     if run.origin is not None:
-        _field(session, "forked from", run.origin)
+        _field(session, "fork of", run.origin)
     if run.tags:
         _field(session, "tags", ", ".join(f"{name}={value}" for name, value in run.tags.items()))
     _field(session, "input", shown(run.input))
@@ -300,7 +300,11 @@ def summary_of(entry: EntryView) -> str:
     for field in ("error", "result", "value", "args", "input", "detail", "superseded"):
         if body.get(field) not in (None, [], {}):
             return shown(body[field], 90)
-    facts = {name: body[name] for name in ("why", "as", "actor", "owner", "turn") if name in body}
+    facts = {
+        name: body[name]
+        for name in ("from", "before", "why", "as", "actor", "owner", "turn")
+        if name in body
+    }
     return ", ".join(f"{name}={value}" for name, value in facts.items())
 
 
