@@ -152,9 +152,7 @@ def begun(call: StepCall, notes: list[Note], run_id: str, claim: KeyClaim | None
         return (yield Append(call, notes, claim=claim, took=took, closes=closes))
     spend = Spend(call.pot, usd_nanos=call.cost_nanos, steps=1, checks=True)
     while True:
-        wrote: Wrote = yield Append(
-            call, notes, claim=claim, spend=spend, took=took, closes=closes
-        )
+        wrote: Wrote = yield Append(call, notes, claim=claim, spend=spend, took=took, closes=closes)
         if wrote.exhausted is None:
             break
         # What other branches have reserved may come back: then there is enough after all.
