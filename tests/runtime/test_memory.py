@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -364,6 +367,49 @@ def test_awaited(store: testing.PrivateStore) -> None:
         return await mine.get("c")
 
     assert asyncio.run(outside()) == 3
+
+
+@flow
+def memory_claims(n: int) -> bool:
+    return holdfast.memory("race").set("first", n, if_version=0)
+
+
+def test_of_many_at_once_one_is_first(store: testing.PrivateStore) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda n: memory_claims.run(f"r-{n}", n), range(24)))
+    assert sum(won) == 1
+    assert holdfast.memory("race").get("first") == won.index(True)
+    assert [memory_claims.run(f"r-{n}", n) for n in range(24)] == won
+    assert holdfast.memory("race").version("first") == 1
+
+
+late: list[threading.Event] = []
+
+
+@step(timeout=0.05)
+def memory_too_late() -> None:
+    late[0].wait(10)
+    holdfast.memory("late").set("k", 1)
+    late[1].set()
+
+
+@step
+def memory_after() -> None:
+    late[0].set()
+    assert late[1].wait(10)
+
+
+@flow
+def memory_abandoned() -> None:
+    with contextlib.suppress(StepFailed):
+        memory_too_late()
+    memory_after()
+
+
+def test_what_an_abandoned_thread_writes_is_dropped(store: testing.PrivateStore) -> None:
+    late[:] = [threading.Event(), threading.Event()]
+    memory_abandoned.run("r")
+    assert holdfast.memory("late").get("k") is None
 
 
 @flow

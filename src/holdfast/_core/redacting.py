@@ -28,6 +28,16 @@ def redacted(value: Any, path: str, redact: Redact, known: Known = KNOWN) -> Any
     return _Redacting(redact, known).part(value, path, 0)
 
 
+def redact_facts(facts: dict[str, Any], step: str, redact: Redact | None) -> str:
+    """Take out of the facts of an entry what must not be stored; returns how the paths to its
+    values begin."""
+    if redact is None:
+        return ""
+    for name in ERRORS:
+        redact_error(facts.get(name), f"{step}: {name}", redact)
+    return f"{step}: "
+
+
 def redact_error(error: Any, path: str, redact: Redact) -> None:
     """Take out of an error as the journal tells it what must not be stored: in place, since the
     flow is told the same."""

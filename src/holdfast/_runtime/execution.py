@@ -18,7 +18,7 @@ from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.keys import Scope, derived_key
 from holdfast._core.memories import going
-from holdfast._core.redacting import ERRORS, redact_error
+from holdfast._core.redacting import redact_facts
 from holdfast._core.requests import Append, Note, StepCall
 from holdfast._core.rows import Lease, Post, Write
 from holdfast._core.stops import Unwind, Waiting
@@ -36,6 +36,7 @@ from holdfast.errors import HoldfastError, LeaseLost, RunError
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
+    from holdfast._runtime.shield import Shield
 
 EFFECT_PATIENCE_S = 20.0
 """How long an effect waits for a full disk, with its intent as with its outcome: most of a lease."""
@@ -104,6 +105,8 @@ class Execution:
         self.upgrade: Upgrade | None = None
         self.instance: Any = None
         """What the flow is a method of, if it is one."""
+        self.shield: Shield | None = None
+        """What keeps signals from the thread that executes the flow."""
         self.after_gap = AfterGap()
         self.spending: Spending | None = None
         """Of a run with a budget; set before its first step."""
@@ -326,11 +329,7 @@ class Execution:
         elif not call.noted and note.ends_attempt and not call.spec.effect:
             parts.append(b'"args":' + call.args_node)
             started_us = call.started_us
-        redact, path = self.values.redact, ""
-        if redact is not None:
-            path = f"{call.key}: "
-            for told in ERRORS:
-                redact_error(note.facts.get(told), path + told, redact)
+        path = redact_facts(note.facts, call.key, self.values.redact)
         for name, fact in note.facts.items():
             parts.append(b'"%b":%b' % (name.encode(), _encode(fact)))
         copy: Any = None

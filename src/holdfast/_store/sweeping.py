@@ -19,6 +19,8 @@ from holdfast._store.lineage import origin_of
 from holdfast.errors import Corrupt
 
 PAGE = 200
+FORKS_LOOK_US = 5_000_000
+"""A long sweep looks this often for forks that were made meanwhile."""
 STALE_US = 30 * 86_400_000_000
 """How long a value of a memory stays after its end: until then its version goes on counting."""
 
@@ -43,16 +45,18 @@ class Sweeper:
         self._dry_run = dry_run
         self._now_us = store.now_us()
         self._forks: dict[str, list[str]] | None = None
+        self._looked_us = 0
         self._gone: set[str] = set()
 
     def sweep(self) -> Iterator[Swept]:
         """Remove what may go; yields what was removed, and what was meant and left, with why."""
         for row in self._ended():
-            if row.parent is not None and not self._is_orphan(row):
+            parent = None if row.parent is None else self._store.get(row.parent)
+            if parent is not None and parent.deleted_us is None:
                 continue  # It goes with its parent.
-            if row.status not in self._asked.statuses and row.parent is None:
-                continue
-            yield from self._family(row)
+            is_orphan = parent is not None
+            if is_orphan or row.status in self._asked.statuses:
+                yield from self._family(row, is_orphan=is_orphan)
 
     def _ended(self) -> Iterator[RunRow]:
         before_us = self._now_us - (self._asked.older_than_us or self._asked.at_least_us)
@@ -66,14 +70,12 @@ class Sweeper:
             yield from page
             query.before_run_no = page[-1].run_no
 
-    def _is_orphan(self, row: RunRow) -> bool:
-        parent = self._store.get(row.parent or "")
-        return parent is None or parent.deleted_us is not None
-
-    def _family(self, top: RunRow) -> Iterator[Swept]:
+    def _family(self, top: RunRow, *, is_orphan: bool) -> Iterator[Swept]:
+        """Remove a run with all below it. An orphan is what an earlier sweep has left of a family:
+        it goes as its parent went."""
         try:
             limit_us = self._limit_us(top)
-            if limit_us is None and top.parent is None:
+            if limit_us is None and not is_orphan:
                 return  # Nobody has said that it is to go.
             family = [top, *self._below(top)]
             why = self._why_not(top, family, limit_us or 0)
@@ -130,9 +132,10 @@ class Sweeper:
         return None
 
     def _forks_of(self, run_id: str) -> list[str]:
-        """Return the forks that stand on a run; all of them are looked up once."""
-        if self._forks is None:
-            self._forks = {}
+        """Return the forks that stand on a run; all of them are looked up, every few seconds."""
+        now_us = self._store.now_us()
+        if self._forks is None or now_us - self._looked_us > FORKS_LOOK_US:
+            self._forks, self._looked_us = {}, now_us
             query = Query(forks=True, limit=PAGE)
             while page := self._store.list(query):
                 for row in page:
