@@ -541,6 +541,7 @@ SELECT coalesce(queue, 'default'),
   min(updated_us) FILTER (WHERE owner IS NULL AND {open_runs} AND {due})
 FROM holdfast.runs
 WHERE namespace = %(namespace)s AND status IN ('queued', 'running', 'waiting', 'failed', 'held')
+  AND deleted_us IS NULL
 GROUP BY 1 ORDER BY 1
 
 -- name: entries
