@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import Any
 
 import pytest
@@ -574,6 +575,37 @@ def test_an_interrupted_undo_is_in_doubt_and_the_run_can_go_on(sqlite):
     with pytest.raises(RunRolledBack):
         renting.run("r")
     assert seen.count("give back") == 2
+
+
+def test_a_signal_reaches_an_undo_as_it_reaches_a_step(sqlite):
+    @effect
+    def open_valve() -> str:
+        return did("open")
+
+    @open_valve.undo(on_doubt="retry")
+    def close_valve(result: str) -> None:
+        did("close")
+        if seen.count("close") == 1:
+            signal.raise_signal(signal.SIGINT)
+            did("never")
+
+    @flow
+    def valves() -> None:
+        open_valve()
+        raise Rollback
+
+    handler = signal.getsignal(signal.SIGINT)
+    interrupted(lambda: valves.run("r"))
+    assert sqlite.get("r").status == "queued"
+    assert "step_in_doubt" in kinds(sqlite, "r")
+    with pytest.raises(RunRolledBack):
+        valves.run("r")
+    assert seen == ["open", "close", "close"]
+    trip.run("done", "rome")
+    sqlite.rollback("done")
+    with pytest.raises(RunRolledBack), holdfast.run("block"):
+        raise Rollback
+    assert signal.getsignal(signal.SIGINT) is handler, "it is back in its place"
 
 
 # -- to a step ---------------------------------------------------------------------------------

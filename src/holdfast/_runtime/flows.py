@@ -259,7 +259,7 @@ class Flow(FlowLike, Generic[P, R]):
 
     def execute(self, execution: Execution, shield: Shield | None = None) -> Any:
         """Execute a claimed run in this thread; signals come through while user code runs."""
-        shield = shield or Shield()
+        shield = execution.shield = shield or Shield()
         frame = Frame(execution, execution.root, here(awaits=False), awaits=False)
         token = current.set(frame)
         try:
@@ -277,6 +277,7 @@ class Flow(FlowLike, Generic[P, R]):
         finally:
             current.reset(token)
             execution.engine.leave(execution)
+            shield.lower()
 
 
 class AsyncFlow(FlowLike, Generic[P, R]):

@@ -26,6 +26,7 @@ from holdfast._runtime.attempt import Body
 from holdfast._runtime.drivers import drive
 from holdfast._runtime.ending import Ending
 from holdfast._runtime.execution import Execution
+from holdfast._runtime.shield import Shield
 from holdfast._runtime.skipping import Skipping
 from holdfast._runtime.undoing import Undo, blocking, without_result
 from holdfast.errors import RunHeld, RunRolledBack
@@ -34,8 +35,11 @@ from holdfast.errors import RunHeld, RunRolledBack
 def roll_back(execution: Execution, asked: RollBack) -> Ending:
     """Undo what the run did, in this thread; returns how the execution ends."""
     undone: list[str] = []
+    # Each undo lets signals through by itself, as each step of a flow does.
+    shield = execution.shield or Shield()
     try:
         calls, effects = begin(execution, asked)
+        shield.lower()
         for effect in calls:
             body = _body(execution, effect, awaits=False)
             drive(step_script(body.call, execution.history, execution.decode), execution, body)
@@ -43,6 +47,9 @@ def roll_back(execution: Execution, asked: RollBack) -> Ending:
         return _ended(execution, effects, undone)
     except BaseException as error:
         return ending.raised(execution, error)
+    finally:
+        if execution.shield is not None:
+            shield.raise_again()
 
 
 async def roll_back_async(execution: Execution, asked: RollBack) -> Ending:

@@ -46,7 +46,7 @@ class Undo:
         parameters = self._effect.shown.parameters
         if not _is_plain(self._effect.shown):
             known = {name: recorded[name] for name in parameters if name in recorded}
-            bound = inspect.BoundArguments(self._effect.shown, known)  # type: ignore[arg-type]
+            bound = inspect.BoundArguments(self._effect.shown, known)
             return (result, *bound.args), bound.kwargs
         # A client that the effect uses is handed on to an undo that asks for it by its name.
         own = self._signature
