@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Retry, aio, effect, flow, step, testing
+from holdfast import Retry, aio, each, effect, flow, step, testing, turns
 from holdfast.errors import StepFailed, UsageError, ValueRefused
 
 
@@ -446,3 +446,41 @@ def test_killed_at_every_boundary() -> None:
 
     report = testing.crash_matrix(memory_in_flow, check=check)
     assert len(report.points) >= 16
+
+
+@flow
+def memory_in_turns() -> list[Any]:
+    mine = holdfast.memory("turns")
+    for state in turns([0], limit=9):
+        mine.set("n", len(state))
+        state.append(mine.get("n") + mine.get("other", 0))
+        memory_boundary()
+        if len(state) == 4:
+            return state
+    raise AssertionError
+
+
+def branch(n: int) -> int:
+    mine = holdfast.memory("branches")
+    mine.set(f"k{n}", n)
+    memory_boundary()
+    return int(mine.get(f"k{n}"))
+
+
+@flow
+def memory_in_branches() -> list[int]:
+    done = list(each(branch, [1, 2, 3], at_once=3))
+    return [*done, len(holdfast.memory("branches").list("k"))]
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [(memory_in_turns, [0, 1, 2, 3]), (memory_in_branches, [1, 2, 3, 3])],
+)
+def test_killed_in_loops_and_branches(made: Any, expected: list[Any]) -> None:
+    stop.clear()
+
+    def check(result: object, _point: object) -> None:
+        assert result == expected
+
+    assert testing.crash_matrix(made, check=check).points
