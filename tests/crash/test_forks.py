@@ -13,9 +13,7 @@ RESULT = [f"thought {TURNS}", "told 7", "published 7"]
 
 @BOTH_STORES
 def test_killed_at_each_boundary_of_its_life(world: World) -> None:
-    world.crash(SCRIPT, "go", "r", at="r in 9")
     assert world.run(SCRIPT, "go", "r").result == RESULT
-
     world.crash(SCRIPT, "fork", "r", "f", BEFORE, at="before the fork")
     with world.store() as store:
         assert "f" not in [run.run_id for run in store.list()]

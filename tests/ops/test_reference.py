@@ -19,6 +19,7 @@ SAID = [
     (["explain", "held"], "explain"),
     (["settle", "held", "charge", "--not-done"], "settle"),
     (["resume", "failed"], "resume"),
+    (["fork", "done", "forked", "--before", "search"], "fork"),
     (["verify"], "verify"),
 ]
 
