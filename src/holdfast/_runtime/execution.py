@@ -385,7 +385,9 @@ class Execution:
         with self.lock:
             self._waits = True
             draft = Draft(Kind.RUN_WAITING, self.engine.now_us(), body=_encode({"for": waiting}))
-            self.write([draft], self.in_background, {"waiting_on": waits_for(waiting)})
+            # It has got as far as it can: no claim counts against it, however often it is killed.
+            changes = {"waiting_on": waits_for(waiting), "claims": 0}
+            self.write([draft], self.in_background, changes)
 
     def beat(self) -> Ticket | None:
         """Write the starts of plain steps that are still at work and not noted yet, if any."""
