@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from holdfast._core.entries import Kind
-from holdfast._core.rows import KeyChange, KeyClaim, Lease, Message, Write
+from holdfast._core.rows import (
+    KeyChange,
+    KeyClaim,
+    Lease,
+    Memo,
+    Message,
+    Pot,
+    Question,
+    Write,
+)
 from holdfast._store.contract import Limits, NewRun, Query, ScheduleRow
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import HoldfastError
@@ -17,6 +26,7 @@ from holdfast.testing.store_contract import FakeClock, entry, intent, started, s
 PAGE_SIZE = 512
 NAME = "a.db"
 RUNS = ("first", "second", "third")
+REMOVED = "removed"
 
 
 def open_at(folder: Path, page_size: int = PAGE_SIZE) -> SqliteStore:
@@ -34,6 +44,12 @@ def build(folder: Path, page_size: int = PAGE_SIZE) -> None:
     for queue in ("mail", "report"):
         store.set_limits(Limits(queue, concurrency=3, rate=7))
         store.put_schedule(ScheduleRow(f"{queue} daily", "flow", '{"every_s":86400}', 5), None)
+    for number, key in enumerate(("a/1", "a/2", "b")):
+        store.put_memo(Memo("notes", key, b'{"n":%d}' % number, None, run_id="first"))
+    store.put_pot(Pot("first", 5, usd_nanos=10**9, spent_usd_nanos=3))
+    removed = add_run(store, owner, len(RUNS), REMOVED)
+    store.append([Write(removed, [entry(Kind.RUN_COMPLETED)], closes=["*"])])
+    store.forget(removed.row, 9)
     store.close()
     store = open_at(made, page_size)  # What came before is in the file, the rest in the WAL.
     lease = add_run(store, owner, len(RUNS) - 1, RUNS[-1])
@@ -63,7 +79,8 @@ def add_run(store: SqliteStore, owner: int, number: int, run_id: str) -> Lease:
     )
     store.post(run_id, Message("m1", "signal", "me", 7, b'{"x":1}'))
     store.post(run_id, Message("m2", "signal", "me", 8, b'{"x":2}'))
-    store.append([Write(lease, [entry(Kind.EMITTED)], took=["m1"])])
+    opens = [Question(run_id, "ok?", 1, "question", "ops", b'{"text":"?"}', 6, None)]
+    store.append([Write(lease, [entry(Kind.EMITTED)], took=["m1"], opens=opens)])
     return lease
 
 
@@ -108,6 +125,14 @@ def readings() -> dict[str, Reading]:
         "schedules": lambda store: store.schedules(),
         "adopted": lambda store: store.adopted_through(),
         "store id": lambda store: store.store_id,
+        "questions": lambda store: {it.run_id: it for it in store.questions()},
+        "memos": lambda store: store.memos("notes"),
+        "some memos": lambda store: store.memos("notes", "a/", "a/1"),
+        "memo": lambda store: store.memo("notes", "a/2"),
+        "no memo": lambda store: store.memo("notes", "none"),
+        "pot": lambda store: store.pot("first"),
+        "no pot": lambda store: store.pot("second"),
+        "removed": lambda store: store.get(REMOVED),
         "no run": lambda store: store.get("none"),
         "no key": lambda store: store.key("pay", "none"),
     }
@@ -117,7 +142,7 @@ def readings() -> dict[str, Reading]:
 
 
 def _of_run(number: int, run_id: str) -> dict[str, Reading]:
-    run_no = number + 1
+    run_no = number + 1 + (run_id == RUNS[-1])  # The removed one stands before it.
 
     def loaded(store: SqliteStore) -> object:
         row = store.get(run_id)
@@ -131,6 +156,7 @@ def _of_run(number: int, run_id: str) -> dict[str, Reading]:
         f"{run_id} chunks": lambda store: store.chunks(run_no, 2)[2],
         f"{run_id} key": lambda store: store.key("pay", f"key-{number}"),
         f"{run_id} inbox": lambda store: store.inbox(run_no),
+        f"{run_id} questions": lambda store: store.questions(run_id),
     }
 
 

@@ -24,7 +24,7 @@ from tests.storage import reference
 from tests.storage.reference import NAME, RUNS, files_of, put, silent_changes
 
 CHANGES = (0x01, 0x80, 0xFF)
-SLICES = 8
+SLICES = 16
 
 
 @pytest.fixture(scope="module")

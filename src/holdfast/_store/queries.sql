@@ -351,18 +351,20 @@ SELECT {question_columns} FROM questions NOT INDEXED
   JOIN (SELECT run_no AS of_no, run_id AS asked_by, namespace FROM runs) ON of_no = run_no
 WHERE namespace = :namespace ORDER BY asked_us, asked_by, name LIMIT :limit
 
--- name: open_questions_hidden
-SELECT run_no, name FROM questions INDEXED BY sqlite_autoindex_questions_1
-EXCEPT SELECT run_no, name FROM questions NOT INDEXED
+-- name: hidden_questions
+SELECT * FROM (
+  SELECT id, run_no, name FROM questions NOT INDEXED
+  EXCEPT SELECT id, run_no, name FROM questions INDEXED BY sqlite_autoindex_questions_1)
+UNION ALL
+SELECT * FROM (
+  SELECT id, run_no, name FROM questions INDEXED BY sqlite_autoindex_questions_1
+  EXCEPT SELECT id, run_no, name FROM questions NOT INDEXED)
+LIMIT 1
 
 -- name: questions_of_run
 SELECT {question_columns} FROM questions NOT INDEXED
 WHERE id IN (SELECT id FROM questions INDEXED BY sqlite_autoindex_questions_1 WHERE run_no = ?)
 ORDER BY asked_us, name
-
--- name: questions_of_run_hidden
-SELECT id FROM questions NOT INDEXED WHERE run_no = ?
-EXCEPT SELECT id FROM questions INDEXED BY sqlite_autoindex_questions_1 WHERE run_no = ?
 
 -- name: pot_by_name
 SELECT {pot_columns} FROM pots NOT INDEXED
@@ -382,20 +384,19 @@ SELECT {memo_columns} FROM memos INDEXED BY memos_by_hash WHERE key_hash = ?
 SELECT {memo_columns} FROM memos NOT INDEXED
 WHERE id IN (SELECT id FROM memos INDEXED BY sqlite_autoindex_memos_1
   WHERE namespace = :namespace AND space = :space AND key > :after AND key >= :prefix
-    AND (:end IS NULL OR key < :end) AND value IS NOT NULL
-    AND (expires_us IS NULL OR expires_us > :at_us)
+    AND (:end IS NULL OR key < :end)
   ORDER BY key LIMIT :limit)
 ORDER BY key
 
--- name: list_memos_scan
-SELECT {memo_columns} FROM memos NOT INDEXED
-WHERE namespace = :namespace AND space = :space AND key > :after AND key >= :prefix
-  AND (:end IS NULL OR key < :end) AND value IS NOT NULL
-  AND (expires_us IS NULL OR expires_us > :at_us)
-ORDER BY key LIMIT :limit
-
--- name: list_memos_hidden
-SELECT key FROM ({list_memos_scan}) EXCEPT SELECT key FROM ({list_memos})
+-- name: hidden_memos
+SELECT * FROM (
+  SELECT id, namespace, space, key FROM memos NOT INDEXED
+  EXCEPT SELECT id, namespace, space, key FROM memos INDEXED BY sqlite_autoindex_memos_1)
+UNION ALL
+SELECT * FROM (
+  SELECT id, namespace, space, key FROM memos INDEXED BY sqlite_autoindex_memos_1
+  EXCEPT SELECT id, namespace, space, key FROM memos NOT INDEXED)
+LIMIT 1
 
 -- name: stale_memos
 SELECT {memo_columns}, id FROM memos NOT INDEXED

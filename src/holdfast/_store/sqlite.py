@@ -303,6 +303,13 @@ class SqliteStore(SqliteFleet, SqliteBeside):
         self._scanned_s[name] = now_s
         return True
 
+    def _compare(self, name: str) -> None:
+        """Now and then, see that a table and its index show the same; what differs is said each
+        time."""
+        if self._is_time_to_scan(name) and self._database.read(name):
+            del self._scanned_s[name]
+            raise Corrupt(f"an index ({name})", why="it does not show what its table has")
+
     def _confirmed(
         self, name: str, values: Mapping[str, object] | tuple[object, ...]
     ) -> builtins.list[Any]:
@@ -311,6 +318,7 @@ class SqliteStore(SqliteFleet, SqliteBeside):
             # One statement sees one state, whatever others write meanwhile.
             twice = (*values, *values) if isinstance(values, tuple) else values
             if self._database.read(f"{name}_hidden", twice):
+                del self._scanned_s[name]
                 raise Corrupt(f"the index behind {name}", why="it does not show every run")
         return self._database.read(name, values)
 

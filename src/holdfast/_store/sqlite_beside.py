@@ -8,8 +8,8 @@ that a pot or a value is not there is confirmed by a second path: "no pot" means
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from holdfast._store.writer import Writer
 
 
+PAGE = 100
+"""How many values of memories are read at a time."""
 DROPPED_AT_ONCE = 1000
 """How many values of memories one transaction drops."""
 
@@ -45,9 +47,7 @@ class SqliteBeside:
         def by_number(self, run_no: int) -> RunRow | None: ...
         def _inside(self, connection: Connection) -> lookups.Fetch: ...
         def _existing(self, connection: Connection, run_id: str) -> RunRow: ...
-        def _confirmed(
-            self, name: str, values: Mapping[str, object] | tuple[object, ...]
-        ) -> builtins.list[Any]: ...
+        def _compare(self, name: str) -> None: ...
 
     # -- letters -------------------------------------------------------------------------------
 
@@ -75,13 +75,15 @@ class SqliteBeside:
     # -- questions -----------------------------------------------------------------------------
 
     def questions(self, run_id: str | None = None, limit: int = 1000) -> builtins.list[Question]:
+        self._compare("hidden_questions")
         if run_id is None:
-            found = self._confirmed("open_questions", {"namespace": self.namespace, "limit": limit})
+            values = {"namespace": self.namespace, "limit": limit}
+            found = self._database.read("open_questions", values)
         else:
             row = self.get(run_id)
             if row is None:
                 return []
-            found = self._confirmed("questions_of_run", (row.run_no,))[:limit]
+            found = self._database.read("questions_of_run", (row.run_no,))[:limit]
         names: dict[int, str] = {}
         questions: builtins.list[Question] = []
         for values in found:
@@ -122,16 +124,25 @@ class SqliteBeside:
     def memos(
         self, space: str, prefix: str = "", after: str = "", limit: int = 100
     ) -> builtins.list[Memo]:
+        self._compare("hidden_memos")
+        now_us, size = self.now_us(), max(limit, PAGE)
         values = {
             "namespace": self.namespace,
             "space": space,
             "prefix": prefix,
             "end": records.end_of_prefix(prefix),
-            "after": after,
-            "at_us": self.now_us(),
-            "limit": limit,
+            "limit": size,
         }
-        return [beside_rows.memo_of(found) for found in self._confirmed("list_memos", values)]
+        memos: builtins.list[Memo] = []
+        while len(memos) < limit:
+            found = self._database.read("list_memos", {**values, "after": after})
+            page = [beside_rows.memo_of(row) for row in found]
+            # What is not there any more is left out here: what says so is verified first.
+            memos += [memo for memo in page if decisions.is_there(memo, now_us)]
+            if len(page) < size:
+                break
+            after = page[-1].key
+        return memos[:limit]
 
     def put_memo(self, memo: Memo, expected: int | None = None) -> Memo | None:
         def work(connection: Connection) -> tuple[Memo | None, Changed | None]:
