@@ -101,9 +101,10 @@ class Journal:
         on_doubt: str = "ask",
         business_key: str | None = None,
         attempt: int = 1,
+        **more: Any,
     ) -> Journal:
         facts: dict[str, Any] = {"args": node(args or {}), "effect": True}
-        facts |= {"key": business_key or KEY, "on_doubt": on_doubt}
+        facts |= {"key": business_key or KEY, "on_doubt": on_doubt, **more}
         claim = None
         if business_key is not None:
             facts["business_key"] = business_key

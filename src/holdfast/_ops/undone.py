@@ -41,6 +41,7 @@ def about_rollback(case: Case) -> None:
     effects = effects_to_undo(case.past, want.to)
     down_to = "" if want.to is None else f" to {want.to}"
     said = case.said
+    said.case = said.case.replace("waits to be executed", "waits to be rolled back")
     said.known.insert(0, f"It is being rolled back{down_to}. {_who(want.actor, want.reason)}")
     for fate, words in (
         (Fate.UNDONE, "Undone so far"),
