@@ -255,6 +255,6 @@ def test_an_expired_key_is_told_and_not_sent(world: World) -> None:
     assert report["died"]
     ended = world.run(script)
     assert (ended.error, ended.said["reason"]) == ("RunHeld", "in_doubt")
-    assert told(world) == ["key: go_on"]
+    assert told(world) == ["key: in_doubt"]
     assert world.counts()["send"] == 1
     assert_whole(world)

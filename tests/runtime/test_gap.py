@@ -625,6 +625,35 @@ def test_an_async_hook_is_awaited(store, outside):
         wrong.run("w")
 
 
+@pytest.mark.parametrize("awaits", [False, True])
+def test_a_hook_is_outside_the_run_and_may_hold_it(store, outside, awaits):
+    def hold(report: holdfast.Preflight) -> None:
+        assert holdfast.current_run() is None
+        raise RunHeld(report.run_id, "drift", "the budget year is over")
+
+    async def hold_async(report: holdfast.Preflight) -> None:
+        await asyncio.sleep(0)
+        hold(report)
+
+    @flow(on_resume=hold)
+    def plain() -> None:
+        outside.stop.here()
+
+    @flow(on_resume=hold_async)
+    async def awaited() -> None:
+        outside.stop.here()
+
+    def work() -> None:
+        asyncio.run(awaited.run("r")) if awaits else plain.run("r")
+
+    interrupted(work)
+    with pytest.raises(RunHeld, match="the budget year is over"):
+        work()
+    assert store.get("r").held_reason == "drift"
+    store.resume("r", actor="ann", drift="go_on")
+    work()
+
+
 # -- workers -----------------------------------------------------------------------------------
 
 

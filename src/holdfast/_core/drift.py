@@ -48,7 +48,8 @@ class Change(msgspec.Struct, frozen=True):
     effects: tuple[str, ...] = ()
     """Effects that a redo would execute again."""
     did: str = ""
-    """What became of it: `go_on`, `redo`, `hold`, `fail`; empty while nothing has."""
+    """What became of it: `go_on`, `redo`, `hold`, `fail`, of a key `in_doubt`; empty while nothing
+    has."""
 
     @property
     def token(self) -> str:
@@ -112,7 +113,7 @@ class Gap:
         """Something was found to have changed."""
         self.found_last = data
         for change in changes_of(data):
-            if change.did in ("go_on", "redo"):
+            if change.did in ("go_on", "redo", "in_doubt"):
                 self.accepted[change.token] = change.now
             if change.did == "fail" and change.kind == "fact":
                 self.broken[change.steps[0]] = {"was": change.was, "now": change.now}

@@ -58,7 +58,6 @@ def version_text(value: object) -> str:
     return fingerprint(value)
 
 
-@functools.lru_cache(maxsize=4096)
 def of_code(fn: Callable[..., Any]) -> str:
     """Return a digest of a function as it was compiled, with the version of Python before it.
 
@@ -66,10 +65,14 @@ def of_code(fn: Callable[..., Any]) -> str:
     Comments, names of files and the docstring are no part of it.
     """
     code = getattr(inspect.unwrap(fn), "__code__", None)
-    if not isinstance(code, CodeType):
-        return ""
+    return _of_code(code, getattr(fn, "__doc__", None)) if isinstance(code, CodeType) else ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_code(code: CodeType, doc: str | None) -> str:
+    # By code, not by function: what closures hold on to is not kept alive here.
     found = hashlib.blake2b(digest_size=6)
-    _feed(found, code, skips=getattr(fn, "__doc__", None))
+    _feed(found, code, skips=doc)
     return f"{sys.version_info[0]}.{sys.version_info[1]}:{found.hexdigest()}"
 
 

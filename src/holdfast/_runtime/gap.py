@@ -13,8 +13,9 @@ is written goes before everything that the flow writes.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -244,7 +245,8 @@ async def begin_async(flow: FlowLike, execution: Execution) -> None:
     if report is not None:
         answer = _asked(flow, report)
         if inspect.isawaitable(answer):
-            answer = await answer
+            with _outside(execution):
+                answer = await answer
         act(execution, report, _checked(flow, answer))
 
 
@@ -263,11 +265,18 @@ def _asked(flow: FlowLike, report: Preflight) -> Any:
     gap = frame.execution.history.gap
     if hook is None or gap.free or (gap.was_asked_for and not report.changes):
         return None
+    with _outside(frame.execution):
+        return hook(report)
+
+
+@contextlib.contextmanager
+def _outside(execution: Execution) -> Generator[None, None, None]:
+    """While a hook is at work: it is no part of the run, and may hold it."""
     token = current.set(None)
     try:
-        return hook(report)
+        yield
     except RunHeld as held:
-        raise frame.execution.stop(Unwind(held)) from None
+        raise execution.stop(Unwind(held)) from None
     finally:
         current.reset(token)
 
@@ -315,7 +324,7 @@ def decided(change: Change, answer: str | None = None) -> Change:
     else:
         did = change.policy
     if change.kind == "key" and did in ("hold", "go_on"):
-        did = "go_on"  # The doubt itself is held, or settled by a function: the key is never sent.
+        did = "in_doubt"  # It is held as that, or settled by a function: the key is never sent.
     return msgspec.structs.replace(change, did=did)
 
 
