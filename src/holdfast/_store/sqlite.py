@@ -295,31 +295,25 @@ class SqliteStore(SqliteFleet, SqliteBeside):
     def _lease_us(self) -> int:
         return int(self.lease_s * 1_000_000)
 
-    def _is_time_to_scan(self, name: str) -> bool:
-        """Tell, now and then, that an index is to be compared with the table itself."""
+    def _compare(self, name: str, values: Mapping[str, object] | tuple[object, ...] = ()) -> None:
+        """Now and then, see that an index shows what its table has: the query says what it does not.
+        Until that was seen to be so, it is looked at each time."""
         now_s = time.monotonic()
         if now_s - self._scanned_s.get(name, -SCAN_EVERY_S) < SCAN_EVERY_S:
-            return False
+            return
+        self._scanned_s.pop(name, None)
+        found = self._database.read(name, values)
+        if found:
+            raise Corrupt(f"an index ({name})", why=f"it does not show {found[0]}")
         self._scanned_s[name] = now_s
-        return True
-
-    def _compare(self, name: str) -> None:
-        """Now and then, see that a table and its index show the same; what differs is said each
-        time."""
-        if self._is_time_to_scan(name) and self._database.read(name):
-            del self._scanned_s[name]
-            raise Corrupt(f"an index ({name})", why="it does not show what its table has")
 
     def _confirmed(
         self, name: str, values: Mapping[str, object] | tuple[object, ...]
     ) -> builtins.list[Any]:
         """Read by an index; now and then compare the answer with the table itself."""
-        if self._is_time_to_scan(name):
-            # One statement sees one state, whatever others write meanwhile.
-            twice = (*values, *values) if isinstance(values, tuple) else values
-            if self._database.read(f"{name}_hidden", twice):
-                del self._scanned_s[name]
-                raise Corrupt(f"the index behind {name}", why="it does not show every run")
+        # One statement sees one state, whatever others write meanwhile.
+        twice = (*values, *values) if isinstance(values, tuple) else values
+        self._compare(f"{name}_hidden", twice)
         return self._database.read(name, values)
 
 

@@ -34,7 +34,7 @@ from holdfast._store.database import Q
 from holdfast._store.records import SEQ_BITS
 from holdfast._store.sqlite_taking import Taking
 from holdfast._store.writer import Changed
-from holdfast.errors import Corrupt, RunConflict
+from holdfast.errors import RunConflict
 
 if TYPE_CHECKING:
     from holdfast._store.appending import Appender
@@ -62,7 +62,7 @@ class SqliteFleet:
         def pot(self, root: str) -> Pot | None: ...
         def _lease_us(self) -> int: ...
         def _inside(self, connection: Connection) -> lookups.Fetch: ...
-        def _is_time_to_scan(self, name: str) -> bool: ...
+        def _compare(self, name: str) -> None: ...
         def claimed(
             self, connection: Connection, row: RunRow, owner: int, at_us: int
         ) -> RunRow | None: ...
@@ -103,7 +103,7 @@ class SqliteFleet:
     # -- queues --------------------------------------------------------------------------------
 
     def take(self, wanted: Wanted) -> builtins.list[Lease]:
-        self._check_index()
+        self._compare("hidden_run")
 
         def work(connection: Connection) -> tuple[builtins.list[Lease], Changed | None]:
             wanted.passed_over, wanted.quarantined = False, []
@@ -113,13 +113,6 @@ class SqliteFleet:
             return taken, changed
 
         return self._writer.transact(work)
-
-    def _check_index(self) -> None:
-        """Now and then, see that the index that workers look through hides no run."""
-        if self._is_time_to_scan("hidden_run"):
-            for (run_no,) in self._database.read("hidden_run"):
-                why = f"it does not show run number {run_no}"
-                raise Corrupt("the index of runs that are ready", why=why)
 
     def set_limits(self, limits: Limits) -> None:
         values = fleet_rows.limits_values(self.namespace, limits)
