@@ -82,6 +82,22 @@ def test_a_completed_run_is_rolled_back_by_another_process(world: World, payment
 
 
 @BOTH_STORES
+def test_a_live_process_is_asked_and_killed_in_the_undo(world: World, payments: Client) -> None:
+    """It waits for something that never comes; a message from outside makes it take all back."""
+    script = world.start("undoing.py", "wait", kill_at="after no car").until("waiting")
+    with world.store() as store:
+        answer = store.rollback("r", actor="kim", reason="it rains")
+        assert answer.flow == "travel"
+    assert script.end().killed
+    ended = world.run("undoing.py", "wait")
+    assert (ended.error, ended.said["reason"]) == ("RunRolledBack", "it rains")
+    assert amounts(payments) == AMOUNTS
+    assert requests(payments) == [1, 1, 1, 2, 1, 1]
+    asked = [entry for entry in world.history() if entry.kind == "rollback_requested"]
+    assert [entry.body["actor"] for entry in asked] == ["kim"]
+
+
+@BOTH_STORES
 def test_to_a_step_killed_half_way(world: World, payments: Client) -> None:
     assert world.run("undoing.py", "complete").result == "booked"
     with world.store() as store:

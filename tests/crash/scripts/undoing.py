@@ -1,6 +1,6 @@
 """Three bookings, each with an undo: `python undoing.py MODE`, killed while they are taken back.
 
-MODE: "raise" asks for the rollback in the flow, "complete" ends without it, "ask" is as "raise" with
+MODE: "wait" waits for a signal that never comes, "raise" asks for the rollback in the flow, "complete" ends without it, "ask" is as "raise" with
 undos that ask a person.
 """
 
@@ -63,9 +63,12 @@ def travel(trip: str, *, back: bool) -> str:
     book_car(trip, kind="small")
     if back:
         raise Rollback("it rains")
+    if sys.argv[1] == "wait":
+        probe.mark("waiting")
+        holdfast.wait("never")
     return "booked"
 
 
 if __name__ == "__main__":
     with probe.open_store():
-        probe.end(lambda: travel.run("r", "rome", back=sys.argv[1] != "complete"))
+        probe.end(lambda: travel.run("r", "rome", back=sys.argv[1] in ("raise", "ask")))
