@@ -21,14 +21,19 @@ from holdfast._ops.explanation import Action, Explanation
 from holdfast._ops.fork import Fork
 from holdfast._ops.housekeeping import Collected
 from holdfast._ops.inspect import ErrorView, RunSummary, RunView, StepView, Totals
+from holdfast._ops.letters import SignalView
 from holdfast._ops.memories import MemoView
+from holdfast._ops.people import Answered, QuestionView
 from holdfast._ops.queues import QueueView, Resumed, WorkerView
 from holdfast._ops.rollback import PlannedUndo, RollbackPlan
 from holdfast._ops.schedules import ScheduleView
+from holdfast._ops.signals import Sent
 from holdfast._store.contract import Finding
 from holdfast._store.sweeping import Swept
 
 SHAPES: dict[str, dict[str, str]] = {
+    "answer": {"answer": "Answered"},
+    "approve": {"answer": "Answered"},
     "adopt": {"adopted": "text, or null if nothing was missing", "actor": "text"},
     "backup": {"backup": "path", "bytes": "number"},
     "copy": {
@@ -65,6 +70,7 @@ SHAPES: dict[str, dict[str, str]] = {
         "removed": "true or false (delete)",
     },
     "restore": {"restored": "path"},
+    "questions": {"questions": "list of QuestionView, each with the commands that answer it"},
     "queue": {"queue": "QueueView"},
     "queues": {
         "queues": "list of QueueView",
@@ -93,6 +99,7 @@ SHAPES: dict[str, dict[str, str]] = {
     "schedules": {"schedules": "list of ScheduleView"},
     "settle": {"answer": "Answer", "next": "commands that execute what was freed"},
     "show": {"run": "RunView"},
+    "signal": {"signal": "Sent"},
     "worker": {"exit_code": "number"},
     "verify": {"sound": "true or false", "findings": "list of Finding"},
 }
@@ -121,6 +128,10 @@ OBJECTS = (
     Collected,
     Swept,
     MemoView,
+    QuestionView,
+    Answered,
+    Sent,
+    SignalView,
 )
 
 

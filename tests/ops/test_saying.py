@@ -1,0 +1,196 @@
+"""People talk to runs by the command line: what they see, and what their answers become."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import holdfast as hf
+from holdfast import Approve, ask, effect, flow, gather, sleep, wait
+from holdfast._ops.cli.main import main
+from holdfast._ops.fitting import misfit
+from tests.runtime.facts import until
+
+NASTY = "\x1b[2J\u202egnp.exe"
+PAY = "gather[3]/cli-pay"
+paid: list[int] = []
+
+
+@effect(name="cli-pay", approve=Approve(to="finance", expires="1h"))
+def pay(amount: int) -> str:
+    paid.append(amount)
+    return f"paid {amount}"
+
+
+@flow(name="cli-asks")
+def asks() -> list[Any]:
+    def color() -> str:
+        return ask("Which color?", name="color", choices=["red", "blue"], to="ana", timeout="3d")
+
+    def count() -> int:
+        return ask(f"How many? {NASTY}", name="count", type=int)
+
+    return list(gather(color, count, lambda: wait("go"), lambda: pay(7)))
+
+
+@flow(name="cli-sleeps")
+def sleeps() -> None:
+    sleep("3h")
+
+
+@pytest.fixture
+def holdfast(url: str) -> Callable[..., Result]:
+    def invoke(*words: str, **options: Any) -> Result:
+        runner = CliRunner(env={"COLUMNS": "200"})
+        arguments = ["--url", url, *words]
+        return runner.invoke(main, arguments, catch_exceptions=False, **options)
+
+    return invoke
+
+
+@pytest.fixture
+def run(url: str) -> Any:
+    """A run that asks for four things, unloaded by the worker that began it."""
+    paid.clear()
+    with hf.open(url, default=False) as store:
+        asks.with_options(store=store).submit("r")
+        with store.worker(flows=[asks], concurrency=1):
+            until(lambda: len(store.questions()) == 3 and store.kept.get("r").owner is None)
+        yield store
+
+
+def test_everything_is_shown_and_answered_by_what_is_printed(
+    holdfast: Callable[..., Result], run: hf.Store
+) -> None:
+    shown = holdfast("questions").stdout
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "Run r asks ana" in shown
+    assert '"amount":7' in shown
+    assert "holds for  60 min once it is given" in shown
+    explained = holdfast("explain", "r").stdout
+    for part in ("asks ana", "waits for the signal 'go'", "needs an approval of finance"):
+        assert part in explained.replace("\n    ", " ")
+
+    commands = [line.strip() for line in shown.splitlines() if line.startswith("    holdfast")]
+    [blue] = [it for it in commands if it.endswith("answer r color blue")]
+    [approve] = [it for it in commands if " approve " in it]
+    assert blue in explained
+    assert approve in explained
+    for each in (blue, approve):
+        assert _pasted(each).exit_code == 0
+    assert holdfast("answer", "r", "count", "12", "--actor", "bob").exit_code == 0
+    assert holdfast("signal", "r", "go", '{"far": true}', "--id", "x").exit_code == 0
+    assert "was sent before" in holdfast("signal", "r", "go", "--id", "x").stdout
+    assert "No questions are open" in holdfast("questions").stdout
+
+    with run.worker(flows=[asks], concurrency=1):
+        result = run.handle("r").result(timeout=30)
+    assert result == ["blue", 12, {"far": True}, "paid 7"]
+    told = holdfast("show", "r").stdout
+    assert "answer count from bob received  12" in told
+
+
+def _pasted(line: str) -> Result:
+    words = shlex.split(line)
+    assert words[0] == "holdfast"
+    return CliRunner().invoke(main, words[1:], catch_exceptions=False)
+
+
+def test_in_json(holdfast: Callable[..., Result], run: hf.Store) -> None:
+    questions = json.loads(holdfast("questions", "--json").stdout)["questions"]
+    assert {it["name"] for it in questions} == {"color", "count", PAY}
+    approval = next(it for it in questions if it["kind"] == "approval")
+    assert approval["args"] == {"amount": 7}
+    only = json.loads(holdfast("questions", "--json", "--to", "ana").stdout)["questions"]
+    assert [it["name"] for it in only] == ["color"]
+    said = json.loads(holdfast("answer", "r", "color", "red", "--json").stdout)["answer"]
+    assert (said["name"], said["number"], said["early"]) == ("color", 1, False)
+    sent = json.loads(holdfast("signal", "r", "go", "--json").stdout)["signal"]
+    assert sent["new"] is True
+    runs = json.loads(holdfast("runs", "--json").stdout)["runs"]
+    assert runs[0]["waiting_for"].startswith("answer")
+
+
+def test_what_goes_wrong_says_what_to_do(holdfast: Callable[..., Result], run: hf.Store) -> None:
+    wrong = holdfast("answer", "r", "count", "many")
+    assert (wrong.exit_code, "not integer" in wrong.stderr) == (2, True)
+    assert holdfast("answer", "r", "count").exit_code == 2
+    assert holdfast("signal", "r", "go", "{not json").exit_code == 2
+    assert holdfast("answer", "nobody", "count", "1").exit_code == 6
+    assert holdfast("approve", "r", PAY, "--digest", "00").exit_code == 5
+    nothing = holdfast("approve", "r", "other")
+    assert (nothing.exit_code, "holdfast questions --run r" in nothing.stderr) == (2, True)
+    holdfast("answer", "r", "count", "1", "--actor", "ana")
+    second = holdfast("answer", "r", "count", "2")
+    assert (second.exit_code, "answered already by ana" in second.stderr) == (1, True)
+
+
+def test_approving_asks_first_and_refusing_stops_the_flow(
+    holdfast: Callable[..., Result], run: hf.Store
+) -> None:
+    declined = holdfast("approve", "r", PAY, input="n\n")
+    assert '"amount":7' in declined.stdout
+    assert len(run.questions()) == 3
+    refused = holdfast("answer", "r", PAY, "--refuse", "too much", "--actor", "fin")
+    assert refused.exit_code == 0
+    assert len(run.questions()) == 2
+    for words in (["color", "red"], ["count", "1"]):
+        holdfast("answer", "r", *words)
+    holdfast("signal", "r", "go")
+    with run.worker(flows=[asks], concurrency=1):
+        until(lambda: run.get("r").status == "failed")
+    assert paid == []
+    explained = holdfast("explain", "r").stdout.replace("\n    ", " ")
+    assert f"{PAY} was refused by fin: too much." in explained
+
+
+def test_approving_by_hand(holdfast: Callable[..., Result], run: hf.Store) -> None:
+    assert holdfast("approve", "r", PAY, input="y\n").exit_code == 0
+    assert {it.name for it in run.questions()} == {"color", "count"}
+
+
+def test_a_sleeper_is_explained(holdfast: Callable[..., Result], url: str) -> None:
+    with hf.open(url, default=False) as store:
+        sleeps.with_options(store=store).submit("s")
+        with store.worker(flows=[sleeps], concurrency=1):
+            until(lambda: (row := store.kept.get("s")) and row.wake_us and row.owner is None)
+    assert "waiting: timer until" in holdfast("runs").stdout
+    told = holdfast("explain", "s").stdout
+    assert "sleeps until" in told
+    assert "in 2 h 59 min" in told
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "why"),
+    [
+        (3, {"type": "integer"}, None),
+        (True, {"type": "integer"}, "not integer"),
+        (3.5, {"type": "number"}, None),
+        (None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}, None),
+        ("x", {"anyOf": [{"type": "integer"}, {"type": "null"}]}, "not integer"),
+        (5, {"type": "integer", "maximum": 4}, "at most 4"),
+        ("abc", {"type": "string", "maxLength": 2}, "3 characters"),
+        ([1, "x"], {"type": "array", "items": {"type": "integer"}}, r"it\[1\]"),
+        ({"a": 1}, {"type": "object", "required": ["b"]}, "no field 'b'"),
+        ("b", {"$ref": "#/$defs/E", "$defs": {"E": {"enum": ["a"]}}}, "not one of 'a'"),
+        (
+            {"a": {"n": "x"}},
+            {"properties": {"a": {"properties": {"n": {"type": "null"}}}}},
+            "it.a.n",
+        ),
+        ("anything", {}, None),
+    ],
+)
+def test_what_fits(value: Any, schema: dict[str, Any], why: str | None) -> None:
+    found = misfit(value, None, schema)
+    if why is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert why.replace("\\", "") in found
