@@ -516,11 +516,11 @@ def test_a_flow_called_like_a_function_says_what_to_write(holdfast_store):
 
     @flow
     def outer() -> None:
-        inner()
+        inner.run("another")
 
     with pytest.raises(UsageError, match=r"\.run\('my-run-id'"):
         inner()
-    with pytest.raises(RunFailed, match="child runs"):
+    with pytest.raises(RunFailed, match="a child has an id of its own"):
         outer.run("r")
 
 

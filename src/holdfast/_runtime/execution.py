@@ -18,12 +18,12 @@ from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.keys import Scope, derived_key
 from holdfast._core.memories import going
-from holdfast._core.redacting import redact_facts
 from holdfast._core.requests import Append, Note, StepCall
 from holdfast._core.rows import Lease, Post, Write
 from holdfast._core.stops import Unwind, Waiting
 from holdfast._runtime import deadlines
 from holdfast._runtime.committer import Ticket
+from holdfast._runtime.drafting import drafted
 from holdfast._runtime.gap import AfterGap, used_since
 from holdfast._runtime.mail import Mail
 from holdfast._runtime.questions import closed_by
@@ -188,7 +188,7 @@ class Execution:
         drafts: list[Draft] = []
         copy: Any = None
         for note in request.notes:
-            draft, copy = self._draft(request.call, note)
+            draft, copy = drafted(self, request.call, note)
             drafts.append(draft)
         spend = None if self.spending is None else self.spending.of(request)
         if request.call.usage and self.after_gap.compares:
@@ -319,39 +319,6 @@ class Execution:
 
     # -- entries of step calls -----------------------------------------------------------------
 
-    def _draft(self, call: StepCall, note: Note) -> tuple[Draft, Any]:
-        kind = note.kind
-        parts: list[bytes] = []
-        started_us = None
-        if kind is Kind.STEP_STARTED or kind is Kind.SKIPPED_DUPLICATE or call.attempt == 0:
-            parts.append(b'"args":' + call.args_node)
-            call.noted = kind is Kind.STEP_STARTED
-        elif not call.noted and note.ends_attempt and not call.spec.effect:
-            parts.append(b'"args":' + call.args_node)
-            started_us = call.started_us
-        path = redact_facts(note.facts, call.key, self.values.redact)
-        for name, fact in note.facts.items():
-            parts.append(b'"%b":%b' % (name.encode(), _encode(fact)))
-        copy: Any = None
-        for name, value in note.values.items():
-            node, copy = self.values.copy(value, path + name)
-            parts.append(b'"%b":%b' % (name.encode(), node))
-        if call.usage and note.ends_attempt:
-            parts.append(b'"usage":' + _encode(call.usage))
-        if call.made_by and note.ends_attempt:
-            parts.append(call.made_by)
-        draft = Draft(
-            kind,
-            self.engine.now_us() if kind is not Kind.STEP_STARTED else call.started_us,
-            call.key,
-            call.attempt,
-            call.position,
-            call.args_digest,
-            started_us,
-            b"{" + b",".join(parts) + b"}",
-        )
-        return draft, copy
-
     def _totals(self, call: StepCall, request: Append) -> dict[str, Any]:
         changes: dict[str, Any] = {}
         if self._waits:
@@ -395,7 +362,7 @@ class Execution:
             drafts: list[Draft] = []
             for call in self.open_calls.values():
                 if not call.noted and not call.spec.effect and call.started_us:
-                    draft, _ = self._draft(call, Note(Kind.STEP_STARTED))
+                    draft, _ = drafted(self, call, Note(Kind.STEP_STARTED))
                     drafts.append(draft)
             return self._queue(drafts, {}, self.in_background) if drafts else None
 

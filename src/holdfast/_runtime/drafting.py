@@ -1,0 +1,52 @@
+"""How an entry of a step call is made of what its script says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast._core.entries import Draft, Kind
+from holdfast._core.redacting import redact_facts
+from holdfast._core.requests import Note, StepCall
+
+if TYPE_CHECKING:
+    from holdfast._runtime.execution import Execution
+
+_encode = msgspec.json.Encoder().encode
+
+
+def drafted(execution: Execution, call: StepCall, note: Note) -> tuple[Draft, Any]:
+    """Return the entry of a step call, under the run's lock, and the copy of its value that the
+    caller gets. A plain step's start is joined with its outcome, unless it was written before."""
+    kind = note.kind
+    parts: list[bytes] = []
+    started_us = None
+    if kind is Kind.STEP_STARTED or kind is Kind.SKIPPED_DUPLICATE or call.attempt == 0:
+        parts.append(b'"args":' + call.args_node)
+        call.noted = kind is Kind.STEP_STARTED
+    elif not call.noted and note.ends_attempt and not call.spec.effect:
+        parts.append(b'"args":' + call.args_node)
+        started_us = call.started_us
+    path = redact_facts(note.facts, call.key, execution.values.redact)
+    for name, fact in note.facts.items():
+        parts.append(b'"%b":%b' % (name.encode(), _encode(fact)))
+    copy: Any = None
+    for name, value in note.values.items():
+        node, copy = execution.values.copy(value, path + name)
+        parts.append(b'"%b":%b' % (name.encode(), node))
+    if call.usage and note.ends_attempt:
+        parts.append(b'"usage":' + _encode(call.usage))
+    if call.made_by and note.ends_attempt:
+        parts.append(call.made_by)
+    draft = Draft(
+        kind,
+        execution.engine.now_us() if kind is not Kind.STEP_STARTED else call.started_us,
+        call.key,
+        call.attempt,
+        call.position,
+        call.args_digest,
+        started_us,
+        b"{" + b",".join(parts) + b"}",
+    )
+    return draft, copy
