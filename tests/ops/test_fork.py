@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import holdfast
-from holdfast import effect, flow, step, testing
+from holdfast import effect, flow, step, testing, turns
 from holdfast._ops import copying
 from holdfast._ops.cli.main import main
 from holdfast._ops.copying import Fate
@@ -326,3 +326,23 @@ def test_what_is_given_is_redacted(tmp_path: Path) -> None:
         assert store.history("f")[1].body["results"] == {"fk.mail": "(secret)"}
         assert report.run("f", "refunds", "ann") == "REFUNDS, (SECRET)"
     assert b"hunter2" not in (tmp_path / "kept.db").read_bytes()
+
+
+def test_what_was_taken_back_in_a_turn_that_is_over_is_said(opened: holdfast.Store) -> None:
+    @flow(name="fk.mailing")
+    def mailing() -> int:
+        for sent in turns([0]):
+            sent.append(len(mail(str(len(sent)))))
+            if len(sent) > 4:
+                return len(sent)
+        raise AssertionError
+
+    mailing.run("m")
+    opened.rollback("m")
+    opened.recover()
+    with pytest.raises(NotConfirmed) as caught:
+        opened.fork("m", "n", before="turns[3]")
+    assert caught.value.effects == (
+        *(f"turns[{n}]/fk.mail (was taken back, and is not done again)" for n in range(3)),
+        "turns[3]/fk.mail (happened, and was taken back)",
+    )

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast import effect, flow, idempotency_key, step, testing, turns
-from holdfast._core import forking
+from holdfast._core import forking, repetition
 from holdfast._ops import fork
 from holdfast._runtime.execution import Execution
 from holdfast._store import lineage
@@ -64,7 +64,7 @@ def scenario() -> None:
 
 def nothing_is_listed(patch: pytest.MonkeyPatch) -> None:
     """Effects that would be repeated are not said."""
-    patch.setattr(forking, "_what_happened", lambda *_: None)
+    patch.setattr(repetition, "_what_happened", lambda *_: None)
 
 
 def keys_are_shared(patch: pytest.MonkeyPatch) -> None:

@@ -283,6 +283,26 @@ def test_a_fork_that_has_not_begun_tells_what_it_will_repeat(store: testing.Priv
         store.fork("f", "g", before="forked.note")
 
 
+def test_effects_of_turns_that_are_over_are_not_repeated(store: testing.PrivateStore) -> None:
+    @flow(name="forked.tools")
+    def tools() -> int:
+        for paid in turns([0]):
+            paid.append(len(pay(len(paid))))
+            if len(paid) > 6:
+                return len(paid)
+        raise AssertionError
+
+    tools.run("r")
+    with pytest.raises(NotConfirmed) as caught:
+        store.fork("r", "f", before="turns[4]")
+    assert caught.value.effects == tuple(f"turns[{n}]/forked.pay (happened)" for n in (4, 5))
+    store.fork("r", "f", before="turns[4]", confirm=True)
+    assert tools.run("f") == 7
+    assert calls["pay"] == 6 + 2
+    with pytest.raises(UsageError, match="or give state="):
+        store.fork("r", "g", before="turns[5]", results={"turns[1]/forked.pay": "x"})
+
+
 def test_a_result_that_is_given_is_no_repetition(store: testing.PrivateStore) -> None:
     order.run("r", 7)
     made = store.fork("r", "f", before="forked.pay", results={"forked.pay": "paid by hand"})
@@ -342,7 +362,7 @@ def test_flows_that_leave_out_what_they_borrowed_end(store: testing.PrivateStore
 
 def test_a_result_in_a_turn_that_is_over_is_refused(store: testing.PrivateStore) -> None:
     agent.run("r", "x", 8)
-    with pytest.raises(UsageError, match="is in the state of turns: give state="):
+    with pytest.raises(UsageError, match="is in the state of its loop: fork before"):
         store.fork("r", "f", before="turns[5]", results={"turns[2]/forked.think": "something else"})
 
 

@@ -31,7 +31,6 @@ from holdfast._core.history import History, Record, State
 from holdfast._core.keys import is_undo, is_within, scope_of, undo_key
 from holdfast._core.lifecycle import Status
 from holdfast._core.record import facts
-from holdfast._core.resume import outcome_is_unknown
 from holdfast.errors import Corrupt, UsageError
 
 NAMES_SHOWN = 5
@@ -222,13 +221,13 @@ def cut_before(
         for key, record in past.records.items()
         if record.has_outcome
         and not is_undo(key)
-        and not _is_taken_back(record, whole)
-        and not _is_replaced(key, past)
+        and not is_taken_back(record, whole)
+        and not is_replaced(key, past)
     }
     return Cut(first.key, first.first_seq, past, kept, whole, lent)
 
 
-def _is_taken_back(record: Record, whole: History) -> bool:
+def is_taken_back(record: Record, whole: History) -> bool:
     """Tell whether the other run undid an effect, or began to: then it is not what it was."""
     return undo_key(record.key, record.generation) in whole.records
 
@@ -275,7 +274,7 @@ def _cut(borrowed: Borrowed, first: Record) -> Borrowed:
     return msgspec.structs.replace(borrowed, facts=told, parts=parts)
 
 
-def _is_replaced(key: str, past: History) -> bool:
+def is_replaced(key: str, past: History) -> bool:
     """Tell whether a call (or an inner loop) lies in a turn that a snapshot stands for."""
     for loop, saved in past.saved.items():
         inside = f"{loop}["
@@ -286,58 +285,12 @@ def _is_replaced(key: str, past: History) -> bool:
     return False
 
 
-# -- what the fork would do again --------------------------------------------------------------
-
-
-class Repeated(msgspec.Struct, frozen=True):
-    """An effect of the other run that the fork would execute again, under a new key."""
-
-    step: str
-    what: str
-
-
-def repeated(cut: Cut, given: Iterable[str]) -> list[Repeated]:
-    """Return the effects that the fork may execute although they have happened, or may have: those
-    that it does not borrow and that have no business key. A child run that is started anew counts:
-    what it does is done again. So does what the other run was to repeat itself and has not yet."""
-    known = {*cut.kept, *given}
-    found: dict[str, Repeated] = {}
-    for record in (*cut.whole.records.values(), *cut.whole.superseded):
-        if record.key not in known and record.key not in found and not is_undo(record.key):
-            what = _what_happened(record, cut.whole)
-            if what is not None:
-                found[record.key] = Repeated(record.key, what)
-    for step in () if cut.lent is None else cut.lent.facts.repeats:
-        if step not in known and step not in found and cut.lent is not None:
-            found[step] = Repeated(step, f"happened in run {cut.lent.facts.origin}")
-    return list(found.values())
-
-
-def _what_happened(record: Record, whole: History) -> str | None:
-    """Say in a few words what an effect has done already; None if nothing, or if its business key
-    keeps it from being done again."""
-    if record.begun is not None and record.begun.kind is Kind.CHILD_STARTED:
-        return "a child run"
-    if not record.effect or _has_business_key(record):
-        return None
-    if _is_taken_back(record, whole):
-        return "happened, and was taken back"
-    if record.state in (State.COMPLETED, State.SKIPPED):
-        return "happened"
-    return "may have happened" if outcome_is_unknown(record) else None
-
-
-def _has_business_key(record: Record) -> bool:
-    return record.intent is not None and facts(record.intent).get("business_key") is not None
-
-
 def check_given(cut: Cut, key: str) -> None:
     """Refuse a result for what is no step of the other run."""
-    if cut.loop is not None and _is_replaced(key, cut.past):
-        loop, _ = cut.loop
+    if is_replaced(key, cut.past):
         raise UsageError(
             f"{key} of run {cut.whole.run_id!r} lies in a turn that is over before {cut.step}; what "
-            f"came of it is in the state of {loop}: give state="
+            "came of it is in the state of its loop: fork before that turn, or give state="
         )
     record = cut.whole.records.get(key)
     if record is None:
@@ -355,9 +308,7 @@ def check_given(cut: Cut, key: str) -> None:
 
 def parts_of(cut: Cut, entries: Sequence[Entry]) -> list[Part]:
     """Return the parts of a fork of this run: only what is needed is ever loaded."""
-    saved = {
-        entry.seq for loop, entry in cut.past.saved.items() if not _is_replaced(loop, cut.past)
-    }
+    saved = {entry.seq for loop, entry in cut.past.saved.items() if not is_replaced(loop, cut.past)}
     parts: list[Part] = []
     for part, offset, lent in () if cut.lent is None else cut.lent.parts:
         kept = [entry for entry in lent if _is_needed(entry, cut, saved)]
@@ -400,7 +351,7 @@ def states_at(past: History) -> list[str]:
     return [
         f"{loop}[{facts(saved).get('turn', 0)}]"
         for loop, saved in past.saved.items()
-        if saved.seq <= 0 and not _is_replaced(loop, past)
+        if saved.seq <= 0 and not is_replaced(loop, past)
     ]
 
 
@@ -418,6 +369,6 @@ def inherited(cut: Cut) -> tuple[list[tuple[str, msgspec.Raw]], list[tuple[str, 
         for loop, turn, node in cut.lent.facts.states
         if (saved := cut.past.saved.get(loop)) is not None
         and saved.seq == 0
-        and not _is_replaced(loop, cut.past)
+        and not is_replaced(loop, cut.past)
     ]
     return results, states

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core import forking
+from holdfast._core import forking, repetition
 from holdfast._core.chunks import Values
 from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Kind
@@ -60,7 +60,7 @@ class Plan(msgspec.Struct):
     cut: Cut
     facts: Facts
     new: NewRun
-    repeats: list[forking.Repeated]
+    repeats: list[repetition.Repeated]
 
 
 def fork(
@@ -120,7 +120,7 @@ def plan(
         given.result(key, value)
     if state is not NOT_GIVEN:
         given.state(state)
-    repeats = forking.repeated(cut, given.results)
+    repeats = repetition.repeated(cut, given.results)
     old_results, old_states = forking.inherited(cut)
     told = Facts(
         origin=run_id,
