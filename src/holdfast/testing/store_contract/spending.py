@@ -16,7 +16,7 @@ NANOS = 1_000_000_000
 class Spending(Ground):
     """Pots: what a family of runs may spend, and has spent."""
 
-    def pot(self, root: str = "r", **limits: int | None) -> Pot:
+    def pot(self, root: str = "r", **limits: int) -> Pot:
         """Open a pot with these limits."""
         return self.store.put_pot(Pot(root, self.clock(), **limits))
 
