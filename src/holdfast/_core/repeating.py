@@ -107,6 +107,8 @@ def held_for(run_id: str, changes: Sequence[Change], detail: str = "") -> RunHel
         redo = command("resume", run_id, "--redo", *(["--confirm"] if effects else []))
         again = f"; executes {', '.join(effects)} again" if effects else ""
         actions.append(f"{redo}    (do it again from {steps[0]} on{again})")
+        fork = command("fork", run_id, f"{run_id}-2", "--before", steps[0])
+        actions.append(f"{fork}    (leave it as it is, and begin a new run there)")
     actions.append(f"{command('preflight', run_id)}    (what else has changed)")
     return RunHeld(run_id, HeldReason.DRIFT, said, actions, step=steps[0] if steps else "")
 
