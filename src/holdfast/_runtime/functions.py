@@ -102,7 +102,7 @@ class Settings:
             transaction=transaction,
         )
         if registered:
-            registry.steps[self.name] = self
+            registry.steps.update(dict.fromkeys((self.name, *self.aliases), self))
         registry.learn_types(fn)
         if effect and registered:
             registry.effects.update(dict.fromkeys((self.name, *self.aliases), self))

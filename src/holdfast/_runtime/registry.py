@@ -24,7 +24,7 @@ _functions: dict[tuple[str, str], Callable[..., Any]] = {}
 flows: dict[str, FlowLike] = {}
 """Every flow of this process, by name and alias."""
 steps: dict[str, Settings] = {}
-"""Every step and effect of this process, by name."""
+"""Every step and effect of this process, by name and alias."""
 
 
 effects: dict[str, Settings] = {}
