@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast._core.budgets import Budget
 from holdfast._core.effects import Done, Fail, NotDone
 from holdfast._core.forking import NOT_GIVEN
+from holdfast._runtime import handle
+from holdfast._runtime.frames import current_task
 from holdfast._runtime.queues import Queue
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast._ops.control import Stopped
+    from holdfast._core.control import Stopped
     from holdfast._ops.fork import Fork
     from holdfast._ops.people import Answered
     from holdfast._ops.queues import Resumed
@@ -65,10 +67,8 @@ class Acting:
     ) -> Stopped:
         """Cancel a run and its children. The answer is the truth: "cancelled", "finished" before, or
         "pending", with what stands against it. A process that has the run is waited for a while."""
-        from holdfast._ops import control
-
-        who = actor_or_user(actor)
-        return control.cancel(self.kept, run_id, actor=who, reason=reason, wait_s=wait_s)
+        _refuse_in_a_loop("cancel", run_id, wait_s)
+        return _cancel(self.kept, run_id, actor, reason, wait_s)
 
     def pause(
         self, run_id: str, *, actor: str | None = None, reason: str = "", wait_s: float = 10.0
@@ -76,6 +76,7 @@ class Acting:
         """Hold a run until somebody resumes it; what is executing now comes to its end."""
         from holdfast._ops import control
 
+        _refuse_in_a_loop("pause", run_id, wait_s)
         who = actor_or_user(actor)
         return control.pause(self.kept, run_id, actor=who, reason=reason, wait_s=wait_s)
 
@@ -233,6 +234,25 @@ class Acting:
         if not isinstance(queue, Queue):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"store.set_queue({queue!r}): a holdfast.Queue")
         self.kept.set_limits(queue.limits)
+
+
+def _cancel(kept: Kept, run_id: str, actor: str | None, reason: str, wait_s: float) -> Stopped:
+    from holdfast._ops import control
+
+    who = actor_or_user(actor)
+    return control.cancel(kept, run_id, actor=who, reason=reason, wait_s=wait_s)
+
+
+handle.canceller[:] = [_cancel]
+
+
+def _refuse_in_a_loop(name: str, run_id: str, wait_s: float) -> None:
+    """The run may be a task of this very event loop, and would never come to its end."""
+    if wait_s > 0 and current_task() is not None:
+        raise UsageError(
+            f"store.{name}({run_id!r}) waits for the process that has the run, and this is an event "
+            f"loop; write `await asyncio.to_thread(store.{name}, …)`, or give wait_s=0"
+        )
 
 
 def actor_or_user(actor: str | None) -> str:

@@ -80,11 +80,11 @@ def end_script(call: StepCall, history: History, run_id: str, decode: Decode) ->
         end: ChildEnd = yield ReadChild(run_id, again)
         if end.status is not None:
             break
-        until_us = None
+        looks_us = None
         if not end.unloads:
             now_us: int = yield Now()
-            until_us = now_us + LOOK_US
-        message: Message | None = yield Await(call, until_us, CHILD + run_id)
+            looks_us = now_us + LOOK_US
+        message: Message | None = yield Await(call, None, CHILD + run_id, looks_us)
         if message is None:
             yield StartChild(call, run_id, again)
     took = end.messages

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast._core.children import to_parent
 from holdfast._core.commands import command
 from holdfast._core.doubt import settle_actions
@@ -28,10 +30,21 @@ DEADLINE = "deadline"
 """Who cancels a run whose time is over."""
 
 
+class Stopped(msgspec.Struct, frozen=True):
+    """What a cancel or a pause came to: the truth of this moment."""
+
+    run_id: str
+    status: str
+    outcome: str
+    """"cancelled" or "paused"; "finished": the run had ended before, as its status says; "pending":
+    asked for, and not done yet, as `detail` says."""
+    detail: str = ""
+    children: tuple[str, ...] = ()
+    """Child runs that were asked to stop too."""
+
+
 def asked(kind: str, message_id: str, actor: str, reason: str, at_us: int) -> Message:
     """Return the message that asks a process at work to cancel or pause a run."""
-    import msgspec
-
     return Message(message_id, kind, actor, at_us, msgspec.json.encode({"reason": reason}))
 
 

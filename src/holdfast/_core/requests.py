@@ -209,6 +209,8 @@ class Await(msgspec.Struct):
     call: StepCall
     until_us: int | None = None
     kind: str | None = None
+    looks_us: int | None = None
+    """When to go and look, as if the time were over. Nobody is told of it, and nothing is written."""
 
 
 class Unreserved(msgspec.Struct):

@@ -6,12 +6,13 @@ from __future__ import annotations
 import time
 import uuid
 
-import msgspec
-
 from holdfast._core import control
-from holdfast._core.control import CANCEL, PAUSE, asked, cancel_write, pause_write
-from holdfast._core.lifecycle import CLAIMABLE, FINAL, Status
-from holdfast._core.rows import RunRow
+from holdfast._core.control import CANCEL, PAUSE, Stopped, asked, cancel_write, pause_write
+from holdfast._core.history import History
+from holdfast._core.lifecycle import CLAIMABLE, ENDED, FINAL, HeldReason, Status
+from holdfast._core.resume import held_facts
+from holdfast._core.rows import RunRow, Write
+from holdfast._ops.actions import check_actor
 from holdfast._ops.inspect import fold, found
 from holdfast._store.contract import Committed, Posted, Query, Store
 from holdfast.errors import StaleView
@@ -19,67 +20,126 @@ from holdfast.errors import StaleView
 TRIES = 20
 PATIENCE_S = 10.0
 """How long an actor waits for the process that has the run, if nothing else is said."""
+LOOK_S = 0.2
+"""How often it looks, where a store does not say that something changed."""
 CHILDREN_MAX = 100_000
-
-
-class Stopped(msgspec.Struct, frozen=True):
-    """What a cancel or a pause came to: the truth of this moment."""
-
-    run_id: str
-    status: str
-    outcome: str
-    """"cancelled" or "paused"; "finished": the run had ended before, as its status says; "pending":
-    asked for, and not done yet, as `detail` says."""
-    detail: str = ""
-    children: tuple[str, ...] = ()
-    """Child runs that were asked to stop too."""
 
 
 def cancel(
     store: Store, run_id: str, *, actor: str, reason: str = "", wait_s: float = PATIENCE_S
 ) -> Stopped:
     """Cancel a run, and its children with it."""
-    for _ in range(TRIES):
-        row = found(store, run_id)
-        if row.status is Status.CANCELLED:
-            return Stopped(run_id, row.status, "cancelled", "it was cancelled before")
-        if row.status in FINAL:
-            return Stopped(run_id, row.status, "finished", f"it is {row.status} already")
-        history = fold(store, row)
-        if history.rollback is not None:
-            told = "it is being rolled back, and that cannot be cancelled; it can be paused"
-            return Stopped(run_id, row.status, "pending", told)
-        children = open_children(store, run_id)
-        write = cancel_write(row, history, children, actor, reason, store.now_us())
-        if isinstance(store.append([write])[0], Committed):
-            return _cancelled(store, write.lease.row, children, actor)
-        if _has_owner(store, run_id):
-            return _ask(store, run_id, CANCEL, actor, reason, wait_s)
-    raise StaleView(run_id)
-
-
-def _cancelled(store: Store, row: RunRow, children: list[str], actor: str) -> Stopped:
-    if row.status is Status.CANCELLED:
-        for child in children:
-            # They were told in the same transaction; those that nobody has are cancelled now.
-            cancel(store, child, actor=actor, reason="its parent was cancelled", wait_s=0)
-        return Stopped(row.run_id, row.status, "cancelled", children=tuple(children))
-    return Stopped(row.run_id, row.status, "pending", _doubt(store, row))
+    return _Request(store, run_id, CANCEL, actor, reason).carried_out(wait_s)
 
 
 def pause(
     store: Store, run_id: str, *, actor: str, reason: str = "", wait_s: float = PATIENCE_S
 ) -> Stopped:
     """Hold a run until somebody resumes it; what is executing at this moment comes to its end."""
-    for _ in range(TRIES):
-        row = found(store, run_id)
-        history = fold(store, row)
-        write = pause_write(row, history, actor, reason, store.now_us())
-        if isinstance(store.append([write])[0], Committed):
-            return Stopped(run_id, write.lease.row.status, "paused")
-        if _has_owner(store, run_id):
-            return _ask(store, run_id, PAUSE, actor, reason, wait_s)
-    raise StaleView(run_id)
+    return _Request(store, run_id, PAUSE, actor, reason).carried_out(wait_s)
+
+
+class _Request:
+    """One request to stop a run, until it is carried out or the time is over.
+
+    Whoever can write does: the process that has the run, when it gives it back, or this one, if
+    nobody has it (any more). The entry takes the message, so it is carried out once.
+    """
+
+    def __init__(self, store: Store, run_id: str, kind: str, actor: str, reason: str) -> None:
+        check_actor(actor)
+        self.store = store
+        self.run_id = run_id
+        self.kind = kind
+        self.actor = actor
+        self.reason = reason
+        self.posted: str | None = None
+
+    def carried_out(self, wait_s: float) -> Stopped:
+        deadline_s = time.monotonic() + wait_s
+        tries = 0
+        while True:
+            row = found(self.store, self.run_id)
+            history = fold(self.store, row)
+            settled = self._settled(row, history)
+            if settled is not None:
+                return settled
+            write, children = self._write(row, history)
+            if isinstance(self.store.append([write])[0], Committed):
+                return self._done(write.lease.row, children)
+            if _has_owner(self.store, self.run_id):
+                self._post()
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0:
+                    return self._not_yet()
+                self.store.wait_for_change(min(LOOK_S, left_s))
+            else:
+                tries += 1  # It changed hands meanwhile: look again.
+                if tries > TRIES:
+                    raise StaleView(self.run_id)
+
+    def _settled(self, row: RunRow, history: History) -> Stopped | None:
+        """Say what is the case, if there is nothing (more) to do."""
+        if self.kind == PAUSE:
+            if self.posted is not None and _is_paused(row):
+                return Stopped(self.run_id, row.status, "paused")
+            if self.posted is not None and row.status in ENDED:
+                return Stopped(self.run_id, row.status, "finished", f"it is {row.status}")
+            if self.posted is not None and row.status is Status.HELD:
+                told = str(held_facts(history).get("detail", "")) or str(row.held_reason)
+                return Stopped(self.run_id, row.status, "pending", f"it is held: {told}")
+            return None
+        if row.status is Status.CANCELLED:
+            told = "" if self.posted is not None else "it was cancelled before"
+            return self._done(row, open_children(self.store, self.run_id), told)
+        if row.status in FINAL:
+            return Stopped(self.run_id, row.status, "finished", f"it is {row.status} already")
+        if history.rollback is not None:
+            told = "it is being rolled back, and that cannot be cancelled; it can be paused"
+            return Stopped(self.run_id, row.status, "pending", told)
+        if row.status is Status.HELD and control.requested(history) and history.open_doubts():
+            return Stopped(self.run_id, row.status, "pending", _doubt(history))
+        return None
+
+    def _write(self, row: RunRow, history: History) -> tuple[Write, list[str]]:
+        at_us = self.store.now_us()
+        if self.kind == PAUSE:
+            write, children = pause_write(row, history, self.actor, self.reason, at_us), []
+        else:
+            children = open_children(self.store, self.run_id)
+            write = cancel_write(row, history, children, self.actor, self.reason, at_us)
+        if self.posted is not None:
+            write.took = [self.posted]
+        return write, children
+
+    def _post(self) -> None:
+        """Leave it to the live process that has the run."""
+        if self.posted is None:
+            name = f"{self.kind}:{uuid.uuid4().hex}"
+            at_us = self.store.now_us()
+            message = asked(self.kind, name, self.actor, self.reason, at_us)
+            if self.store.post(self.run_id, message) is Posted.ACCEPTED:
+                self.posted = name
+
+    def _done(self, row: RunRow, children: list[str], told: str = "") -> Stopped:
+        if row.status is Status.CANCELLED:
+            for child in children:
+                # They were told in the same transaction; those that nobody has are cancelled now.
+                because = f"its parent, run {self.run_id!r}, was cancelled"
+                cancel(self.store, child, actor=self.actor, reason=because, wait_s=0)
+            return Stopped(row.run_id, row.status, "cancelled", told, tuple(children))
+        if _is_paused(row):
+            return Stopped(row.run_id, row.status, "paused")
+        return Stopped(row.run_id, row.status, "pending", _doubt(fold(self.store, row)))
+
+    def _not_yet(self) -> Stopped:
+        row = found(self.store, self.run_id)
+        settled = self._settled(row, fold(self.store, row))
+        return settled or Stopped(self.run_id, row.status, "pending", _at_work(self.store, row))
+
+
+def _is_paused(row: RunRow) -> bool:
+    return row.status is Status.HELD and row.held_reason == HeldReason.PAUSED
 
 
 def open_children(store: Store, run_id: str) -> list[str]:
@@ -94,41 +154,9 @@ def _has_owner(store: Store, run_id: str) -> bool:
     return row.owner is not None and not store.owner_is_dead(row.owner)
 
 
-def _ask(store: Store, run_id: str, kind: str, actor: str, reason: str, wait_s: float) -> Stopped:
-    """Leave it to the live process that has the run, and wait for what comes of it."""
-    message = asked(kind, f"{kind}:{uuid.uuid4().hex}", actor, reason, store.now_us())
-    if store.post(run_id, message) is Posted.REFUSED:
-        return _now(store, run_id, kind)
-    deadline_s = time.monotonic() + wait_s
-    while time.monotonic() < deadline_s:
-        row = found(store, run_id)
-        if row.status not in CLAIMABLE:
-            return _now(store, run_id, kind)
-        store.wait_for_change(min(0.2, max(0.0, deadline_s - time.monotonic())))
-    return _now(store, run_id, kind)
-
-
-def _now(store: Store, run_id: str, kind: str) -> Stopped:
-    """Say what is the case now."""
-    row = found(store, run_id)
-    if row.status is Status.CANCELLED:
-        return Stopped(run_id, row.status, "cancelled")
-    if row.status in FINAL or row.status is Status.FAILED:
-        return Stopped(run_id, row.status, "finished", f"it is {row.status}")
-    if kind == PAUSE and row.status is Status.HELD and row.held_reason == "paused":
-        return Stopped(run_id, row.status, "paused")
-    return Stopped(run_id, row.status, "pending", _doubt(store, row) or _at_work(store, row))
-
-
-def _doubt(store: Store, row: RunRow) -> str:
-    doubts = fold(store, row).open_doubts() if row.status is Status.HELD else []
-    if not doubts:
-        return ""
-    return (
-        f"{doubts[0].key} may or may not have happened: settle it, and the run is cancelled"
-        if control.requested(fold(store, row))
-        else f"{doubts[0].key} may or may not have happened"
-    )
+def _doubt(history: History) -> str:
+    step = history.open_doubts()[0].key
+    return f"{step} may or may not have happened: settle it, and the run is cancelled"
 
 
 def _at_work(store: Store, row: RunRow) -> str:

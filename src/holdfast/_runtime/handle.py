@@ -16,8 +16,10 @@ from holdfast._core.lifecycle import Status
 from holdfast._runtime.frames import current_task
 
 if TYPE_CHECKING:
+    from holdfast._core.control import Stopped
     from holdfast._core.rows import RunRow
     from holdfast._runtime.engine import Engine
+    from holdfast._store.contract import Store
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -25,10 +27,14 @@ T = TypeVar("T")
 POLL_S = 0.5
 QUIET_S = 0.02
 """How long an awaited stream lets changes gather, so that a busy store is not read all the time."""
+PATIENCE_S = 10.0
+"""How long a cancel waits for the process that has the run, if nothing else is said."""
 SETTLED = frozenset(
     {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.ROLLED_BACK, Status.HELD}
 )
 """Where a run goes no further by itself."""
+canceller: list[Callable[[Store, str, str | None, str, float], Stopped]] = []
+"""What cancels a run. People's actions stand on another floor, so it is put here from above."""
 
 
 class Emitted(msgspec.Struct, frozen=True):
@@ -79,6 +85,15 @@ class Handle(Generic[R]):
             if row.status in SETTLED:
                 return cast("R", outcome(self._engine, row))
             self._engine.kept.wait_for_change(patience_s(row, timeout, deadline))
+
+    def cancel(
+        self, *, actor: str | None = None, reason: str = "", wait_s: float = PATIENCE_S
+    ) -> Stopped:
+        """Cancel the run and its children. The answer is the truth: "cancelled", "finished" before,
+        or "pending", with what stands against it."""
+        if wait_s > 0:
+            self._refuse_in_a_loop("cancel", "await handle.aio.cancel(…)")
+        return canceller[0](self._engine.kept, self.run_id, actor, reason, wait_s)
 
     def stream(self, after: int = 0) -> Iterator[Emitted]:
         """Yield what the run emits, from entry number `after` on, until it goes no further."""
@@ -136,6 +151,13 @@ class AwaitedHandle(Generic[R]):
                 if row.status in SETTLED:
                     return cast("R", await self._in_thread(outcome, self._engine, row))
                 await bell.rings(patience_s(row, timeout, deadline))
+
+    async def cancel(
+        self, *, actor: str | None = None, reason: str = "", wait_s: float = PATIENCE_S
+    ) -> Stopped:
+        """Cancel the run and its children, and await what comes of it."""
+        cancel = canceller[0]
+        return await self._in_thread(cancel, self._engine.kept, self.run_id, actor, reason, wait_s)
 
     def stream(self, after: int = 0) -> AsyncIterator[Emitted]:
         """Yield what the run emits, from entry number `after` on, until it goes no further."""

@@ -47,6 +47,10 @@ def absorb(engine: Engine, run_id: str) -> None:
             return
         if not isinstance(engine.kept.append([write])[0], Committed):
             continue  # Somebody else was quicker: look again.
+        for post in write.posts:
+            if post.message.kind == control.CANCEL:
+                # A child that nobody has, a held one too, takes it in now; others when they stop.
+                absorb(engine, post.run_id)
 
 
 def _cancel(engine: Engine, row: RunRow) -> Write | None:

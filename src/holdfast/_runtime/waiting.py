@@ -101,7 +101,8 @@ class Waits:
         finally:
             with self._lock:
                 self._lines.remove(line)
-                self._said = []
+                if request.looks_us is None:
+                    self._said = []
             if counts:
                 self.add(1)
 
@@ -157,9 +158,10 @@ def look(
     message = execution.mail.reserve(request.kind)
     if message is not None:
         return True, message, None
-    if request.until_us is not None and request.until_us <= now_us:
+    times = (request.until_us, request.looks_us)
+    if any(it is not None and it <= now_us for it in times):
         return True, None, None
-    ends = [it for it in (request.until_us, execution.deadline_us) if it is not None]
+    ends = [it for it in (*times, execution.deadline_us) if it is not None]
     return False, None, max(0.001, (min(ends) - now_us) / 1e6) if ends else None
 
 
