@@ -40,6 +40,33 @@ def unpublish(published: Published, report_id: str, text: str) -> None:
     print(published.url, report_id, text)
 
 
+@effect
+def announce(text: str) -> str:
+    return text
+
+
+@announce.undo(on_doubt="retry", retry=Retry(attempts=3), failed_on=(PermissionError,))
+def take_back(announced: str, text: str) -> None:
+    print(announced, text)
+
+
+announce.undo(on_doubt="retry", cost=3)  # error
+assert_type(take_back("a", "b"), None)
+
+
+@flow
+def regretted(text: str) -> str:
+    if not announce(text):
+        raise holdfast.Rollback("nobody listens")
+    return text
+
+
+def look(store: holdfast.Store) -> None:
+    plan = store.rollback_plan("r", to="announce")
+    assert_type([undo.step for undo in plan.effects], list[str])
+    store.rollback("r", to="announce", reason="why", confirm=True)
+
+
 @flow
 def write_report(report_id: str, topic: str) -> Published:
     notes = search(topic)
