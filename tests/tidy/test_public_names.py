@@ -16,6 +16,8 @@ PUBLIC = {
     *("turns", "gather", "each", "now", "rng", "new_id", "call", "run", "replaying", "patched"),
     # What a flow raises to have undone what its run did.
     *("Rollback",),
+    # Inside a flow: time, signals, people.
+    *("sleep", "wait", "ask", "Approve"),
     # Inside a step.
     *("idempotency_key", "attempt", "usage", "progress", "last_progress", "emit", "connection"),
     # What may change while nobody is at work.
@@ -38,7 +40,19 @@ PUBLIC = {
 PACKAGES = {"integrations", "observers", "testing"}
 
 # What waits. All else is one plain function in both colours.
-TWINS = ["call", "each", "gather", "memory", "run", "stream", "turns", "watch"]
+TWINS = [
+    "ask",
+    "call",
+    "each",
+    "gather",
+    "memory",
+    "run",
+    "sleep",
+    "stream",
+    "turns",
+    "wait",
+    "watch",
+]
 
 # Races exist only where there is a loop to run them.
 ONLY_AWAITED = {"first", "timeout"}

@@ -158,7 +158,7 @@ class _Matrix:
         with self._place() as (place, clock, _):
             ledger = Ledger(self._work.run_id)
             self._setup()
-            with answering(place.open, self._work.run_id, self._people):
+            with answering(place.open, clock, self._work.run_id, self._people):
                 end = live(self._work, place.open(), clock, ledger)
             if end.error is not None:
                 raise AssertionError(
@@ -223,7 +223,7 @@ class _Matrix:
         folder: str,
         at: tuple[int, When],
     ) -> End:
-        somebody = answering(place.open, self._work.run_id, self._people)
+        somebody = answering(place.open, clock, self._work.run_id, self._people)
         if self._kill == "simulated":
             with somebody:
                 return live(self._work, place.open(), clock, ledger, *at)
@@ -241,7 +241,7 @@ class _Matrix:
         """Take the run up again, settling what is held, until it ends."""
         for _ in range(RESUMES_MAX):
             known = _known(place, self._work.run_id)
-            with answering(place.open, self._work.run_id, self._people):
+            with answering(place.open, clock, self._work.run_id, self._people):
                 end = live(self._work, place.open(), clock, ledger)
             _complain(_repeated(ledger, known), _place_of(point.kills))
             held = end.held

@@ -1,0 +1,76 @@
+"""A user's module that waits, asks and has effects approved, all of it checked.
+
+A line that ends in `# error` is wrong, and every checker has to say so; no other line is.
+"""
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any, assert_type
+
+from holdfast import Approve, Store, aio, ask, effect, flow, sleep, wait
+
+
+@dataclass
+class Plan:
+    days: int
+
+
+@effect(approve=True)
+def book(days: int) -> str:
+    return f"{days} days"
+
+
+@effect(approve=Approve(to="finance", expires=dt.timedelta(hours=1)))
+async def pay(amount: int) -> bool:
+    return amount > 0
+
+
+def is_large(amount: int) -> bool | Approve:
+    return Approve(to="boss") if amount > 1000 else amount > 100
+
+
+@effect(approve=is_large)
+def refund(amount: int) -> None: ...
+
+
+@flow
+def trip() -> str:
+    sleep("2h")
+    sleep(1.5)
+    sleep(dt.datetime.now(dt.UTC))
+    plan = ask("Which plan?", name="plan", type=Plan)
+    assert_type(plan, Plan)
+    assert_type(ask("Days?", name="days", type=int, timeout="1d", default=None), int | None)
+    assert_type(ask("Hotel?", name="hotel", choices=["river", "station"]), str)
+    assert_type(ask("Anything?", name="any"), Any)
+    assert_type(wait("paid", type=Plan, timeout=60), Plan)
+    assert_type(wait("paid"), Any)
+    refund(5)
+    return book(plan.days)
+
+
+@flow
+async def atrip() -> bool:
+    await aio.sleep("2h")
+    assert_type(await aio.ask("Days?", name="days", type=int), int)
+    assert_type(await aio.wait("paid", type=Plan), Plan)
+    return await pay(3)
+
+
+def people(store: Store) -> None:
+    for question in store.questions(to="ana"):
+        assert_type(question.digest, str | None)
+        store.answer(question.run_id, question.name, 4, actor="ana")
+    store.approve("r", "book", digest="00", actor="ana")
+    store.refuse("r", "plan", reason="no", actor="ana")
+    assert_type(store.signal("r", "paid", Plan(3), id="x").new, bool)
+
+
+def misuse(store: Store) -> None:
+    ask("Days?")  # error
+    ask("Days?", "days")  # error
+    sleep(None)  # error
+    wait()  # error
+    store.answer("r", "days")  # error
+    effect(approve="yes")  # error
+    Approve("finance", 3, 4)  # error
