@@ -125,9 +125,9 @@ class History(Folding):
     def _whatever(self, record: Record, args_digest: bytes | None) -> Record:
         """A record that is matched by key alone is given whatever the arguments are; where they are
         others than those of the run that it was borrowed from, that is remembered."""
-        if record.borrowed and None not in (args_digest, record.args_digest):
-            if record.args_digest != args_digest:
-                self.differing.add(record.key)
+        known = None not in (args_digest, record.args_digest)
+        if record.borrowed and known and record.args_digest != args_digest:
+            self.differing.add(record.key)
         return record
 
     def known_key(self, key: str, aliases: tuple[str, ...]) -> str:

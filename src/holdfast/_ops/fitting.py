@@ -112,7 +112,7 @@ def _parts(
                     return why
     items: Any = schema.get("items")
     if isinstance(value, list) and isinstance(items, dict):
-        for index, each in enumerate(cast("list[Any]", value)):
+        for index, each in enumerate(value):
             inner = cast("dict[str, Any]", items)
             why = _misfit(each, inner, root, f"{path}[{index}]", depth + 1)
             if why is not None:

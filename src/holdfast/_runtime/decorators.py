@@ -187,7 +187,7 @@ def _decorated(
         if options.get("transaction"):
             _check_transaction(fn, options)
         kind = awaiting if inspect.iscoroutinefunction(fn) else blocking
-        drift = taken_from(given := dict(options), options.get("name") or getattr(fn, "__qualname__", repr(fn)))
+        drift = taken_from(given := dict(options), str(options.get("name") or getattr(fn, "__qualname__", fn)))
         return kind(Settings(fn, effect=effect, drift=drift, **given))
 
     return decorate if fn is None else decorate(fn)

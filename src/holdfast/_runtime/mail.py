@@ -121,10 +121,7 @@ class Postman:
 
     def _run(self) -> None:
         while not self._over:
-            rung = self._rung.wait(LOOK_S)
-            if self._over:
-                return
-            if rung:
+            if self._rung.wait(LOOK_S):
                 time.sleep(QUIET_S)
                 self._rung.clear()
             try:

@@ -78,10 +78,10 @@ class PostgresBeside:
                 number = records.name_hash("pot", self.namespace, pot.root)
                 link.fetch("lock_names", ([number],))
                 found = link.fetch("pots_locked", (self.namespace, [pot.root]))
-                if found:
-                    before = beside_rows.pot_of(found[0])
-                else:
-                    before = beside_rows.find_pot(fetch_with(link), self.namespace, pot.root)
+                before: Pot | None = beside_rows.pot_of(found[0]) if found else None
+                before = before or beside_rows.find_pot(
+                    fetch_with(link), self.namespace, pot.root
+                )
                 if before is not None and only_new:
                     return before
                 made = decisions.new_limits(pot, before)
