@@ -112,8 +112,9 @@ def _parts(
                     return why
     items: Any = schema.get("items")
     if isinstance(value, list) and isinstance(items, dict):
-        for index, each in enumerate(value):
-            inner = cast("dict[str, Any]", items)
+        elements: list[Any] = value
+        inner: dict[str, Any] = items
+        for index, each in enumerate(elements):
             why = _misfit(each, inner, root, f"{path}[{index}]", depth + 1)
             if why is not None:
                 return why
