@@ -45,6 +45,13 @@ def limits_of(values: Values) -> Limits:
     return limits
 
 
+def queue_name(name: object) -> str:
+    """Return the name of a queue as a run has it; one that is no text was damaged."""
+    if not isinstance(name, str):
+        raise Corrupt("the queue of a run", why=f"{name!r} is no name")
+    return name
+
+
 def schedule_values(namespace: str, row: ScheduleRow) -> tuple[Any, ...]:
     """Return what is put into schedules; the digest comes last."""
     return _sealed(namespace, row)

@@ -131,12 +131,12 @@ class SqliteFleet:
         states = {name: QueueState(known) for name, known in limits.items()}
         values = {"namespace": self.namespace, "at_us": self.now_us()}
         for name, running, ready, count, oldest_us in read("open_counts", values):
-            state = states.setdefault(name, QueueState(Limits(name)))
+            state = states.setdefault(fleet_rows.queue_name(name), QueueState(Limits(name)))
             state.running, state.ready = running, ready
             state.delayed = count - running - ready
             state.oldest_us = oldest_us
         for name, failed, held, quarantined in read("stopped_counts", (self.namespace,)):
-            state = states.setdefault(name, QueueState(Limits(name)))
+            state = states.setdefault(fleet_rows.queue_name(name), QueueState(Limits(name)))
             state.failed, state.held, state.quarantined = failed, held, quarantined
         return [states[name] for name in sorted(states)]
 

@@ -85,10 +85,10 @@ class Taking:
         if self._wanted.queues is not None:
             return list(dict.fromkeys(self._wanted.queues))
         at = {"namespace": self._namespace, "at_us": self._wanted.at_us}
-        names = {name for (name,) in self._fetch("ready_queues", at)}
+        names = {fleet_rows.queue_name(name) for (name,) in self._fetch("ready_queues", at)}
         for owner in self._open_owners:
             found = self._fetch("queues_of_owner", (owner, self._namespace))
-            names.update(name for (name,) in found)
+            names.update(fleet_rows.queue_name(name) for (name,) in found)
         return gates.begun_anywhere(names, self._wanted.at_us)
 
     def take_from(self, queue: str, limit: int) -> list[Lease]:
