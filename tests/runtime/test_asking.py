@@ -6,6 +6,7 @@ import dataclasses
 import enum
 from typing import Any
 
+import pydantic
 import pytest
 
 from holdfast import aio, ask, each, flow, testing, turns
@@ -45,8 +46,27 @@ def typed() -> list[Any]:
         ask("Color?", name="color", type=Color),
         ask("Plan?", name="plan", type=Plan),
         ask("Size?", name="size", choices=["s", "m"]),
+        ask("Second color?", name="second", choices=[Color.RED, Color.BLUE]),
         ask("Anything?", name="any"),
     ]
+
+
+class Model(pydantic.BaseModel):
+    """What checks more than a schema says."""
+
+    days: int
+
+    @pydantic.field_validator("days")
+    @classmethod
+    def _some(cls, days: int) -> int:
+        if not days:
+            raise ValueError("none at all")
+        return days
+
+
+@flow(name="ask-model")
+def modelled() -> int:
+    return ask("Model?", name="model", type=Model).days
 
 
 @flow(name="ask-again")
@@ -159,10 +179,12 @@ def test_types_choices_and_what_does_not_fit(store: PrivateStore) -> None:
     with pytest.raises(UsageError, match="'l' is none of 's', 'm'"):
         store.answer("r", "size", "l")
     store.answer("r", "size", "m")
+    store.until("r", waiting="answer:second")
+    store.answer("r", "second", "blue")
     store.until("r", waiting="answer:any")
     store.answer("r", "any", Plan(1, "x"))
 
-    assert handle.result(timeout=20) == [Color.RED, Plan(3), "m", Plan(1, "x")]
+    assert handle.result(timeout=20) == [Color.RED, Plan(3), "m", Color.BLUE, Plan(1, "x")]
     statuses = [(it.name, it.status) for it in store.get("r").signals]
     assert statuses[0] == ("plan", "refused")
     assert {status for _, status in statuses[1:]} == {"received"}
@@ -184,6 +206,18 @@ def test_after_a_time_out_asking_again_goes_on_with_the_same_question(url: str) 
         what = "an answer to question 'well'"
         assert handle.result(timeout=20) == [what, "yes", what]
         assert store.questions() == []
+
+
+def test_a_pydantic_model_checks_its_answer_itself(store: PrivateStore) -> None:
+    handle = modelled.start("r")
+    until(lambda: store.questions())
+    with pytest.raises(UsageError, match=r"it\.days is string"):
+        store.answer("r", "model", {"days": "many"})
+    store.answer("r", "model", {"days": 0})
+    until(lambda: [it.number for it in store.questions()] == [2])
+    store.answer("r", "model", {"days": 3})
+
+    assert handle.result(timeout=20) == 3
 
 
 def test_an_answer_between_two_asks_is_taken_at_once() -> None:

@@ -112,8 +112,8 @@ def _parts(
                     return why
     items: Any = schema.get("items")
     if isinstance(value, list) and isinstance(items, dict):
-        elements: list[Any] = value
-        inner: dict[str, Any] = items
+        elements: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        inner: dict[str, Any] = items  # pyright: ignore[reportUnknownVariableType]
         for index, each in enumerate(elements):
             why = _misfit(each, inner, root, f"{path}[{index}]", depth + 1)
             if why is not None:

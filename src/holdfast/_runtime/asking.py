@@ -12,6 +12,7 @@ from holdfast._core.asking import NO_DEFAULT, Asking, ask_script
 from holdfast._core.codec import same
 from holdfast._core.durations import Duration, micros
 from holdfast._core.keys import check_label, quoted
+from holdfast._core.known import KNOWN
 from holdfast._core.requests import Script, StepCall
 from holdfast._runtime.frames import Frame
 from holdfast._runtime.operations import called, perform, perform_async, place
@@ -229,6 +230,8 @@ def _schema(wanted: Any) -> dict[str, Any] | None:
     if wanted is None:
         return None
     try:
+        if hasattr(wanted, "model_json_schema"):
+            return dict(wanted.model_json_schema())
         return msgspec.json.schema(wanted)
     except TypeError:
         return None
@@ -238,6 +241,9 @@ def _reads(wanted: Any, choices: Sequence[Any] | None) -> Callable[[bytes], Any]
     read = reads(wanted)
     if choices is None:
         return read
+    kinds: set[type[Any]] = set(map(type, choices))
+    for kind in kinds:
+        KNOWN.learn(kind)
 
     def chosen(body: bytes) -> Any:
         value = read(body)
