@@ -11,6 +11,7 @@ from holdfast._core.approvals import Approve
 from holdfast._core.budgets import Budget, Price
 from holdfast._core.comparing import Preflight
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done, Fail, NotDone, Unknown
+from holdfast._core.findings import Finding, Watch
 from holdfast._core.lifecycle import Status
 from holdfast._core.retry import Retry
 from holdfast._opened import Store, open, stream  # noqa: A004 - the design's name
@@ -65,6 +66,7 @@ __all__ = [
     "Effect",
     "Entry",
     "Fail",
+    "Finding",
     "Flow",
     "Handle",
     "Memory",
@@ -79,6 +81,7 @@ __all__ = [
     "Step",
     "Store",
     "Unknown",
+    "Watch",
     "aio",
     "ask",
     "attempt",

@@ -24,6 +24,8 @@ PUBLIC = {
     *("watch", "file", "fingerprint", "Preflight"),
     # What a run may spend.
     *("Budget", "Price", "prices"),
+    # What the watchdog looks for, and what it finds.
+    *("Watch", "Finding"),
     # What settles a doubt.
     *("Done", "NOT_DONE", "UNKNOWN", "Fail", "NotDone", "Unknown"),
     # Where runs are kept, and how they are seen.

@@ -29,6 +29,8 @@ class Spec(msgspec.Struct, frozen=True):
     grouped: bool = False
     transaction: bool = False
     """An effect in the store's own database: it commits together with its outcome."""
+    polls: bool = False
+    """Whether it is meant to be called with the same arguments again and again."""
     has_undo: bool = False
     """Whether it can be taken back: the intent says so, for those who plan a rollback."""
 

@@ -22,6 +22,7 @@ from holdfast._core.budgets import limits_of
 from holdfast._core.chunks import Values
 from holdfast._core.control import CANCEL, requested
 from holdfast._core.entries import FORMAT, Draft, Entry, Kind
+from holdfast._core.findings import Watch
 from holdfast._core.history import History, State
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import Lease, RunRow, Write
@@ -56,6 +57,7 @@ class RunRequest(msgspec.Struct):
     root: str | None = None
     keep_us: int | None = None
     """How long the run is kept after its end."""
+    watch: Watch | None = None
     replays_ended: bool = False
     """A block executes its body even if the run has ended: its steps replay."""
 
@@ -213,6 +215,8 @@ def new_run(engine: Engine, request: RunRequest) -> NewRun:
         told["deadline_us"] = engine.now_us() + request.placing.deadline_us
     if request.keep_us is not None:
         told[retention.KEEP] = request.keep_us
+    if request.watch is not None:
+        told["watch"] = request.watch.limits()
     facts = _encode(told)
     body = b'{"input":' + node + b"," + facts[1:]
     return NewRun(

@@ -16,10 +16,9 @@ from holdfast._core.lifecycle import FINAL
 from holdfast._core.stops import Unwind
 from holdfast._runtime import ending, engine as engines
 from holdfast._runtime.admission import Ended, RunRequest, admit
-from holdfast._runtime.engine import Engine
+from holdfast._runtime.engine import Engine, HasEngine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.finishing import admit_async, finish, finish_async
-from holdfast._runtime.flows import HasEngine
 from holdfast._runtime.frames import Frame, current, current_task, here
 from holdfast._runtime.gap import begin_block
 from holdfast._runtime.queues import Placing

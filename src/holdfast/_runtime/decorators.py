@@ -117,6 +117,7 @@ def step(
     valid_for: Duration | None = None,
     on_expired: Policy | None = None,
     versions: Versions | None = None,
+    polls: bool = False,
 ) -> _StepDecorator: ...
 def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a step: its outcome is recorded, and never computed again once it is.
@@ -129,6 +130,9 @@ def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     When a run goes on after a gap: a result older than `valid_for=` ("6h") is treated by
     `on_expired=`; `versions={"model": MODEL}` is recorded with each outcome and compared.
+
+    `polls=True` says that it is meant to be called with the same arguments again and again, so the
+    watchdog does not take it for a loop.
     """
     return _decorated(fn, options, Step, AsyncStep, effect=False)
 
@@ -187,7 +191,9 @@ def _decorated(
         if options.get("transaction"):
             _check_transaction(fn, options)
         kind = awaiting if inspect.iscoroutinefunction(fn) else blocking
-        drift = taken_from(given := dict(options), str(options.get("name") or getattr(fn, "__qualname__", fn)))
+        drift = taken_from(
+            given := dict(options), str(options.get("name") or getattr(fn, "__qualname__", fn))
+        )
         return kind(Settings(fn, effect=effect, drift=drift, **given))
 
     return decorate if fn is None else decorate(fn)
@@ -206,8 +212,9 @@ _OF_STEPS = {
     "valid_for",
     "on_expired",
     "versions",
+    "polls",
 }
-_ONLY_STEPS = {"commit", "valid_for", "on_expired"}
+_ONLY_STEPS = {"commit", "valid_for", "on_expired", "polls"}
 _OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "failed_on", "transaction", "approve"}
 _NOT_WITH_TRANSACTION = {
     "on_doubt": "with transaction=True it has happened or it has not, and no doubt is possible",
@@ -245,9 +252,10 @@ def _check_options(what: str, options: dict[str, Any]) -> None:
             options[name] = kinds = (kinds,)
         if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
             raise UsageError(f"{name}={kinds!r}: a tuple of exception classes")
-    transaction = options.get("transaction", False)
-    if not isinstance(transaction, bool):
-        raise UsageError(f"transaction={transaction!r}: True or False")
+    for name in ("transaction", "polls"):
+        value = options.get(name, False)
+        if not isinstance(value, bool):
+            raise UsageError(f"{name}={value!r}: True or False")
     timeout = options.get("timeout")
     if timeout is not None and not isinstance(timeout, int | float):
         raise UsageError(f"timeout={timeout!r}: a number of seconds")

@@ -35,6 +35,11 @@ def drafted(execution: Execution, call: StepCall, note: Note) -> tuple[Draft, An
     for name, value in note.values.items():
         node, copy = execution.values.copy(value, path + name)
         parts.append(b'"%b":%b' % (name.encode(), node))
+    begins = kind is Kind.STEP_STARTED
+    if call.spec.polls and (begins or note.ends_attempt):
+        parts.append(b'"polls":true')
+    if begins and call.spec.timeout_s is not None and not call.spec.effect:
+        parts.append(b'"timeout_s":' + _encode(call.spec.timeout_s))
     if call.usage and note.ends_attempt:
         parts.append(b'"usage":' + _encode(call.usage))
     if call.made_by and note.ends_attempt:

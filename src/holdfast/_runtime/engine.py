@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -46,6 +46,15 @@ DEFAULT_URL = "sqlite:///holdfast.db"
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 overrides: dict[Callable[[], Any], Any] = {}
 """Resources that tests put in the place of what a factory would build."""
+
+
+class HasEngine(Protocol):
+    """An opened store, as far as flows know it."""
+
+    @property
+    def engine(self) -> Engine:
+        """What executes its runs."""
+        ...
 
 
 class Engine:

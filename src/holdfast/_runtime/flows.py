@@ -11,13 +11,14 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast._core.budgets import Budget
 from holdfast._core.durations import Duration
+from holdfast._core.findings import Watch, checked_watch
 from holdfast._core.keys import CHILD_SEPARATOR, check_run_id
 from holdfast._core.retention import checked_keep
 from holdfast._runtime import children, ending, engine as engines, registry
 from holdfast._runtime.admission import Ended, RunRequest, admit, submit
 from holdfast._runtime.awaited_flows import Awaited
 from holdfast._runtime.callables import is_method
-from holdfast._runtime.engine import Engine
+from holdfast._runtime.engine import Engine, HasEngine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.finishing import admit_async, admit_or_none, finish, finish_async
 from holdfast._runtime.frames import Frame, current, current_task, here
@@ -31,15 +32,6 @@ from holdfast.errors import UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class HasEngine(Protocol):
-    """An opened store, as far as flows know it."""
-
-    @property
-    def engine(self) -> Engine:
-        """What executes its runs."""
-        ...
 
 
 class FlowLike:
@@ -61,6 +53,7 @@ class FlowLike:
         keep: Duration | None = None,
         on_drift: Mapping[str, str] | None = None,
         on_resume: OnResume | None = None,
+        watch: Watch | None = None,
     ) -> None:
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise UsageError(f"{fn.__qualname__} is a generator function; a flow returns a value")
@@ -77,6 +70,7 @@ class FlowLike:
         self._tags: dict[str, str] = {}
         self.queue = declared(self.name, queue)
         self.keep_us = checked_keep(self.name, keep)
+        self.watch = checked_watch(self.name, watch)
         self._placing = placed(Placing(), queue=self.queue, budget=budget, deadline=deadline)
         functools.update_wrapper(cast("Callable[..., Any]", self), fn)
         registry.learn_types(fn)
@@ -174,6 +168,7 @@ class FlowLike:
             tags=self._tags,
             placing=self._placing,
             keep_us=self.keep_us,
+            watch=self.watch,
         )
 
     def arguments_of(self, execution: Execution) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -387,6 +382,7 @@ def flow(
     keep: Duration | None = None,
     on_drift: Mapping[str, str] | None = None,
     on_resume: OnResume | None = None,
+    watch: Watch | None = None,
 ) -> _FlowDecorator: ...
 def flow(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a flow: `my_flow.run("run-id", …)` starts a run or picks it up."""

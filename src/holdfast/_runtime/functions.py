@@ -63,6 +63,7 @@ class Settings:
         on_doubt: OnDoubt = "ask",
         undo: Callable[..., Any] | None = None,
         transaction: bool = False,
+        polls: bool = False,
         cost: Cost = None,
         drift: StepDrift | None = None,
         approve: approvals.ApproveOption = False,
@@ -100,6 +101,7 @@ class Settings:
             has_fallback=fallback is not NO_FALLBACK,
             grouped=commit == "grouped",
             transaction=transaction,
+            polls=polls,
         )
         if registered:
             registry.steps.update(dict.fromkeys((self.name, *self.aliases), self))

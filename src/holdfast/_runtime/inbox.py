@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast._core import control, resume, rollback
+from holdfast._core import control, findings, resume, rollback
 from holdfast._core.lifecycle import CLAIMABLE, ENDED, Status
 from holdfast._core.rows import Lease, Message, RunRow, Write
 from holdfast._core.stops import Unwind
-from holdfast._runtime import logs, mail
+from holdfast._runtime import logs, mail, patrol as _patrol  # noqa: F401 - it takes findings in
 from holdfast._runtime.admission import load
 from holdfast._runtime.spending import BUDGET_RAISED, budget_raised
 from holdfast._store.contract import Committed, Query
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 TRIES = 20
-DECISIONS = frozenset({"settle", "rollback", *control.MESSAGES})
+DECISIONS = frozenset({"settle", "rollback", findings.FINDING, *control.MESSAGES})
 """What is said about a run, and not to it."""
 
 
@@ -95,6 +95,13 @@ def _write(engine: Engine, row: RunRow, message: Message) -> Write:
         if message.kind == control.PAUSE:
             write = control.pause_write(
                 row, history, message.actor, facts["reason"], engine.now_us()
+            )
+            write.took = [message.message_id]
+            return write
+        if message.kind == findings.FINDING:
+            entries, children = engine.kept.load(row), _children(engine, row)
+            write = findings.finding_write(
+                row, history, entries, children, findings.read(message), engine.now_us()
             )
             write.took = [message.message_id]
             return write

@@ -10,6 +10,7 @@ import msgspec
 from holdfast._core.rows import RunRow
 from holdfast._runtime import logs
 from holdfast._runtime.engine import Engine
+from holdfast._runtime.patrol import Patrol
 from holdfast._runtime.schedules import Ticker
 from holdfast._runtime.sweeping import Broom
 
@@ -33,6 +34,7 @@ class Rounds:
         self._versions = versions
         self._ticker = Ticker(engine)
         self._broom = Broom(engine, flows)
+        self._patrol = Patrol(engine, flows)
         self._tick_us = 0
         self._look_us = 0
         self._told: set[tuple[str, str]] = set()
@@ -46,6 +48,7 @@ class Rounds:
             self._look_us = now_us + LOOK_US
             self._say_what_waits_in_vain()
         self._broom.sweep()
+        self._patrol.look()
 
     def until_s(self) -> float:
         """Return how long nothing is due."""

@@ -1,0 +1,154 @@
+"""What a run spends, and where that leads: its pace, and whether each call costs more. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from holdfast._core.budgets import dollars, nanos
+from holdfast._core.durations import shown
+from holdfast._core.findings import Finding, Found, Severity
+from holdfast._core.lifecycle import CLAIMABLE
+from holdfast._core.seen import Seen
+
+MINUTE_US = 60_000_000
+LATEST = 20
+"""How many calls the pace of now is worked out from."""
+AHEAD_US = 15 * MINUTE_US
+"""How far ahead a limit is seen coming."""
+SAMPLES = 12
+"""From how many calls on it is said that they cost more and more."""
+WORTH_NANOS, WORTH_TOKENS = 500_000_000, 100_000
+"""Below this nobody is told that something grows."""
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What one attempt used."""
+
+    seq: int
+    at_us: int
+    step: str
+    usd_nanos: int
+    tokens: int
+
+
+def runaway_cost(seen: Seen) -> Iterator[Finding]:
+    """The run spends faster than it may, will spend more than it should, or each call costs more."""
+    if seen.row.status not in CLAIMABLE:
+        return
+    spent = spends(seen)
+    if len(spent) < 2:
+        return
+    limits, pot = seen.limits, seen.pot
+    usd = limits.usd_nanos or (None if pot is None else pot.usd_nanos)
+    tokens = limits.tokens or (None if pot is None else pot.tokens)
+    yield from _too_fast(seen, spent, "usd", limits.usd_nanos_per_minute)
+    yield from _too_fast(seen, spent, "tokens", limits.tokens_per_minute)
+    yield from _too_far(seen, spent, "usd", usd)
+    yield from _too_far(seen, spent, "tokens", tokens)
+    yield from _grows(seen, spent)
+
+
+def spends(seen: Seen) -> list[Spent]:
+    """Return what was used since a person last took the run up again, in order."""
+    found: list[Spent] = []
+    for entry in seen.entries:
+        if entry.seq <= seen.since_seq or entry.step is None or b'"usage":' not in entry.body:
+            continue
+        used = msgspec.json.decode(entry.data().get("usage", b"{}"))
+        if not isinstance(used, dict):
+            continue
+        tokens = int(used.get("input_tokens", 0)) + int(used.get("output_tokens", 0))
+        cost = nanos(used.get("cost", 0), "usage(cost=…)")
+        if cost or tokens:
+            found.append(Spent(entry.seq, entry.at_us, entry.step, cost, tokens))
+    return found
+
+
+_AMOUNT: dict[str, Callable[[Spent], int]] = {
+    "usd": lambda it: it.usd_nanos,
+    "tokens": lambda it: it.tokens,
+}
+
+
+def pace(spent: Sequence[Spent], what: str) -> float:
+    """Return what is spent in a minute, by the latest calls. Less than a minute counts as one, so
+    that a burst is no pace."""
+    latest = spent[-LATEST:]
+    amount = sum(map(_AMOUNT[what], latest[1:]))
+    return amount * MINUTE_US / max(latest[-1].at_us - latest[0].at_us, MINUTE_US)
+
+
+def _too_fast(
+    seen: Seen, spent: Sequence[Spent], what: str, limit: int | None
+) -> Iterator[Finding]:
+    now = pace(spent, what)
+    if limit is not None and now > limit:
+        text = f"it spends {_said(now, what)} a minute, and may spend {_said(limit, what)}"
+        yield _finding(seen, spent, f"{what}_per_minute", text)
+
+
+def _too_far(seen: Seen, spent: Sequence[Spent], what: str, limit: int | None) -> Iterator[Finding]:
+    """The limit is passed, or will be soon if it goes on like this."""
+    if limit is None:
+        return
+    total, now = _total(seen, spent, what), pace(spent, what)
+    if total > limit:
+        text = f"it has spent {_said(total, what)}, and should not spend more than"
+        yield _finding(seen, spent, what, f"{text} {_said(limit, what)}")
+    elif now and (limit - total) / now * MINUTE_US < AHEAD_US:
+        left = shown(max(1_000_000, int((limit - total) / now * MINUTE_US)))
+        text = (
+            f"it has spent {_said(total, what)} of {_said(limit, what)}, and at {_said(now, what)}"
+        )
+        yield _finding(seen, spent, what, f"{text} a minute that is used up in {left}")
+
+
+def _total(seen: Seen, spent: Sequence[Spent], what: str) -> int:
+    """Return what counts against a limit: of the whole family if it has a budget."""
+    own = sum(map(_AMOUNT[what], spent))
+    if seen.pot is None:
+        return own
+    return max(own, seen.pot.spent_usd_nanos if what == "usd" else seen.pot.spent_tokens)
+
+
+def _grows(seen: Seen, spent: Sequence[Spent]) -> Iterator[Finding]:
+    """One call costs many times what the first ones did."""
+    if len(spent) < SAMPLES:
+        return
+    third = len(spent) // 3
+    for what, worth in (("usd", WORTH_NANOS), ("tokens", WORTH_TOKENS)):
+        amounts = [_AMOUNT[what](it) for it in spent]
+        first, latest = statistics.median(amounts[:third]), statistics.median(amounts[-third:])
+        if first and latest >= seen.limits.growth * first and sum(amounts) >= worth:
+            yield _finding(
+                seen,
+                spent,
+                "growth",
+                f"one call costs {_said(latest, what)} by now, and the first ones cost "
+                f"{_said(first, what)}: {latest / first:.0f} times as much",
+            )
+            return
+
+
+def _finding(seen: Seen, spent: Sequence[Spent], why: str, text: str) -> Finding:
+    latest = spent[-LATEST:]
+    return seen.found(
+        Found.RUNAWAY_COST,
+        Severity.WARNING,
+        f"{seen.since_seq}:{why}",
+        text,
+        since_us=latest[0].at_us,
+        steps=list(dict.fromkeys(it.step for it in latest[-3:])),
+        entries=[it.seq for it in latest],
+        actions=[seen.cmd("show"), seen.cmd("pause"), seen.cmd("cancel")],
+    )
+
+
+def _said(amount: float, what: str) -> str:
+    if what == "usd":
+        # To a hundredth of a cent: what is estimated has no more places.
+        return dollars(round(amount / 100_000) * 100_000)
+    return f"{amount:,.0f} tokens"

@@ -1,0 +1,196 @@
+"""The watchdog of a worker: about once a minute it looks at the open runs of its store, and does what
+their flows declare about what it finds.
+
+Several workers may look at one run: what is decided goes under the id of the finding, so it is done
+once. A function is called by one worker at a time, and again if that one dies before it is noted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.findings import FINDING, Finding, Found, Watch, note, noted_in, read
+from holdfast._core.lifecycle import CLAIMABLE, Status
+from holdfast._core.rows import Memo, Message, RunRow
+from holdfast._core.stops import Unwind
+from holdfast._runtime import logs, mail
+from holdfast._runtime.clock import CHANCE
+from holdfast._store import watchdog
+from holdfast._store.watchdog import Survey
+from holdfast.errors import HoldfastError, RunError
+
+if TYPE_CHECKING:
+    from holdfast._runtime.engine import Engine
+    from holdfast._runtime.execution import Execution
+    from holdfast._runtime.flows import FlowLike
+
+EVERY_US = 60_000_000
+SHARE = 200
+"""A round that took long is followed by a pause of so many times its length."""
+LOADED_MAX = 500
+"""How many journals are read in one round at most."""
+CALL_US = 60_000_000
+"""How long a worker has for a function, before another one calls it."""
+CALLS = "holdfast.watchdog"
+"""The memory in which workers say who calls a function."""
+
+Flows = Callable[[], Mapping[str, Any]]
+_STOPS = {"hold": "pause", "cancel": "cancel"}
+
+
+class Patrol:
+    """Makes the rounds of one worker, each in a thread of its own."""
+
+    def __init__(self, engine: Engine, flows: Flows) -> None:
+        self._engine = engine
+        self._flows = flows
+        self._survey = Survey(engine.kept)
+        self._seen: dict[int, tuple[int, int]] = {}
+        """Of each run, the last entry that was looked at, and after how long it is quiet."""
+        self._due_us = engine.now_us() + int(CHANCE.uniform(0.3, 1.0) * EVERY_US)
+        self._thread: threading.Thread | None = None
+
+    def look(self) -> None:
+        """Begin a round, if it is time and none is under way."""
+        if self._engine.now_us() < self._due_us:
+            return
+        if self._thread is None or not self._thread.is_alive():
+            self._due_us = self._engine.now_us() + EVERY_US
+            self._thread = threading.Thread(target=self._run, name="holdfast-watchdog", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        began_us = self._engine.now_us()
+        try:
+            for _ in self.round():
+                pass
+        except Exception as error:
+            if not self._engine.closed:
+                logs.warning("the watchdog could not look at the runs: %s", error)
+        took_us = self._engine.now_us() - began_us
+        self._due_us = began_us + max(
+            int(CHANCE.uniform(0.8, 1.2) * EVERY_US), min(took_us * SHARE, 60 * EVERY_US)
+        )
+
+    def round(self) -> Iterator[Finding]:
+        """Look at what has changed, and act; yields what was acted on."""
+        left = LOADED_MAX
+        flows = self._flows()
+        for row in watchdog.open_rows(self._engine.kept):
+            if self._engine.closed or left <= 0:
+                return
+            if self._is_worth_it(row):
+                left -= 1
+                yield from self._look_at(row, flows)
+
+    def _is_worth_it(self, row: RunRow) -> bool:
+        """Say whether a look at the journal could show something that was not seen before."""
+        now_us = self._engine.now_us()
+        sleeps = row.status is Status.WAITING and (row.wake_us is None or row.wake_us > now_us)
+        known = self._seen.get(row.run_no)
+        if known is not None and known[0] == row.last_seq:
+            is_quiet = now_us - row.updated_us > known[1]
+            return row.status in CLAIMABLE and is_quiet and (row.owner is not None or not sleeps)
+        return not (sleeps and row.owner is None and row.attempts < 2)
+
+    def _look_at(self, row: RunRow, flows: Mapping[str, Any]) -> Iterator[Finding]:
+        self._seen[row.run_no] = (row.last_seq, self._survey.stuck_us(row))
+        found = self._survey.findings(row)
+        if found:
+            yield from _acted(self._engine, row, found, flows.get(row.flow))
+
+
+def patrol(engine: Engine, flows: Mapping[str, Any], run_id: str | None = None) -> list[Finding]:
+    """Make one round now, over all runs or one; returns what was acted on."""
+    if run_id is None:
+        return list(Patrol(engine, lambda: flows).round())
+    row = engine.kept.get(run_id)
+    if row is None or row.deleted_us is not None or row.status not in watchdog.OPEN:
+        return []
+    found = Survey(engine.kept).findings(row)
+    return list(_acted(engine, row, found, flows.get(row.flow)))
+
+
+def _acted(
+    engine: Engine, row: RunRow, found: list[Finding], flow: FlowLike | None
+) -> Iterator[Finding]:
+    """Do what a flow declares about findings. Of a flow that is not known here, only what no worker
+    could act on is noted: that nobody executes it."""
+    watch = Watch() if flow is None or flow.watch is None else flow.watch
+    for finding in found:
+        if flow is None and finding.kind is not Found.STUCK:
+            continue
+        act = watch.act(finding.kind)
+        if act == "ignore":
+            continue
+        try:
+            if watchdog.is_told(engine.kept, row, finding):
+                watchdog.take_in(engine.kept, row.run_id)
+                continue
+            if callable(act):
+                did = _called(engine, finding, act)
+                if did is None:
+                    continue
+            else:
+                did = act
+            watchdog.tell(engine.kept, finding, did)
+        except HoldfastError as error:
+            logs.warning("a finding of run %s could not be acted on: %s", row.run_id, error)
+            continue
+        logs.warning("run %s is %s (%s): %s", row.run_id, finding.kind, did, finding.text)
+        yield finding
+
+
+def _called(engine: Engine, finding: Finding, act: Callable[[Finding], object]) -> str | None:
+    """Call a function of the user, unless another worker does; None if it is not through."""
+    name = getattr(act, "__name__", "a function")
+    if not _may_call(engine, finding):
+        return None
+    try:
+        act(finding)
+    except Exception as error:
+        logs.warning(
+            "%s, which is to be called for a finding of run %s, raised %r; it is called again",
+            *(name, finding.run_id, error),
+        )
+        return None
+    return f"called {name}"
+
+
+def _may_call(engine: Engine, finding: Finding) -> bool:
+    kept = engine.kept
+    key = f"{finding.run_id}/{finding.id}"[:180]
+    now_us = engine.now_us()
+    before = kept.memo(CALLS, key)
+    if before is not None and before.updated_us + CALL_US > now_us:
+        return False
+    memo = Memo(CALLS, key, b"true")
+    return kept.put_memo(memo, 0 if before is None else before.version) is not None
+
+
+# -- a run at work here ------------------------------------------------------------------------
+
+
+def _take_in(execution: Execution, message: Message) -> None:
+    """A run at work here is told of a finding: it is noted now; if the run is to stop, it is given
+    back, and all of it is written then."""
+    decision = read(message)
+    kept = execution.engine.kept
+    stop = _STOPS.get(decision.did)
+    if stop == "cancel" and execution.history.rollback is not None:
+        stop = None
+    row = kept.get(execution.run_id)
+    if row is None:
+        return
+    is_noted = decision.id in noted_in(kept.load(row))
+    if stop is not None and not is_noted:
+        text = f"run {execution.run_id!r} is {decision.finding}: {decision.text}"
+        execution.stop(Unwind(RunError(execution.run_id, text), released=stop), later=True)
+        return
+    entries = [] if is_noted else [note(decision, execution.engine.now_us())]
+    execution.write(entries, execution.in_background, took=[message.message_id])
+
+
+mail.handlers[FINDING] = _take_in

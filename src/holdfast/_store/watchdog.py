@@ -1,0 +1,260 @@
+"""Findings of the runs in a store: looking for them, and doing what is decided about one.
+
+Nothing is decided here: `_core/checks` says what is found. A decision goes into the run's inbox under
+the id of the finding, so that it is taken once; on a run that nobody has, the entry is made of it at
+once, together with the hold or the cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast._core import findings, forking
+from holdfast._core.again import is_deed
+from holdfast._core.checks import check
+from holdfast._core.findings import FINDING, Finding, Found, limits_in, moment
+from holdfast._core.history import History
+from holdfast._core.lifecycle import CLAIMABLE, FINAL, Status
+from holdfast._core.record import facts
+from holdfast._core.rows import RunRow
+from holdfast._core.seen import Deed, Seen
+from holdfast._core.stuck import durations_us
+from holdfast._store import lineage
+from holdfast._store.contract import Committed, Posted, Query, Store
+from holdfast._store.decisions import queue_of
+from holdfast._store.families import pot_of
+from holdfast.errors import Corrupt, StoreError
+
+OTHERS = 20
+"""How many other runs of a flow are asked how long its steps take."""
+COMPARED = 200
+"""With how many other runs of a flow effects are compared, if that was asked for."""
+FRESH_US = 60_000_000
+"""How long what is known of the fleet and of other runs is good for."""
+TRIES = 5
+PAGE = 200
+CHILDREN_MAX = 100_000
+OPEN = (*sorted(CLAIMABLE), Status.HELD, Status.FAILED)
+"""Runs in which something may be found that concerns a person now."""
+
+
+class Served(msgspec.Struct):
+    """Who is alive, and what they execute."""
+
+    owners: set[int]
+    workers: list[dict[str, Any]]
+    paused: set[str]
+
+    def takes(self, row: RunRow) -> bool:
+        """Say whether a run is taken when its turn comes; a paused queue is somebody's decision."""
+        queue = queue_of(row)
+        return queue in self.paused or any(
+            row.version in worker["flows"].get(row.flow, ())
+            and (worker.get("queues") is None or queue in worker["queues"])
+            and not worker.get("draining")
+            for worker in self.workers
+        )
+
+
+class Survey:
+    """Looks at runs of one store; what it learns of the fleet and of flows is kept for a while."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._served: tuple[int, Served] | None = None
+        self._took: dict[str, tuple[int, dict[str, list[int]]]] = {}
+        self._did: dict[int, tuple[int, list[Deed]]] = {}
+
+    def findings(self, row: RunRow) -> list[Finding]:
+        """Return what is found in a run now, with what was noted of it before. A damaged run is the
+        concern of `verify`."""
+        try:
+            entries = self._store.load(row)
+            borrowed = lineage.borrowed(self._store, row)
+            history = forking.fold(row.run_id, entries, borrowed)
+        except Corrupt:
+            return []
+        noted = findings.noted_in(entries)
+        return [
+            found
+            if found.id not in noted
+            else msgspec.structs.replace(
+                found,
+                noted_at=moment(noted[found.id].at_us),
+                did=str(facts(noted[found.id]).get("did")),
+            )
+            for found in check(self._seen(row, entries, history))
+        ]
+
+    def _seen(self, row: RunRow, entries: list[Any], history: History) -> Seen:
+        store, now_us = self._store, self._store.now_us()
+        seen = Seen(row, entries, history, now_us)
+        if row.status in CLAIMABLE:
+            served = self._fleet(now_us)
+            seen.at_work = row.owner is not None and (
+                row.owner in served.owners or row.lease_until_us > now_us
+            )
+            seen.at_work = seen.at_work and not store.owner_is_dead(row.owner or 0)
+            seen.served = served.takes(row)
+            if seen.at_work:
+                seen.durations_us = self._durations(row, now_us)
+            if row.usage not in ("", "{}"):
+                seen.pot = pot_of(store, row)
+        if seen.limits.duplicates_us is not None:
+            seen.deeds = list(self._deeds(row, now_us - seen.limits.duplicates_us))
+        return seen
+
+    def _fleet(self, now_us: int) -> Served:
+        if self._served is None or now_us - self._served[0] > FRESH_US // 6:
+            pulses = self._store.pulses()
+            told = [msgspec.json.decode(pulse.facts or "{}") for pulse in pulses]
+            states = self._store.queues()
+            paused = {state.limits.queue for state in states if state.limits.paused}
+            workers = [worker for worker in told if isinstance(worker.get("flows"), dict)]
+            self._served = (now_us, Served({it.owner for it in pulses}, workers, paused))
+        return self._served[1]
+
+    def _durations(self, row: RunRow, now_us: int) -> dict[str, list[int]]:
+        """Return how long the steps of a flow took in other runs that went well."""
+        known = self._took.get(row.flow)
+        if known is None or now_us - known[0] > 10 * FRESH_US:
+            took: dict[str, list[int]] = {}
+            query = Query(flow=row.flow, status=[Status.COMPLETED], limit=OTHERS)
+            for other in self._store.list(query):
+                for name, lasted in self._lasted(other).items():
+                    took.setdefault(name, []).extend(lasted)
+            known = self._took[row.flow] = (now_us, took)
+        return known[1]
+
+    def _lasted(self, row: RunRow) -> dict[str, list[int]]:
+        try:
+            return durations_us(lineage.fold(self._store, row))
+        except Corrupt:
+            return {}
+
+    def _deeds(self, row: RunRow, since_us: int) -> Iterator[Deed]:
+        """Yield what other runs of a flow did since a time; each is read once."""
+        for other in self._store.list(Query(flow=row.flow, limit=COMPARED)):
+            if other.run_no == row.run_no or other.updated_us < since_us:
+                continue
+            if other.deleted_us is None:
+                yield from (deed for deed in self._done(other) if deed.at_us >= since_us)
+
+    def _done(self, row: RunRow) -> list[Deed]:
+        known = self._did.get(row.run_no)
+        if known is None or known[0] != row.last_seq:
+            try:
+                history = lineage.fold(self._store, row)
+            except Corrupt:
+                return []
+            deeds = [
+                Deed(row.run_id, it.key, it.args_digest or b"", it.ended_us or it.started_us)
+                for it in history.records.values()
+                if is_deed(history, it)
+            ]
+            known = self._did[row.run_no] = (row.last_seq, deeds)
+        return known[1]
+
+    def stuck_us(self, row: RunRow) -> int:
+        """Return from when on a quiet run is looked at again."""
+        try:
+            return limits_in(self._store.entry(row.run_no, 1)).stuck_us
+        except (Corrupt, StoreError):
+            return FRESH_US
+
+
+# -- asking ------------------------------------------------------------------------------------
+
+
+def open_rows(store: Store, query: Query | None = None) -> Iterator[RunRow]:
+    """Yield the runs in which something may be found, newest first."""
+    asked = query or Query(status=list(OPEN))
+    asked = msgspec.structs.replace(asked, limit=PAGE)
+    while True:
+        rows = store.list(asked)
+        yield from (row for row in rows if row.deleted_us is None)
+        if len(rows) < PAGE:
+            return
+        asked.before_run_no = rows[-1].run_no
+
+
+def of_store(store: Store) -> Iterator[Finding]:
+    """Yield what is found in the open and the failed runs of a store."""
+    survey = Survey(store)
+    for row in open_rows(store):
+        yield from survey.findings(row)
+
+
+def of_run(store: Store, row: RunRow) -> list[Finding]:
+    """Return what is found in a run now, then what was noted of it and is over."""
+    found = Survey(store).findings(row)
+    known = {it.id for it in found}
+    noted = findings.noted_in(store.load(row))
+    return found + [findings.from_journal(row, it) for id_, it in noted.items() if id_ not in known]
+
+
+def has_finding(survey: Survey, row: RunRow, kind: str) -> bool:
+    """Say whether something of a kind is found in a run."""
+    return any(found.kind == Found(kind) for found in survey.findings(row))
+
+
+# -- acting ------------------------------------------------------------------------------------
+
+
+def is_told(store: Store, row: RunRow, finding: Finding) -> bool:
+    """Say whether somebody has decided about a finding: it is noted, or on its way."""
+    if finding.noted_at is not None:
+        return True
+    known = findings.message_id(finding.id)
+    return any(message.message_id == known for message, _ in store.letters(row.run_no))
+
+
+def tell(store: Store, finding: Finding, did: str) -> None:
+    """Decide about a finding: the run is told, once; if nobody has it, it is done at once."""
+    decision = findings.decided(finding, did)
+    message = findings.told(decision, store.now_us())
+    if store.post(finding.run_id, message) is Posted.REFUSED:
+        _note_ended(store, finding.run_id, decision)
+    else:
+        take_in(store, finding.run_id)
+
+
+def take_in(store: Store, run_id: str) -> None:
+    """Do what was decided about a run that nobody alive has. A process that has it does so itself."""
+    for _ in range(TRIES):
+        row = store.get(run_id)
+        if row is None or row.status in FINAL or row.status is Status.FAILED:
+            return
+        waiting = [it for it in store.inbox(row.run_no) if it.kind == FINDING]
+        if not waiting:
+            return
+        write = _write(store, row, findings.read(waiting[0]))
+        write.took = [waiting[0].message_id]
+        if not isinstance(store.append([write])[0], Committed) and _is_owned(store, run_id):
+            return
+
+
+def _note_ended(store: Store, run_id: str, decision: findings.Decision) -> None:
+    """Note it in a run that failed, which reads no messages: by its journal, and once by that."""
+    row = store.get(run_id)
+    if row is None or row.status is not Status.FAILED:
+        return
+    write = _write(store, row, decision)
+    if write.drafts:
+        store.append([write])  # If somebody was quicker, it is looked at again in the next round.
+
+
+def _write(store: Store, row: RunRow, decision: findings.Decision) -> Any:
+    entries = store.load(row)
+    history = forking.fold(row.run_id, entries, lineage.borrowed(store, row))
+    query = Query(parent=row.run_id, status=[*CLAIMABLE, Status.HELD], limit=CHILDREN_MAX)
+    children = [child.run_id for child in store.list(query)]
+    return findings.finding_write(row, history, entries, children, decision, store.now_us())
+
+
+def _is_owned(store: Store, run_id: str) -> bool:
+    row = store.get(run_id)
+    return row is not None and row.owner is not None and not store.owner_is_dead(row.owner)
