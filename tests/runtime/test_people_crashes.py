@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import Approve, aio, ask, effect, flow, gather, step, testing
 from holdfast.errors import Refused
 
@@ -57,6 +58,22 @@ def refused(start: int) -> str:
     return "paid"
 
 
+@effect(name="pc-row", approve=True, transaction=True)
+def by_row(amount: int) -> str:
+    holdfast.connection().execute("SELECT 1")
+    return f"row {amount}"
+
+
+@effect(name="pc-keyed", approve=lambda amount: amount > 1, key="pc:{amount}", on_doubt="retry")
+def keyed(amount: int) -> str:
+    return f"keyed {amount}"
+
+
+@flow(name="pc-sealed")
+def sealed(amount: int) -> list[str]:
+    return [by_row(amount), keyed(amount)]
+
+
 @flow(name="pc-both")
 def both(start: int) -> list[Any]:
     def one() -> int:
@@ -91,6 +108,14 @@ def test_a_refusal_survives_every_kill() -> None:
 
     assert report.result == "pc-pay refused by crash_matrix"
     assert paid == []
+
+
+def test_with_keys_and_in_the_stores_own_database() -> None:
+    report = testing.crash_matrix(
+        sealed, 2, people=lambda _question: True, url="sqlite:", max_points=8
+    )
+
+    assert report.result == ["row 2", "keyed 2"]
 
 
 def test_really_killed() -> None:
