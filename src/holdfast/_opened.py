@@ -80,9 +80,11 @@ class Store(Acting, Housekeeping):
         queue: str | None = None,
         held: str | None = None,
         version: str | None = None,
+        parent: str | None = None,
         limit: int = 100,
     ) -> Summaries:
-        """Return runs, newest first. `held` is the reason of held ones, such as "quarantined"."""
+        """Return runs, newest first. `held` is the reason of held ones, such as "quarantined";
+        `parent` is the run whose children are meant."""
         from holdfast._ops import inspect
 
         before_us = None
@@ -95,6 +97,7 @@ class Store(Acting, Housekeeping):
             updated_before_us=before_us,
             queue=queue,
             held_reason=held,
+            parent=parent,
             limit=limit,
         )
         return inspect.summaries(self.kept, query, version)

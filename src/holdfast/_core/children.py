@@ -49,7 +49,9 @@ def child_id(parent: str, key: str) -> str:
     if len(made) <= RUN_ID_MAX_CHARS:
         return made
     short = hashlib.blake2b(made.encode(), digest_size=16).hexdigest()
-    return f"{parent.partition(CHILD_SEPARATOR)[0]}{CHILD_SEPARATOR}{short}"
+    root = parent.partition(CHILD_SEPARATOR)[0]
+    room = RUN_ID_MAX_CHARS - len(CHILD_SEPARATOR) - len(short)
+    return f"{root[:room]}{CHILD_SEPARATOR}{short}"
 
 
 def start_script(call: StepCall, history: History, run_id: str, flow: str) -> Script:

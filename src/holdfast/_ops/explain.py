@@ -18,10 +18,12 @@ from holdfast._core.superseding import superseded_by_resume
 from holdfast._ops import ancestry, doubts, waits
 from holdfast._ops.budgets import about_budget
 from holdfast._ops.explanation import Action, Case, Explanation, run_command
+from holdfast._ops.found import about_findings
 from holdfast._ops.held import held
 from holdfast._ops.inspect import error_of, fold, found, may_be_taken, step_views
 from holdfast._ops.left_over import about_queue, nobody_executes
 from holdfast._ops.letters import waiting_for
+from holdfast._ops.related import about_control, about_parent
 from holdfast._ops.text import clipped, count, length, moment
 from holdfast._ops.undone import about_rollback, rolled_back
 from holdfast._store.contract import Store
@@ -37,9 +39,12 @@ def explain(store: Store, run_id: str) -> Explanation:
         return _warned(store, _damaged(row, damage))
     case = Case(store, row, past)
     _STATUS[row.status](case)
+    about_control(case)
+    about_parent(case)
     about_rollback(case)
     about_budget(case)
     ancestry.about(case)
+    about_findings(case)
     return _warned(store, case.said)
 
 
@@ -205,10 +210,18 @@ def _take_up(case: Case, unknown: list[Record]) -> None:
 
 
 def _cancelled(case: Case) -> None:
-    case.said.case = f"{case.name} was cancelled, and that is final."
+    case.said.case = f"{case.name} was cancelled{_by_whom(case)}, and that is final."
     case.said.known.append(f"It ended {case.since(case.row.updated_us)}.")
     case.progress()
     case.do("To do the work after all, start a new run under another id.")
+
+
+def _by_whom(case: Case) -> str:
+    last = case.store.entry(case.row.run_no, case.row.last_seq)
+    told = {} if last is None else facts_of(last)
+    if not told.get("actor"):
+        return ""
+    return f" by {told['actor']}" + (f" ({told['reason']})" if told.get("reason") else "")
 
 
 def _damaged(row: RunRow, damage: Corrupt) -> Explanation:

@@ -142,7 +142,8 @@ def _paused(case: Case) -> None:
             case.cmd("resume", "--confirm"),
         )
         return
-    case.said.case = f"{case.name} is paused."
+    detail = held_facts(case.past).get("detail")
+    case.said.case = f"{case.name} is {detail or 'paused'}."
     case.progress()
     case.open_effects()
     case.do("Let it go on:", case.cmd("resume"))
@@ -159,7 +160,9 @@ def _held_otherwise(case: Case) -> None:
 
 def _drift(case: Case) -> None:
     held, said = held_facts(case.past), case.said
-    said.case = f"{case.name} is held, because something changed meanwhile: {held.get('detail', '')}."
+    said.case = (
+        f"{case.name} is held, because something changed meanwhile: {held.get('detail', '')}."
+    )
     said.known.append(
         f"{count(case.row.steps, 'step')} with a recorded outcome; only a redo executes any again."
     )

@@ -22,9 +22,10 @@ from holdfast._core.resume import facts_of, held_facts
 from holdfast._core.rows import RunRow
 from holdfast._ops import ancestry
 from holdfast._ops.budget_view import BudgetView, budget_of
+from holdfast._ops.families import ChildView, children_of, deadline_us
 from holdfast._ops.letters import SignalView, letters_of, waiting_for
 from holdfast._ops.readable import Reader
-from holdfast._store import lineage
+from holdfast._store import lineage, watchdog
 from holdfast._store.contract import Query, Store
 from holdfast.errors import RunDeleted, RunNotFound
 
@@ -129,6 +130,12 @@ class RunView(msgspec.Struct, frozen=True):
     """What it waits for, in short."""
     signals: list[SignalView] = []
     """What was said to it, signals and answers, and what became of each."""
+    parent: str | None = None
+    """Of a child: the run that called it."""
+    children: list[ChildView] = []
+    """The runs that it called, in that order; not more than the first hundred."""
+    deadline: dt.datetime | None = None
+    """When it is cancelled, if it has not ended before."""
 
 
 class EntryView:
@@ -175,16 +182,21 @@ def view(store: Store, run_id: str, *, plain: bool = False) -> RunView:
     return _run_view(store, row, fold(store, row), plain=plain)
 
 
-def summaries(store: Store, query: Query, version: str | None = None) -> list[RunSummary]:
-    """Return the runs that a query asks for, newest first; only those of a version, if it is given.
+def summaries(
+    store: Store, query: Query, version: str | None = None, finding: str | None = None
+) -> list[RunSummary]:
+    """Return the runs that a query asks for, newest first; only those of a version, and those in
+    which something of this kind is found, if that is given.
     A query may ask for runs that were moved, as if that were a reason of its own."""
     asked = msgspec.structs.replace(query)
     if query.held_reason == MOVED:
         asked.held_reason = HeldReason.PAUSED.value
     chosen: list[RunSummary] = []
+    has = watchdog.having(store, finding)
     while True:
         rows = store.list(asked)
-        found = (_summary(store, row) for row in rows if version in (None, row.version))
+        fitting = (row for row in rows if version in (None, row.version) and has(row))
+        found = (_summary(store, row) for row in fitting)
         chosen += [run for run in found if query.held_reason in (None, run.held_reason)]
         if len(chosen) >= query.limit or len(rows) < asked.limit:
             return chosen[: query.limit]
@@ -267,6 +279,9 @@ def _run_view(store: Store, row: RunRow, past: History, *, plain: bool) -> RunVi
         origin=ancestry.origin(row),
         waiting_for=waiting_for(row),
         signals=letters_of(store, row, plain=plain),
+        parent=row.parent,
+        children=children_of(store, row.run_id),
+        deadline=None if (until_us := deadline_us(past)) is None else at(until_us),
     )
 
 

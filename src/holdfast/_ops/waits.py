@@ -12,6 +12,7 @@ from holdfast._core.history import History, Record
 from holdfast._core.record import facts
 from holdfast._ops.explanation import Case
 from holdfast._ops.people import QuestionView, questions
+from holdfast._ops.related import about_child
 from holdfast._ops.text import clipped, moment, shown
 
 
@@ -107,6 +108,10 @@ def _approval(case: Case, record: Record, begun: Entry, asked: QuestionView | No
     case.do("To refuse it (the flow gets Refused):", refuse)
 
 
+def _child(case: Case, record: Record, begun: Entry, _asked: QuestionView | None) -> None:
+    about_child(case, record, begun)
+
+
 def _until(said: dict[str, Any]) -> str:
     until_us = said.get("until_us")
     return "" if until_us is None else f", until {moment(until_us)}"
@@ -116,4 +121,5 @@ _ABOUT: dict[Kind, Callable[[Case, Record, Entry, QuestionView | None], None]] =
     Kind.TIMER_SET: _timer,
     Kind.SIGNAL_AWAITED: _signal,
     Kind.QUESTION_ASKED: _question,
+    Kind.CHILD_STARTED: _child,
 }

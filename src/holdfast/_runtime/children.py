@@ -10,7 +10,7 @@ from holdfast._core.keys import quoted
 from holdfast._core.requests import StepCall
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.family import Child
-from holdfast._runtime.frames import Frame
+from holdfast._runtime.frames import Frame, in_flow
 from holdfast._runtime.handle import Handle
 from holdfast._runtime.operations import called, perform, perform_async, place
 from holdfast.errors import UsageError
@@ -25,7 +25,7 @@ Kwargs = dict[str, Any]
 
 def call_child(flow: FlowLike, args: Args, kwargs: Kwargs) -> Any:
     """A flow called inside a sync flow."""
-    frame = called(f"{flow.name}(…)", flow.name, awaits=False)
+    frame = _calling(flow.name, f"await {flow.name}.aio(…)", awaits=False)
     call, run_id = _placed(frame, flow, flow.name, args, kwargs)
     execution = frame.execution
     script = child_script(call, execution.history, run_id, flow.name, execution.decode)
@@ -34,7 +34,7 @@ def call_child(flow: FlowLike, args: Args, kwargs: Kwargs) -> Any:
 
 def call_child_async(flow: FlowLike, args: Args, kwargs: Kwargs) -> Coroutine[Any, Any, Any]:
     """A flow called inside an async flow."""
-    frame = called(f"{flow.name}(…)", flow.name, awaits=True)
+    frame = _calling(flow.name, f'{flow.name}.start("a name", …).result()', awaits=True)
     call, run_id = _placed(frame, flow, flow.name, args, kwargs)
     execution = frame.execution
     script = child_script(call, execution.history, run_id, flow.name, execution.decode)
@@ -43,7 +43,7 @@ def call_child_async(flow: FlowLike, args: Args, kwargs: Kwargs) -> Coroutine[An
 
 def start_child(flow: FlowLike, name: str, args: Args, kwargs: Kwargs) -> ChildHandle[Any]:
     """`flow.start(name, …)` inside a sync flow: a child in the background."""
-    frame = called(f"{flow.name}.start(…)", flow.name, awaits=False)
+    frame = _calling(f"{flow.name}.start", f"await {flow.name}.aio.start(…)", awaits=False)
     call, run_id = _placed(frame, flow, f"{flow.name}:{_named(name)}", args, kwargs)
     execution = frame.execution
     perform(execution, call, start_script(call, execution.history, run_id, flow.name))
@@ -54,12 +54,21 @@ async def start_child_async(
     flow: FlowLike, name: str, args: Args, kwargs: Kwargs
 ) -> ChildHandle[Any]:
     """`await flow.aio.start(name, …)` inside an async flow: a child in the background."""
-    frame = called(f"{flow.name}.start(…)", flow.name, awaits=True)
+    frame = _calling(f"{flow.name}.aio.start", f"{flow.name}.start(…)", awaits=True)
     call, run_id = _placed(frame, flow, f"{flow.name}:{_named(name)}", args, kwargs)
     execution = frame.execution
     script = start_script(call, execution.history, run_id, flow.name)
     await perform_async(execution, call, script)
     return ChildHandle(execution, call, run_id)
+
+
+def _calling(name: str, instead: str, *, awaits: bool) -> Frame:
+    """Return the frame of the flow that calls a child, or say how one of its colour does that."""
+    frame = in_flow(name)
+    if frame.awaits != awaits:
+        colour = "an async" if frame.awaits else "a sync"
+        raise UsageError(f"{name}(…) does not fit {colour} flow; write `{instead}`")
+    return called(name, name, awaits=awaits)
 
 
 def _named(name: object) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from holdfast._core.children import to_parent
-from holdfast._core.rollback import RollBack, Wanted
 from holdfast._core.lifecycle import CLAIMABLE
+from holdfast._core.rollback import RollBack, Wanted
 from holdfast._core.rows import Message, Post
 from holdfast._runtime import ending, mail
 from holdfast._runtime.admission import Ended, RunRequest, admit

@@ -18,6 +18,7 @@ from holdfast._ops.budget_view import line
 from holdfast._ops.cli import saying
 from holdfast._ops.cli.session import Session, command, print_line
 from holdfast._ops.explanation import Explanation
+from holdfast._ops.families import CHILDREN_SHOWN
 from holdfast._ops.inspect import EntryView, RunSummary, RunView, StepView
 from holdfast._ops.text import clipped, count, length, shown, visible
 from holdfast._store.addresses import NoStore
@@ -61,6 +62,7 @@ def add_to(group: click.Group) -> None:
     help="Only runs held for this reason: in_doubt, budget, diverged, quarantined, corrupt, paused, moved.",
 )
 @click.option("--version", metavar="TEXT", help="Only runs of this version of their flow.")
+@click.option("--parent", metavar="RUN_ID", help="Only children of this run.")
 @click.option("--tag", metavar="NAME=VALUE", help="Only runs with this tag.")
 @click.option("--older-than", metavar="AGE", help="Not changed for so long: 30s, 10m, 2h, 7d.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
@@ -71,6 +73,7 @@ def _runs(
     queue: str | None,
     held: str | None,
     version: str | None,
+    parent: str | None,
     tag: str | None,
     older_than: str | None,
     limit: int,
@@ -91,12 +94,13 @@ def _runs(
         updated_before_us=_before_us(store.now_us(), older_than),
         queue=queue,
         held_reason=held,
+        parent=parent,
         limit=limit,
     )
     found = inspect.summaries(store, query, version)
     if session.as_json:
         session.answer(runs=found)
-    elif not found and not any((status, flow, queue, held, version, tag, older_than)):
+    elif not found and not any((status, flow, queue, held, version, parent, tag, older_than)):
         session.say(
             "No runs yet. Start one from your program (flow.run('my-run-id', …)), or:\n"
             "  holdfast run MODULE:FLOW RUN_ID --input '{…}'\n"
@@ -176,6 +180,7 @@ def _show(session: Session, run_id: str, every: bool) -> None:
     if len(steps) < len(run.steps):
         session.say(f"The last {len(steps)} of {len(run.steps):,} steps; all with --all.", "dim")
     saying.print_signals(session, run)
+    _print_children(session, run)
     if run.status in ("held", "waiting"):
         session.say()
         more = session.pasteable(command_line("explain", run.run_id))
@@ -196,6 +201,10 @@ def _print_head(session: Session, run: RunView) -> None:
         _field(session, "generation", str(run.generation))
     if run.origin is not None:
         _field(session, "fork of", run.origin)
+    if run.parent is not None:
+        _field(session, "child of", run.parent)
+    if run.deadline is not None:
+        _field(session, "deadline", _at(run.deadline))
     if run.tags:
         _field(session, "tags", ", ".join(f"{name}={value}" for name, value in run.tags.items()))
     _field(session, "input", shown(run.input))
@@ -208,6 +217,21 @@ def _print_head(session: Session, run: RunView) -> None:
     _field(session, "totals", _totals(run))
     if run.budget is not None:
         _field(session, "budget", line(run.budget))
+
+
+def _print_children(session: Session, run: RunView) -> None:
+    if not run.children:
+        return
+    rows = table("CHILD", "FLOW", "STATUS")
+    for child in run.children:
+        rows.add_row(
+            cell(child.run_id), cell(child.flow), cell(child.told, STYLES.get(child.status, ""))
+        )
+    session.say()
+    session.show(rows)
+    if len(run.children) == CHILDREN_SHOWN:
+        more = session.pasteable(command_line("runs", "--parent", run.run_id))
+        session.say(f"The first {CHILDREN_SHOWN}; more with: {more}", "dim")
 
 
 def _totals(run: RunView) -> str:

@@ -12,12 +12,15 @@ import click
 import msgspec
 
 from holdfast._core.comparing import Preflight
+from holdfast._core.control import Stopped
 from holdfast._core.drift import Change
 from holdfast._ops.actions import Answer
 from holdfast._ops.budget_view import BudgetView
 from holdfast._ops.cli.main import main
 from holdfast._ops.cli.session import EXIT_CODES
+from holdfast._ops.doctor import Checkup, Trouble
 from holdfast._ops.explanation import Action, Explanation
+from holdfast._ops.families import ChildView
 from holdfast._ops.fork import Fork
 from holdfast._ops.housekeeping import Collected
 from holdfast._ops.inspect import ErrorView, RunSummary, RunView, StepView, Totals
@@ -36,6 +39,11 @@ SHAPES: dict[str, dict[str, str]] = {
     "approve": {"answer": "Answered"},
     "adopt": {"adopted": "text, or null if nothing was missing", "actor": "text"},
     "backup": {"backup": "path", "bytes": "number"},
+    "cancel": {
+        "answer": "Stopped",
+        "next": "commands that help if it is pending",
+        "exit_code": "number",
+    },
     "copy": {
         "source": "address",
         "target": "address",
@@ -52,6 +60,12 @@ SHAPES: dict[str, dict[str, str]] = {
         "executed": "how often each function was executed",
         "e_mails": "number",
     },
+    "doctor": {
+        "checkup": "Checkup; each of its findings has run_id, flow, kind, severity, id, since, steps, "
+        "entries, text, actions, noted_at, did, open",
+        "findings": "the same of one run, if RUN_ID is given, instead of the checkup",
+        "exit_code": "number",
+    },
     "explain": {"explanation": "Explanation"},
     "fork": {"fork": "Fork", "next": "commands that execute it"},
     "export": {
@@ -61,6 +75,11 @@ SHAPES: dict[str, dict[str, str]] = {
     },
     "gc": {"collected": "Collected"},
     "history": {"run_id": "text", "entries": "list of seq, kind, step, attempt, at, body"},
+    "pause": {
+        "answer": "Stopped",
+        "next": "the command that lets it go on",
+        "exit_code": "number",
+    },
     "preflight": {"preflight": "Preflight"},
     "raise-budget": {"answer": "Answer", "next": "commands that execute what was freed"},
     "import": {"imported": "ids of runs", "there": "ids of runs that were here, the same"},
@@ -114,6 +133,8 @@ OBJECTS = (
     ErrorView,
     Explanation,
     Action,
+    Checkup,
+    Trouble,
     Answer,
     Preflight,
     Change,
@@ -132,6 +153,8 @@ OBJECTS = (
     Answered,
     Sent,
     SignalView,
+    Stopped,
+    ChildView,
 )
 
 

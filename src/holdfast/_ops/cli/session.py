@@ -48,7 +48,7 @@ OK, ERROR, USAGE, HELD, FAILED, BUSY, NOT_FOUND, DAMAGED, CANCELLED = range(9)
 INTERRUPTED = 130
 EXIT_CODES = """\b
 Exit codes:
-  0  done, or nothing to do        5  busy: a live process has the run
+  0  done, or nothing to do        5  busy: a live process has the run; asked, not done yet
   1  any other error               6  no such run
   2  wrong usage                   7  the store is damaged or lost commits
   3  the run is held               8  the run was cancelled or rolled back
