@@ -19,6 +19,7 @@ from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast._core.comparing import Preflight
+    from holdfast._core.findings import Finding
     from holdfast._ops.explanation import Explanation
     from holdfast._ops.inspect import EntryView, RunSummary, RunView
     from holdfast._ops.people import QuestionView
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     Summaries = list[RunSummary]
     Entries = list[EntryView]
     Findings = list[contract.Finding]
+    FoundThings = list[Finding]
     RunIds = list[str]
     QueueViews = list[QueueView]
     QuestionViews = list[QuestionView]
@@ -81,10 +83,12 @@ class Store(Acting, Housekeeping):
         held: str | None = None,
         version: str | None = None,
         parent: str | None = None,
+        finding: str | None = None,
         limit: int = 100,
     ) -> Summaries:
         """Return runs, newest first. `held` is the reason of held ones, such as "quarantined";
-        `parent` is the run whose children are meant."""
+        `parent` is the run whose children are meant; `finding` is what the watchdog finds in them
+        now, such as "stuck"."""
         from holdfast._ops import inspect
 
         before_us = None
@@ -100,7 +104,7 @@ class Store(Acting, Housekeeping):
             parent=parent,
             limit=limit,
         )
-        return inspect.summaries(self.kept, query, version)
+        return inspect.summaries(self.kept, query, version, finding)
 
     def history(self, run_id: str) -> Entries:
         """Return the entries of a run's journal, in order."""
@@ -113,6 +117,16 @@ class Store(Acting, Housekeeping):
         from holdfast._ops import explain
 
         return explain.explain(self.kept, run_id)
+
+    def findings(self, run_id: str | None = None) -> FoundThings:
+        """Return what the watchdog finds in the open and failed runs now; of one run, also what was
+        noted before and is over."""
+        from holdfast._ops import inspect
+        from holdfast._store import watchdog
+
+        if run_id is None:
+            return [*watchdog.of_store(self.kept)]
+        return watchdog.of_run(self.kept, inspect.found(self.kept, run_id))
 
     def preflight(self, run_id: str) -> Preflight:
         """Say what a run would find if it went on now, without resuming it: how long it stood still,
@@ -195,6 +209,13 @@ class Store(Acting, Housekeeping):
         Returns the ids of the runs that were executed, whatever came out.
         """
         return recover(self.engine, limit)
+
+    def patrol(self, run_id: str | None = None) -> FoundThings:
+        """Look for findings once, as a worker does about once a minute, and do what `watch=` of
+        their flows says; returns those that something was done about now."""
+        from holdfast._runtime import patrol, registry
+
+        return patrol.patrol(self.engine, registry.flows, run_id)
 
     def verify(self, run_ids: Iterable[str] | None = None) -> Findings:
         """Check everything that is stored; an empty list means that all is well."""

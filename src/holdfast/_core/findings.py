@@ -74,6 +74,8 @@ class Finding(msgspec.Struct, frozen=True):
     """When the watchdog wrote it into the run's journal."""
     did: str | None = None
     """What the watchdog did about it."""
+    open: bool = True
+    """Whether it is the case now; False if it was noted, and is over."""
 
     def __str__(self) -> str:
         lines = [f"{self.kind} ({self.severity}): {self.text}"]
@@ -280,6 +282,7 @@ def from_journal(row: RunRow, entry: Entry) -> Finding:
         said.actions,
         moment(entry.at_us),
         said.did,
+        open=False,
     )
 
 

@@ -25,7 +25,7 @@ def partial_failure(seen: Seen) -> Iterator[Finding]:
             failed = row.status is Status.FAILED
             yield seen.found(
                 Found.PARTIAL_FAILURE,
-                Severity.ERROR if failed else Severity.WARNING,
+                Severity.ERROR if failed else Severity.INFO,
                 str(stopped.seq),
                 f"it is {row.status}, and what it did stays as it is: {names}",
                 since_us=stopped.at_us,

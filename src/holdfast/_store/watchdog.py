@@ -7,7 +7,7 @@ once, together with the hold or the cancel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ from holdfast._store import lineage
 from holdfast._store.contract import Committed, Posted, Query, Store
 from holdfast._store.decisions import queue_of
 from holdfast._store.families import pot_of
-from holdfast.errors import Corrupt, StoreError
+from holdfast.errors import Corrupt, StoreError, UsageError
 
 OTHERS = 20
 """How many other runs of a flow are asked how long its steps take."""
@@ -188,17 +188,32 @@ def of_store(store: Store) -> Iterator[Finding]:
         yield from survey.findings(row)
 
 
-def of_run(store: Store, row: RunRow) -> list[Finding]:
+def of_run(store: Store, row: RunRow, *, only_open: bool = False) -> list[Finding]:
     """Return what is found in a run now, then what was noted of it and is over."""
     found = Survey(store).findings(row)
+    if only_open:
+        return found
     known = {it.id for it in found}
     noted = findings.noted_in(store.load(row))
     return found + [findings.from_journal(row, it) for id_, it in noted.items() if id_ not in known]
 
 
-def has_finding(survey: Survey, row: RunRow, kind: str) -> bool:
-    """Say whether something of a kind is found in a run."""
-    return any(found.kind == Found(kind) for found in survey.findings(row))
+def having(store: Store, kind: str | None) -> Callable[[RunRow], bool]:
+    """Return what says whether something of a kind is found in a run; None asks for nothing."""
+    if kind is None:
+        return lambda _row: True
+    if kind not in list(Found):
+        raise UsageError(f"finding={kind!r}: one of {', '.join(Found)}")
+    survey = Survey(store)
+    of = CLAIMABLE if kind in (Found.STUCK, Found.RUNAWAY_COST) else frozenset(Status)
+
+    def has(row: RunRow) -> bool:
+        # What does not go on is neither stuck nor spends, so its journal is not read.
+        if row.deleted_us is not None or row.status not in of:
+            return False
+        return any(found.kind == kind for found in survey.findings(row))
+
+    return has
 
 
 # -- acting ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast._core.commands import command as command_line
+from holdfast._core.findings import Found
 from holdfast._core.lifecycle import Status
 from holdfast._ops import explain as explaining, inspect
 from holdfast._ops.budget_view import line
@@ -61,6 +62,11 @@ def add_to(group: click.Group) -> None:
     metavar="REASON",
     help="Only runs held for this reason: in_doubt, budget, diverged, quarantined, corrupt, paused, moved.",
 )
+@click.option(
+    "--finding",
+    type=click.Choice([str(kind) for kind in Found]),
+    help="Only runs in which the watchdog finds this now.",
+)
 @click.option("--version", metavar="TEXT", help="Only runs of this version of their flow.")
 @click.option("--parent", metavar="RUN_ID", help="Only children of this run.")
 @click.option("--tag", metavar="NAME=VALUE", help="Only runs with this tag.")
@@ -72,6 +78,7 @@ def _runs(
     flow: str | None,
     queue: str | None,
     held: str | None,
+    finding: str | None,
     version: str | None,
     parent: str | None,
     tag: str | None,
@@ -97,10 +104,12 @@ def _runs(
         parent=parent,
         limit=limit,
     )
-    found = inspect.summaries(store, query, version)
+    found = inspect.summaries(store, query, version, finding)
     if session.as_json:
         session.answer(runs=found)
-    elif not found and not any((status, flow, queue, held, version, parent, tag, older_than)):
+    elif not found and not any(
+        (status, flow, queue, held, finding, version, parent, tag, older_than)
+    ):
         session.say(
             "No runs yet. Start one from your program (flow.run('my-run-id', …)), or:\n"
             "  holdfast run MODULE:FLOW RUN_ID --input '{…}'\n"

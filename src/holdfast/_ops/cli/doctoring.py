@@ -1,0 +1,99 @@
+"""The command `doctor`: what is wrong with a store or a run, and what can be done."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from holdfast._core.findings import Finding, Severity
+from holdfast._ops import doctor
+from holdfast._ops.cli.session import DAMAGED, HELD, OK, Session, command
+from holdfast._ops.doctor import Checkup
+from holdfast._ops.inspect import found
+from holdfast._ops.text import count, moment
+from holdfast._store import watchdog
+
+_STYLE = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: ""}
+
+
+def add_to(group: click.Group) -> None:
+    """Add this command to the group."""
+    command(group, "doctor")(_doctor)
+
+
+@click.argument("run_id", required=False)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1_000_000),
+    default=doctor.LOOKED_AT,
+    show_default=True,
+    help="How many open and failed runs are looked at, the newest first.",
+)
+def _doctor(session: Session, run_id: str | None, limit: int) -> int:
+    """Say what is wrong with a store, or with one run, and what can be done.
+
+    Runs: stuck, looping, an action that was done twice, a failure that left work half done, cost that
+    runs away. Store: lost commits, runs that wait for a decision, queues without a worker, leases
+    that ran out, disk space. Ends with 3 if something of it wants a person, with 7 if the store lost
+    commits, and with 0 if all is well. Damage is found by `holdfast verify`.
+    """
+    store = session.store()
+    if run_id is not None:
+        return _one(session, watchdog.of_run(store, found(store, run_id)))
+    told = doctor.checkup(store, limit)
+    code = DAMAGED if told.lost_commits else HELD if told.needs_somebody else OK
+    if session.as_json:
+        session.answer(checkup=msgspec.to_builtins(told), exit_code=code)
+        return code
+    _show_store(session, told)
+    for finding in told.findings:
+        _show(session, finding, of_run=True)
+    if code == OK:
+        session.say("Nothing needs to be done.", "green")
+    return code
+
+
+def _one(session: Session, findings: list[Finding]) -> int:
+    wants = any(it.open and it.severity is not Severity.INFO for it in findings)
+    code = HELD if wants else OK
+    if session.as_json:
+        session.answer(findings=msgspec.to_builtins(findings), exit_code=code)
+        return code
+    for finding in findings:
+        _show(session, finding, of_run=False)
+    if not findings:
+        session.say("Nothing is found in this run.", "green")
+    return code
+
+
+def _show_store(session: Session, told: Checkup) -> None:
+    facts = [told.url]
+    if told.schema_version is not None:
+        facts.append(f"schema version {told.schema_version}")
+    if told.file_bytes is not None and told.wal_bytes is not None and told.free_bytes is not None:
+        facts.append(f"{_mib(told.file_bytes)} and a log of {_mib(told.wal_bytes)}")
+        facts.append(f"{_mib(told.free_bytes)} free")
+    looked = count(told.looked_at, "open or failed run")
+    facts.append(f"{looked} looked at" + ("" if told.all else "; there are more (--limit)"))
+    session.say(", ".join(facts))
+    for trouble in told.troubles:
+        session.say(f"{trouble.what}: {trouble.text}", _STYLE[trouble.severity])
+        for action in trouble.actions:
+            session.say(f"    {session.pasteable(action)}")
+
+
+def _show(session: Session, finding: Finding, *, of_run: bool) -> None:
+    run = f"run {finding.run_id}, " if of_run else ""
+    name = str(finding.kind).replace("_", " ")
+    since = moment(round(finding.since.timestamp() * 1e6))
+    session.say(f"{run}{name}: {finding.text} (since {since})", _STYLE[finding.severity])
+    if finding.noted_at is not None:
+        noted = moment(round(finding.noted_at.timestamp() * 1e6))
+        session.say(f"    noted {noted}: {finding.did}{'' if finding.open else '; it is over'}")
+    if finding.open:
+        for action in finding.actions:
+            session.say(f"    {session.pasteable(action)}")
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB"

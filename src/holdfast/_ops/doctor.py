@@ -1,0 +1,179 @@
+"""How a store is: what is found in its runs, and whether the store itself wants a person."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from holdfast._core.commands import command
+from holdfast._core.findings import Finding, Severity
+from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._ops import queues
+from holdfast._ops.text import count
+from holdfast._store import watchdog
+from holdfast._store.contract import Query, Store
+
+LOOKED_AT = 1000
+"""How many runs are looked at, the newest first."""
+CLAIMABLE_MAX = 1000
+FREE_BYTES, FREE_SHARE = 256 * 2**20, 0.02
+WAL_BYTES = 256 * 2**20
+"""From this size on, something keeps SQLite from writing its log back."""
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Something about the store as a whole."""
+
+    what: str
+    severity: Severity
+    text: str
+    actions: tuple[str, ...] = ()
+
+
+class Checkup(msgspec.Struct, frozen=True):
+    """What was looked at, and what was found."""
+
+    url: str
+    schema_version: int | None
+    """None for a store in memory."""
+    file_bytes: int | None
+    wal_bytes: int | None
+    free_bytes: int | None
+    """Of the disk; None on a server, and in memory."""
+    looked_at: int
+    """How many open and failed runs were looked at, the newest first."""
+    all: bool
+    """Whether those are all of them."""
+    troubles: list[Trouble]
+    findings: list[Finding]
+
+    @property
+    def needs_somebody(self) -> bool:
+        """Whether there is something that a person should decide or put right."""
+        return any(it.severity is not Severity.INFO for it in (*self.troubles, *self.findings))
+
+    @property
+    def lost_commits(self) -> bool:
+        """Whether acknowledged commits are missing."""
+        return any(it.what == "regression" for it in self.troubles)
+
+
+def checkup(store: Store, limit: int = LOOKED_AT) -> Checkup:
+    """Look at a store and its open and failed runs."""
+    survey = watchdog.Survey(store)
+    rows = list(islice(watchdog.open_rows(store), limit + 1))
+    size, wal, free = _files(store)
+    return Checkup(
+        store.url,
+        _schema_version(store),
+        size,
+        wal,
+        free,
+        looked_at=min(len(rows), limit),
+        all=len(rows) <= limit,
+        troubles=list(_troubles(store, wal, free)),
+        findings=[found for row in rows[:limit] for found in survey.findings(row)],
+    )
+
+
+# -- the store ---------------------------------------------------------------------------------
+
+
+def _path(store: Store) -> str | None:
+    return str(getattr(store, "path", "")) or None if store.url.startswith("sqlite:") else None
+
+
+def _files(store: Store) -> tuple[int | None, int | None, int | None]:
+    path = _path(store)
+    if path is None:
+        return None, None, None
+    log = Path(f"{path}-wal")
+    wal = log.stat().st_size if log.exists() else 0
+    return Path(path).stat().st_size, wal, shutil.disk_usage(Path(path).parent).free
+
+
+def _schema_version(store: Store) -> int | None:
+    """Return the version of the schema. A store is brought to ours when it is opened, so one that
+    has another is newer, and works with ours."""
+    path = _path(store)
+    if path is not None:
+        import apsw
+
+        from holdfast._store.migrations import version_of
+
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            return version_of(connection, path)
+        finally:
+            connection.close()
+    if store.url.startswith("postgres"):
+        from holdfast._store.postgres.opening import known
+
+        return known()
+    return None
+
+
+def _troubles(store: Store, wal: int | None, free: int | None) -> Iterator[Trouble]:
+    lost = store.regression()
+    if lost is not None:
+        text = f"acknowledged commits are missing: {lost}; effects are blocked until it is adopted"
+        yield Trouble("regression", Severity.ERROR, text, ("holdfast adopt",))
+    yield from _disk(store, wal, free)
+    yield from _held(store)
+    yield from _queues(store)
+    yield from _leases(store)
+
+
+def _disk(store: Store, wal: int | None, free: int | None) -> Iterator[Trouble]:
+    path = _path(store)
+    if path is None or free is None or wal is None:
+        return
+    total = shutil.disk_usage(Path(path).parent).total
+    if free < max(FREE_BYTES, FREE_SHARE * total):
+        text = f"{free / 2**20:,.0f} MiB are free on the disk of {path}"
+        actions = ("holdfast gc --dry-run --older-than 30d",)
+        yield Trouble("disk", Severity.ERROR, text, actions)
+    if wal > WAL_BYTES:
+        text = (
+            f"the log beside the file has {wal / 2**20:,.0f} MiB: a process that reads for a very "
+            "long time keeps it from being written back"
+        )
+        yield Trouble("wal", Severity.WARNING, text)
+
+
+def _held(store: Store) -> Iterator[Trouble]:
+    reasons: Counter[str] = Counter()
+    for row in watchdog.open_rows(store, Query(status=[Status.HELD])):
+        reasons[row.held_reason or "held"] += 1
+    for reason, number in sorted(reasons.items()):
+        if reason != HeldReason.PAUSED:
+            text = f"{count(number, 'run')} held as {reason} {'waits' if number == 1 else 'wait'}"
+            listing = command("runs", "--held", reason)
+            yield Trouble(reason, Severity.WARNING, f"{text} for a decision", (listing,))
+
+
+def _queues(store: Store) -> Iterator[Trouble]:
+    for queue in queues.queues(store):
+        if queue.ready and not queue.workers and not queue.paused:
+            text = f"{count(queue.ready, 'run')} in queue {queue.name}, and no live worker takes from it"
+            start = command("worker", "MODULE", "--queue", queue.name)
+            yield Trouble("queue", Severity.WARNING, text, (start,))
+
+
+def _leases(store: Store) -> Iterator[Trouble]:
+    stalled = [
+        row
+        for row in store.claimable(store.now_us(), CLAIMABLE_MAX)
+        if row.owner is not None and not store.owner_is_dead(row.owner)
+    ]
+    if stalled:
+        text = (
+            f"{count(len(stalled), 'run')}, such as {stalled[0].run_id}: the lease ran out, and the "
+            "process that has it may be paused, cut off or dead"
+        )
+        yield Trouble("lease", Severity.WARNING, text, (command("explain", stalled[0].run_id),))
