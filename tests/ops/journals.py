@@ -30,10 +30,14 @@ class Journal:
         owner: int | None = None,
         tags: dict[str, str] | None = None,
         version: str = "1",
+        parent: str | None = None,
+        until_us: int | None = None,
     ) -> None:
         self.store = store
         self.run_id = run_id
         body: dict[str, Any] = {"input": node(input or {}), "fingerprint": "f", "holdfast": "0.1.0"}
+        if until_us is not None:
+            body["deadline_us"] = until_us
         new = NewRun(
             run_id,
             flow,
@@ -41,6 +45,8 @@ class Journal:
             b"d" * 16,
             [self.draft(Kind.RUN_STARTED, **body)],
             tags=msgspec.json.encode(tags or {}).decode(),
+            parent=parent,
+            root=parent,
         )
         self.owner = store.register_owner() if owner is None else owner
         started = store.start(new, self.owner)
@@ -81,6 +87,15 @@ class Journal:
         draft.started_us = draft.at_us
         degraded = 1 if "degraded" in facts else 0
         return self.write(draft, degraded=self.lease.row.degraded + degraded)
+
+    def child_called(self, key: str, run_id: str) -> Journal:
+        """Another run was called, and is waited for."""
+        draft = self._call(self.draft(Kind.CHILD_STARTED, key, 1, run=run_id, flow=key))
+        self.write(draft)
+        waits = {"what": "child", "name": run_id, "until_us": None, "step": key}
+        return self.write(
+            self.draft(Kind.RUN_WAITING, **{"for": [waits]}), waiting_on=f"child:{run_id}"
+        )
 
     def failing(self, key: str, attempts: int = 1, *, final: bool = True, **facts: Any) -> Journal:
         error = facts.pop("error", {"type": "TimeoutError", "message": "the model did not answer"})

@@ -17,7 +17,7 @@ from holdfast import Fail
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import Lease, Pot, Write
-from holdfast._ops import actions, queues, rollback
+from holdfast._ops import actions, control, queues, rollback
 from holdfast._ops.cli.queues import about_workers
 from holdfast._ops.explain import _STATUS, explain
 from holdfast._ops.held import _REASON
@@ -194,6 +194,44 @@ def completed_degraded(store: MemoryStore):
 def cancelled(store: MemoryStore):
     journal = Journal(store, "r").step("search")
     journal.write(journal.draft(Kind.RUN_CANCELLED, actor="kim"))
+
+
+@case
+def held_and_to_be_cancelled(store: MemoryStore):
+    Journal(store, "r").held_in_doubt("charge", args={"order": "42"})
+    control.cancel(store, "r", actor="kim", reason="the customer left")
+
+
+@case
+def held_paused_by_somebody(store: MemoryStore):
+    Journal(store, "r").step("search").released()
+    control.pause(store, "r", actor="kim", reason="the model is being changed")
+
+
+@case
+def running_with_a_deadline(store: MemoryStore):
+    journal = Journal(store, "r", until_us=store.now_us() + 3_600_000_000)
+    journal.step("search")
+
+
+@case
+def waiting_for_a_child(store: MemoryStore):
+    journal = Journal(store, "r").step("search")
+    journal.child_called("write", "r::write")
+    Journal(store, "r::write", flow="write", parent="r").step("draft")
+
+
+@case
+def waiting_for_a_child_that_is_held(store: MemoryStore):
+    journal = Journal(store, "r").step("search")
+    journal.child_called("write", "r::write")
+    Journal(store, "r::write", flow="write", parent="r").held_in_doubt("mail", args={"to": "kim"})
+
+
+@case
+def queued_child(store: MemoryStore):
+    Journal(store, "parent").child_called("pay", "r")
+    Journal(store, "r", parent="parent").step("search").released()
 
 
 def _to_be_rolled_back(store: MemoryStore) -> Journal:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,11 +21,10 @@ stop = Stop()
 
 
 @pytest.fixture(autouse=True)
-def anew() -> Iterator[None]:
+def anew() -> None:
     calls.clear()
     broken.clear()
     stop.passed = 1
-    yield
 
 
 @step(name="fam-work")
@@ -461,5 +459,5 @@ def test_killed_at_every_boundary_the_result_is_delivered_once(
     def check(result: Any, _point: Any) -> None:
         assert result == wanted
 
-    report = testing.crash_matrix(it, argument, check=check)
+    report = testing.crash_matrix(it, argument, check=check, url="sqlite:", kill="process")
     assert len(report.points) > 4

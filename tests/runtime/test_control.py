@@ -403,9 +403,9 @@ def test_a_pause_lets_the_step_that_is_executing_end(store: PrivateStore) -> Non
     assert kinds(store, "r", "ctl-slow") == ["step_started", "step_completed"]
 
 
-def test_paused_while_it_sleeps_it_goes_on_when_the_time_has_passed(url: str = "sqlite:") -> None:
+def test_paused_while_it_sleeps_it_goes_on_when_the_time_has_passed() -> None:
     clock = FakeClock()
-    with testing.store(clock=clock, url=url) as store:
+    with testing.store(clock=clock, url="sqlite:") as store:
         sleeps.submit("r")
         store.recover()
         assert store.pause("r").outcome == "paused"

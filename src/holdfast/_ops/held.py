@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast._core.commands import command
+from holdfast._core.control import requested
 from holdfast._core.history import Record
 from holdfast._core.lifecycle import HeldReason
 from holdfast._core.resume import held_facts, moved_to
@@ -39,9 +40,11 @@ def _in_doubt(case: Case) -> None:
     else:
         said.case = f"{case.name} is held: {held_facts(case.past).get('detail', 'in doubt')}"
     case.progress()
+    ends = requested(case.past) is not None
     for record in open_doubts:
         for meaning, arguments in doubts.ways_out(record):
-            case.do(meaning, case.cmd("settle", record.key, *arguments))
+            said_so = meaning.partition(" (")[0] + " (then the run is cancelled):"
+            case.do(said_so if ends else meaning, case.cmd("settle", record.key, *arguments))
 
 
 def _verdict(case: Case, open_doubts: list[Record]) -> str:

@@ -67,5 +67,7 @@ def about_child(case: Case, record: Record, begun: Entry) -> None:
         told = {"detail": str(damage)}
     case.said.known.append(f"The child is held: {told.get('detail', '')}.")
     for action in told.get("actions", ()):
-        case.do("To free the child:", str(action))
+        cmd, _, meaning = str(action).partition("  ")
+        what = meaning.strip(" ()")
+        case.do(f"To free the child{f' ({what})' if what else ''}:", cmd)
     case.do("All about the child:", command("explain", run_id))

@@ -6,6 +6,7 @@ executed there too, in a thread or as a task of its own.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import threading
 from collections.abc import Callable
@@ -114,10 +115,12 @@ async def begin_async(execution: Execution, run_id: str, again: int | None) -> N
 
 
 def _nudge(execution: Execution) -> None:
-    """A child has ended here: let its parent look at once."""
-    if execution.stopped is None and not execution.engine.closed:
-        execution.mail.refresh()
-        execution.waits.ring()
+    """A child has ended here: let its parent look at once. If the store is closed meanwhile, or
+    fails, there is nobody to tell."""
+    with contextlib.suppress(BaseException):
+        if execution.stopped is None and not execution.engine.closed:
+            execution.mail.refresh()
+            execution.waits.ring()
 
 
 def read(execution: Execution, request: ReadChild) -> ChildEnd:
