@@ -52,7 +52,7 @@ def looping(seen: Seen) -> Iterator[Finding]:
             since_us=again[0].first_started_us,
             steps=[it.key for it in (again[0], again[-1])],
             entries=[it.first_seq for it in again[-limit:]],
-            actions=[seen.cmd("history"), seen.cmd("pause"), seen.cmd("cancel")],
+            actions=[seen.cmd("history"), *seen.stops()],
         )
 
 

@@ -85,7 +85,7 @@ class Finding(msgspec.Struct, frozen=True):
 Act = Literal["ignore", "note", "hold", "cancel"] | Callable[[Finding], object]
 
 
-class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
+class Limits(msgspec.Struct, frozen=True):
     """From when on something is a finding, as `run_started` records it."""
 
     stuck_us: int = 300_000_000

@@ -14,6 +14,7 @@ from holdfast._core.commands import command
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.findings import Finding, Found, Limits, Severity, limits_in, moment
 from holdfast._core.history import History
+from holdfast._core.lifecycle import CLAIMABLE, FINAL
 from holdfast._core.rows import Pot, RunRow
 
 
@@ -81,3 +82,9 @@ class Seen(msgspec.Struct):
 
     def cmd(self, name: str, *more: str) -> str:
         return command(name, self.row.run_id, *more)
+
+    def stops(self) -> list[str]:
+        """Return the commands that stop it, as far as it can be stopped."""
+        if self.row.status in CLAIMABLE:
+            return [self.cmd("pause"), self.cmd("cancel")]
+        return [] if self.row.status in FINAL else [self.cmd("cancel")]

@@ -143,7 +143,7 @@ def _finding(seen: Seen, spent: Sequence[Spent], why: str, text: str) -> Finding
         since_us=latest[0].at_us,
         steps=list(dict.fromkeys(it.step for it in latest[-3:])),
         entries=[it.seq for it in latest],
-        actions=[seen.cmd("show"), seen.cmd("pause"), seen.cmd("cancel")],
+        actions=[seen.cmd("show"), *seen.stops()],
     )
 
 
