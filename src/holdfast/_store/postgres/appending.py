@@ -205,6 +205,11 @@ class Batch:
             _make_known(applied.row, row)
         keys = self._changed_keys(write, applied.row)
         took = self._taken(write, applied.row)
+        if any(message.taken_seq is not None for message in took):
+            # Whoever took it has written to the run: this write does not stand on it any more.
+            assert not self._stands(row), f"a message of {row.run_id!r} was taken before"
+            return Fenced()
+        took = [_taken_by(message, applied.row) for message in took]
         self._keep(write, row, applied)
         self._keys.update({(key.effect, key.key): (row.run_no, key) for key in keys})
         if self._beside.stands(self._was[row.run_no]) is not False:
@@ -303,9 +308,7 @@ class Batch:
         for message_id in write.took:
             message = self._beside.posted(row.run_no, message_id) or known.get(message_id)
             assert message is not None, f"message {message_id!r} was never posted"
-            assert message.taken_seq is None, f"message {message_id!r} was taken before"
-            message.taken_seq = row.last_seq
-            taken.append(message.sealed())
+            taken.append(message)
         return taken
 
     # -- the server ----------------------------------------------------------------------------
@@ -354,6 +357,11 @@ class Batch:
     def stale(self) -> list[RunRow]:
         """Return the rows that were not as they were seen."""
         return [was for run_no, was in self._was.items() if run_no not in self._changed]
+
+
+def _taken_by(message: MessageRow, row: RunRow) -> MessageRow:
+    message.taken_seq = row.last_seq
+    return message.sealed()
 
 
 def _make_known(new: RunRow, before: RunRow) -> None:
