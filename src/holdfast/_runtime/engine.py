@@ -11,6 +11,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator
@@ -21,6 +22,7 @@ import msgspec
 from holdfast._core.chunks import Values
 from holdfast._core.redacting import Redact
 from holdfast._core.rows import KeyState, Lease, RunRow
+from holdfast._core.stops import Unwind
 from holdfast._runtime import shield
 from holdfast._runtime.clock import Clock, SystemClock
 from holdfast._runtime.committer import Committer, Ticket
@@ -30,7 +32,7 @@ from holdfast._runtime.listening import Listener
 from holdfast._runtime.mail import Postman
 from holdfast._store import lineage
 from holdfast._store.contract import Store
-from holdfast.errors import Corrupt, RunBusy, UsageError
+from holdfast.errors import Corrupt, RunBusy, RunError, UsageError
 
 if TYPE_CHECKING:
     import asyncio
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from holdfast._runtime.worker import Worker
 
 BEATS_PER_LEASE = 3
+CLOSING_S = 2.0
+"""How long the end waits for runs that only wait to be given back."""
 THREADS_MAX = 256
 DEFAULT_URL = "sqlite:///holdfast.db"
 
@@ -219,6 +223,7 @@ class Engine:
         """Stop everything; runs that are still at work here are left to the next owner."""
         if self.closed:
             return
+        self._give_back_waiting()
         self.closed = True
         self.heartbeat.close()
         self.postman.close()
@@ -228,6 +233,18 @@ class Engine:
         self._resources.clear()
         at_large = any(thread.is_alive() for thread in self.at_large)
         self.kept.close(at_work=bool(self._active) or at_large)
+
+    def _give_back_waiting(self) -> None:
+        """Runs that only wait here are given back: another process may wait for them as well."""
+        waiting = [run for run in self.executing() if run.waits.idle(run)]
+        for run in waiting:
+            told = RunError(run.run_id, f"run {run.run_id!r} was given back: the store is closed")
+            run.stop(Unwind(told, released="closed"), later=True)
+        deadline_s = time.monotonic() + CLOSING_S
+        while time.monotonic() < deadline_s and any(
+            not run.awaits and self._active.get(run.run_id) is run for run in waiting
+        ):
+            time.sleep(0.005)
 
     def after_fork(self) -> None:
         """Start anew in a forked child. The runs at work are the parent's: a call of theirs in the
@@ -326,7 +343,7 @@ def _opened_default() -> Engine:
 
 def any_executing() -> bool:
     """Say whether any run is at work in this process."""
-    return any(engine.executing() for engine in list(_engines))
+    return any(not engine.closed and engine.executing() for engine in list(_engines))
 
 
 def _after_fork() -> None:
