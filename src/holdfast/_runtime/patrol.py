@@ -93,7 +93,7 @@ class Patrol:
         if known is not None and known[0] == row.last_seq:
             is_quiet = now_us - row.updated_us > known[1]
             return row.status in CLAIMABLE and is_quiet and (row.owner is not None or not sleeps)
-        return not (sleeps and row.owner is None and row.attempts < 2)
+        return not (sleeps and row.owner is None and not row.attempts)
 
     def _look_at(self, row: RunRow, flows: Mapping[str, Any]) -> Iterator[Finding]:
         self._seen[row.run_no] = (row.last_seq, self._survey.stuck_us(row))

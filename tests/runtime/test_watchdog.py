@@ -1,0 +1,412 @@
+"""What the watchdog does about what it finds: once, on runs at work and on runs that nobody has."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Watch, aio, each, effect, flow, step, testing, wait
+from holdfast._runtime import patrol as patrols, registry
+from holdfast._runtime.patrol import Patrol
+from holdfast.errors import RunCancelled, RunFailed, RunHeld, UsageError
+from holdfast.testing import FakeClock, PrivateStore
+from tests.runtime.facts import until
+from tests.runtime.stops import kinds
+
+
+class Gate:
+    """A body that says it has begun, and goes on when it may."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.open = threading.Event()
+
+    def pass_through(self) -> str:
+        self.begun.set()
+        assert self.open.wait(20), "nobody opened the gate"
+        return "through"
+
+
+gate = Gate()
+called: list[holdfast.Finding] = []
+raising: list[Exception] = []
+
+
+@pytest.fixture(autouse=True)
+def anew() -> Iterator[None]:
+    global gate
+    gate = Gate()
+    called.clear()
+    raising.clear()
+    yield
+    gate.open.set()
+
+
+@pytest.fixture
+def store() -> Iterator[PrivateStore]:
+    with testing.store(url="sqlite:") as opened:
+        yield opened
+
+
+def page_somebody(finding: holdfast.Finding) -> None:
+    if raising:
+        raise raising.pop()
+    called.append(finding)
+
+
+@step(name="wd-look")
+def look(at: int) -> int:
+    return at
+
+
+@step(name="wd-poll", polls=True)
+def poll(at: int) -> int:
+    return at
+
+
+@step(name="wd-slow")
+def slow() -> str:
+    return gate.pass_through()
+
+
+@effect(name="wd-mail")
+def mail(to: str) -> str:
+    return to
+
+
+@step(name="wd-bad")
+def bad() -> str:
+    raise ValueError("no")
+
+
+def round_and_round() -> str:
+    for _ in range(3):
+        look(1)
+    slow()
+    look(2)
+    return "done"
+
+
+@flow(name="wd-noted", watch=Watch(loop_after=3))
+def noted() -> str:
+    return round_and_round()
+
+
+@flow(name="wd-held", watch=Watch(loop_after=3, looping="hold"))
+def held() -> str:
+    return round_and_round()
+
+
+@flow(name="wd-cancelled", watch=Watch(loop_after=3, looping="cancel"))
+def cancelled() -> str:
+    return round_and_round()
+
+
+@flow(name="wd-paged", watch=Watch(loop_after=3, looping=page_somebody))
+def paged() -> str:
+    return round_and_round()
+
+
+@flow(name="wd-ignored", watch=Watch(loop_after=3, looping="ignore"))
+def ignored() -> str:
+    return round_and_round()
+
+
+@flow(name="wd-sleeping", watch=Watch(loop_after=3, looping="hold", duplicate_action="cancel"))
+def sleeping(twice: bool = False) -> str:
+    for _ in range(3):
+        (poll if twice else look)(1)
+    for _ in range(2):
+        if twice:
+            mail("ana")
+    wait("go")
+    return "done"
+
+
+@flow(name="wd-awaited", watch=Watch(loop_after=3, looping="hold"))
+async def awaited() -> str:
+    for _ in range(3):
+        await look.aio(1)
+    await aio.call("wd-slow-call", gate.pass_through)
+    await look.aio(2)
+    return "done"
+
+
+@flow(name="wd-failing")
+def failing() -> None:
+    mail("ana")
+    bad()
+
+
+@flow(name="wd-once-a-day", watch=Watch(duplicates_within="1d"))
+def once_a_day(to: str) -> None:
+    mail(to)
+    wait("go")
+
+
+def findings_in(store: holdfast.Store, run_id: str) -> list[str]:
+    return [e.body["did"] for e in store.history(run_id) if e.kind == "finding_noted"]
+
+
+def asleep(store: PrivateStore, started: Any, run_id: str, *args: Any) -> None:
+    """Have a worker execute a run until it waits, with nobody who has it."""
+    with store.worker(flows=[started], drain_s=0):
+        started.submit(run_id, *args)
+        store.until(run_id, waiting="signal")
+    until(lambda: store.kept.get(run_id).owner is None)
+
+
+def stopping(store: PrivateStore) -> None:
+    """Wait until the run at work here was told to stop."""
+    [execution] = store.engine.executing()
+    until(lambda: execution.stopped is not None)
+
+
+# -- a run at work -----------------------------------------------------------------------------
+
+
+def test_a_run_at_work_is_noted_and_goes_on(store):
+    handle = noted.start("r")
+    gate.begun.wait(20)
+    assert [it.kind for it in store.patrol()] == ["looping"]
+    until(lambda: findings_in(store, "r"))
+    assert store.patrol() == []
+    gate.open.set()
+    assert handle.result() == "done"
+    assert findings_in(store, "r") == ["note"]
+    [told] = store.findings("r")
+    assert (told.did, told.open) == ("note", True)
+
+
+def test_a_run_at_work_is_held_at_its_next_durable_call(store):
+    handle = held.start("r")
+    gate.begun.wait(20)
+    store.patrol()
+    store.patrol()
+    stopping(store)
+    gate.open.set()
+    with pytest.raises(RunHeld) as stopped:
+        handle.result()
+    assert stopped.value.reason == "paused"
+    assert "watchdog" in stopped.value.detail
+    assert findings_in(store, "r") == ["hold"]
+    assert kinds(store, "r").count("run_held") == 1
+    assert kinds(store, "r", "wd-slow").count("step_completed") == 1
+
+    store.resume("r", actor="ana")
+    assert held.run("r") == "done"
+    assert store.patrol() == []
+    assert findings_in(store, "r") == ["hold"]
+
+
+def test_a_run_at_work_is_cancelled(store):
+    handle = cancelled.start("r")
+    gate.begun.wait(20)
+    store.patrol()
+    stopping(store)
+    gate.open.set()
+    with pytest.raises(RunCancelled):
+        handle.result()
+    assert findings_in(store, "r") == ["cancel"]
+    assert kinds(store, "r")[-1] == "run_cancelled"
+
+
+def test_an_async_run_is_held(store):
+    handle = awaited.start("r")
+    gate.begun.wait(20)
+    store.patrol()
+    stopping(store)
+    gate.open.set()
+    with pytest.raises(RunHeld):
+        handle.result()
+    assert findings_in(store, "r") == ["hold"]
+    store.resume("r", actor="ana")
+    assert asyncio.run(awaited.run("r")) == "done"
+
+
+def test_what_is_to_be_ignored_is_shown_and_not_acted_on(store):
+    handle = ignored.start("r")
+    gate.begun.wait(20)
+    assert [it.kind for it in store.findings()] == ["looping"]
+    assert store.patrol() == []
+    gate.open.set()
+    assert handle.result() == "done"
+    assert findings_in(store, "r") == []
+
+
+# -- a run that nobody has ---------------------------------------------------------------------
+
+
+def test_a_run_that_nobody_has_is_held_in_one_write(store):
+    asleep(store, sleeping, "r")
+    [found] = store.patrol("r")
+    assert found.kind == "looping"
+    assert kinds(store, "r")[-2:] == ["finding_noted", "run_held"]
+    assert store.get("r").status == "held"
+    assert [run.run_id for run in store.list(finding="looping")] == ["r"]
+    assert store.patrol() == []
+    assert "Finding, looping: wd-look was called 3 times" in str(store.explain("r"))
+
+    store.resume("r", actor="ana")
+    store.signal("r", "go")
+    assert sleeping.run("r") == "done"
+    assert not list(store.verify())
+    assert [(it.did, it.open) for it in store.findings("r")] == [("hold", False)]
+
+
+def test_a_run_that_nobody_has_is_cancelled_in_one_write(store):
+    asleep(store, sleeping, "r", True)
+    assert [it.kind for it in store.patrol()] == ["duplicate_action"]
+    assert kinds(store, "r")[-2:] == ["finding_noted", "run_cancelled"]
+    assert store.patrol() == []
+
+
+def test_a_failed_run_that_left_effects_behind_is_noted_once(store):
+    with pytest.raises(RunFailed):
+        failing.run("r")
+    assert [it.kind for it in store.patrol()] == ["partial_failure"]
+    assert store.patrol() == []
+    assert findings_in(store, "r") == ["note"]
+    assert not list(store.verify())
+    with pytest.raises(RunFailed):
+        failing.run("r")  # The next generation fails anew: that is another finding.
+    assert len(store.patrol()) == 1
+
+
+def test_effects_are_compared_with_those_of_other_runs(store):
+    for run_id in ("one", "two"):
+        asleep(store, once_a_day, run_id, "ana")
+    asleep(store, once_a_day, "three", "kim")
+    assert [(it.run_id, it.kind) for it in store.patrol()] == [("two", "duplicate_action")]
+
+
+def test_a_flow_that_is_not_known_here_is_left_to_those_who_know_it(store, monkeypatch):
+    asleep(store, sleeping, "r")
+    assert patrols.patrol(store.engine, {}) == []
+    assert findings_in(store, "r") == []
+
+
+# -- functions ---------------------------------------------------------------------------------
+
+
+def test_a_function_is_called_once_by_any_number_of_workers(store):
+    handle = paged.start("r")
+    gate.begun.wait(20)
+    with holdfast.open(store.url, default=False) as other:
+        both = [threading.Thread(target=it.patrol) for it in (store, other)]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+    until(lambda: findings_in(store, "r"))
+    gate.open.set()
+    assert handle.result() == "done"
+    assert [(it.run_id, it.kind) for it in called] == [("r", "looping")]
+    assert findings_in(store, "r") == ["called page_somebody"]
+
+
+def test_a_function_that_raised_is_called_again_later():
+    with testing.store(clock=FakeClock()) as store:
+        raising.append(ConnectionError("the pager is off"))
+        handle = paged.start("r")
+        gate.begun.wait(20)
+        assert store.patrol() == []
+        assert store.patrol() == []  # Not at once: another worker may be at it.
+        store.clock.advance(61)
+        assert len(store.patrol()) == 1
+        gate.open.set()
+        assert handle.result() == "done"
+        assert len(called) == 1
+
+
+# -- the rounds of a worker --------------------------------------------------------------------
+
+
+def test_a_worker_makes_rounds_by_itself():
+    with testing.store(clock=FakeClock()) as store, store.worker(flows=[sleeping]):
+        sleeping.submit("r")
+        store.until("r", waiting="signal")
+        store.clock.advance(61)
+        store.until("r", status="held")
+        assert findings_in(store, "r") == ["hold"]
+
+
+def test_runs_that_sleep_and_have_not_changed_are_not_read_again(store, monkeypatch):
+    asleep(store, once_a_day, "r", "ana")
+    asleep(store, noted_and_asleep, "s")
+    reads: list[str] = []
+    load = store.kept.load
+    monkeypatch.setattr(
+        store.kept, "load", lambda row, *more: (reads.append(row.run_id), load(row, *more))[1]
+    )
+    rounds = Patrol(store.engine, lambda: registry.flows)
+    assert len(list(rounds.round())) == 1
+    list(rounds.round())  # It was noted: its journal has changed.
+    reads.clear()
+    assert list(rounds.round()) == []
+    assert reads == []
+
+
+@flow(name="wd-noted-and-asleep", watch=Watch(loop_after=3))
+def noted_and_asleep() -> None:
+    for _ in range(3):
+        look(1)
+    wait("go")
+
+
+# -- what is recorded for those who look from outside ------------------------------------------
+
+
+@step(name="wd-limited", timeout=30)
+def limited() -> str:
+    return gate.pass_through()
+
+
+@flow(name="wd-limited-flow", watch=Watch(stuck_after="2m"))
+def has_limited() -> str:
+    return limited()
+
+
+def test_what_a_step_declares_stands_with_its_start(store):
+    handle = has_limited.start("r")
+    gate.begun.wait(20)
+    [execution] = store.engine.executing()
+    execution.beat()
+    until(lambda: "step_started" in kinds(store, "r"))
+    [begun] = [e for e in store.history("r") if e.kind == "step_started"]
+    assert begun.body["timeout_s"] == 30
+    assert store.history("r")[0].body["watch"]["stuck_us"] == 120_000_000
+    gate.open.set()
+    assert handle.result() == "through"
+
+
+@flow(name="wd-branches")
+def branches() -> list[Any]:
+    def work(at: int) -> Any:
+        return bad() if at == 1 else look(at)
+
+    return [type(it).__name__ for it in each(work, [0, 1, 2], failures="collect")]
+
+
+def test_branches_of_which_one_failed_are_shown_when_the_run_has_ended(store):
+    branches.run("r")
+    [found] = store.findings("r")
+    assert (found.kind, found.severity) == ("partial_failure", "warning")
+    assert "1 of 3 branches of each failed" in found.text
+    assert [run.run_id for run in store.list(finding="partial_failure")] == ["r"]
+
+
+def test_wrong_words_are_refused(store):
+    with pytest.raises(UsageError, match="stuck"):
+        store.list(finding="slow")
+    with pytest.raises(UsageError, match="watch="):
+        flow(watch="hold")(lambda: None)  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="polls="):
+        step(polls="yes")(lambda: None)  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="polls"):
+        effect(polls=True)(lambda: None)  # type: ignore[call-overload]
