@@ -43,8 +43,12 @@ def _options() -> argparse.Namespace:
     run.add_argument("--url", default="sqlite:///research.db")
     run.add_argument("--demo", action="store_true", help="let the person answer by itself")
     for command in (demo, run):
-        command.add_argument("--withdraw", action="store_true", help="have it taken back at the end")
-        command.add_argument("--guide", default=str(GUIDE), help="the style guide, which is watched")
+        command.add_argument(
+            "--withdraw", action="store_true", help="have it taken back at the end"
+        )
+        command.add_argument(
+            "--guide", default=str(GUIDE), help="the style guide, which is watched"
+        )
     return parser.parse_args()
 
 

@@ -111,7 +111,10 @@ class World:
     ) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
-            self.url + path, data, {"Content-Type": "application/json", **(headers or {})}, method=method
+            self.url + path,
+            data,
+            {"Content-Type": "application/json", **(headers or {})},
+            method=method,
         )
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             return json.load(answer)

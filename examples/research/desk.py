@@ -94,9 +94,7 @@ def find(report_id: str, text: str, world: World = use(connect)) -> Any:
 
 
 @publish.undo(on_doubt="retry", retry=Retry(attempts=5))
-def unpublish(
-    published: Published, report_id: str, text: str, world: World = use(connect)
-) -> None:
+def unpublish(published: Published, report_id: str, text: str, world: World = use(connect)) -> None:
     world.unpublish(report_id)
 
 
@@ -117,7 +115,9 @@ def research(report_id: str, topic: str, style_guide: str) -> Published:
     notes = [note for notes in [*found, search_archive(topic)] for note in notes]
 
     draft = write(guide, notes)
-    wish = ask(f"The draft:\n\n{draft[-1].content}\n\nHow shall it be?", name="wish", choices=WISHES)
+    wish = ask(
+        f"The draft:\n\n{draft[-1].content}\n\nHow shall it be?", name="wish", choices=WISHES
+    )
     if wish != "as it is":
         draft.append(think([*draft, _user(f"Make it {wish}.")]))
 

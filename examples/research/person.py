@@ -41,7 +41,7 @@ def somebody(
     def attend() -> None:
         while not over.is_set():
             answer(store, run_id, answers, tell=tell)
-            store.kept.wait_for_change(0.2)
+            store.kept.wait_for_change(0.05)
 
     thread = threading.Thread(target=attend, name="edna")
     thread.start()

@@ -1,0 +1,84 @@
+"""Lives of the example `examples/research`: `python research.py`, one line of JSON for each.
+
+It forks a process for each life, so that Python is started once. A life that is to die is killed by
+itself, with SIGKILL: `before` or `after` the commit that writes the entry of a number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+import holdfast
+from examples.research.desk import research
+from examples.research.person import ANSWERS, somebody
+from holdfast._store.postgres.store import PostgresStore
+from holdfast._store.sqlite import SqliteStore
+from holdfast.errors import RunRolledBack
+from tests.crash.research import GUIDE, REPORT, TOPIC
+
+STARTED = 2
+"""What the first commit of a run writes: that it was started, and claimed."""
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_at(kind: Any, entry: int, when: str) -> None:
+    """Have a store's class kill this process round the commit that writes this entry."""
+    append, start_all = kind.append, kind.start_all
+
+    def appended(self: Any, writes: Any) -> Any:
+        reached = max((w.lease.row.last_seq for w in writes if w.drafts), default=0)
+        if when == "before" and reached >= entry - 1:
+            die()
+        outcomes = append(self, writes)
+        reached = max((w.lease.row.last_seq for w in writes if w.drafts), default=0)
+        if when == "after" and reached >= entry:
+            die()
+        return outcomes
+
+    def started(self: Any, news: Any) -> Any:
+        if when == "before" and entry <= STARTED:
+            die()
+        result = start_all(self, news)
+        if when == "after" and entry <= STARTED:
+            die()
+        return result
+
+    kind.append, kind.start_all = appended, started
+
+
+def live(told: dict[str, Any]) -> None:
+    """Execute the run until its end, or die on the way."""
+    if told["entry"]:
+        for kind in (SqliteStore, PostgresStore):
+            die_at(kind, told["entry"], told["when"])
+    answers = ANSWERS | ({"keep": "withdraw"} if told["withdrawn"] else {})
+    with holdfast.open(told["url"]) as store, somebody(store, REPORT, answers):
+        try:
+            research.run(REPORT, REPORT, TOPIC, GUIDE)
+        except RunRolledBack:
+            assert told["withdrawn"]
+
+
+def main() -> None:
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            try:
+                live(json.loads(line))
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()
