@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._ops import queues
 from holdfast._ops.text import count
 from holdfast._store import watchdog
+from holdfast._store.addresses import shown
 from holdfast._store.contract import Query, Store
 
 LOOKED_AT = 1000
@@ -36,7 +37,7 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 class Checkup(msgspec.Struct, frozen=True):
-    """What was looked at, and what was found."""
+    """A store as a whole."""
 
     url: str
     schema_version: int | None
@@ -47,38 +48,40 @@ class Checkup(msgspec.Struct, frozen=True):
     """Of the disk; None on a server, and in memory."""
     looked_at: int
     """How many open and failed runs were looked at, the newest first."""
-    all: bool
+    complete: bool
     """Whether those are all of them."""
     troubles: list[Trouble]
-    findings: list[Finding]
 
     @property
-    def needs_somebody(self) -> bool:
-        """Whether there is something that a person should decide or put right."""
-        return any(it.severity is not Severity.INFO for it in (*self.troubles, *self.findings))
-
-    @property
-    def lost_commits(self) -> bool:
-        """Whether acknowledged commits are missing."""
-        return any(it.what == "regression" for it in self.troubles)
+    def is_damaged(self) -> bool:
+        """Whether a run cannot be read, or acknowledged commits are missing."""
+        return any(it.what in ("damage", "regression") for it in self.troubles)
 
 
-def checkup(store: Store, limit: int = LOOKED_AT) -> Checkup:
+def needs_somebody(found: Iterable[Trouble | Finding]) -> bool:
+    """Say whether there is something that a person should decide or put right."""
+    return any(
+        it.severity is not Severity.INFO and (isinstance(it, Trouble) or it.open) for it in found
+    )
+
+
+def checkup(store: Store, limit: int = LOOKED_AT) -> tuple[Checkup, list[Finding]]:
     """Look at a store and its open and failed runs."""
     survey = watchdog.Survey(store)
     rows = list(islice(watchdog.open_rows(store), limit + 1))
     size, wal, free = _files(store)
-    return Checkup(
-        store.url,
+    found = [it for row in rows[:limit] for it in survey.findings(row)]
+    told = Checkup(
+        shown(store.url),
         _schema_version(store),
         size,
         wal,
         free,
         looked_at=min(len(rows), limit),
-        all=len(rows) <= limit,
-        troubles=list(_troubles(store, wal, free)),
-        findings=[found for row in rows[:limit] for found in survey.findings(row)],
+        complete=len(rows) <= limit,
+        troubles=[*_damages(survey), *_troubles(store, wal, free)],
     )
+    return told, found
 
 
 # -- the store ---------------------------------------------------------------------------------
@@ -127,6 +130,12 @@ def _troubles(store: Store, wal: int | None, free: int | None) -> Iterator[Troub
     yield from _held(store)
     yield from _queues(store)
     yield from _leases(store)
+
+
+def _damages(survey: watchdog.Survey) -> Iterator[Trouble]:
+    for damage in survey.damaged:
+        verify = command("verify", *([damage.run_id] if damage.run_id else []))
+        yield Trouble("damage", Severity.ERROR, f"it cannot be read: {damage}", (verify,))
 
 
 def _disk(store: Store, wal: int | None, free: int | None) -> Iterator[Trouble]:

@@ -67,6 +67,8 @@ class Survey:
         self._served: tuple[int, Served] | None = None
         self._took: dict[str, tuple[int, dict[str, list[int]]]] = {}
         self._did: dict[int, tuple[int, list[Deed]]] = {}
+        self.damaged: list[Corrupt] = []
+        """Runs that could not be read."""
 
     def findings(self, row: RunRow) -> list[Finding]:
         """Return what is found in a run now, with what was noted of it before. A damaged run is the
@@ -75,7 +77,8 @@ class Survey:
             entries = self._store.load(row)
             borrowed = lineage.borrowed(self._store, row)
             history = forking.fold(row.run_id, entries, borrowed)
-        except Corrupt:
+        except Corrupt as damage:
+            self.damaged.append(damage)
             return []
         noted = findings.noted_in(entries)
         return [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from holdfast._core.findings import Finding, Severity
 from holdfast._ops import doctor
@@ -34,19 +33,20 @@ def _doctor(session: Session, run_id: str | None, limit: int) -> int:
 
     Runs: stuck, looping, an action that was done twice, a failure that left work half done, cost that
     runs away. Store: lost commits, runs that wait for a decision, queues without a worker, leases
-    that ran out, disk space. Ends with 3 if something of it wants a person, with 7 if the store lost
-    commits, and with 0 if all is well. Damage is found by `holdfast verify`.
+    that ran out, disk space. Ends with 3 if something of it wants a person, with 7 if a run cannot be
+    read or commits were lost, and with 0 if all is well. `holdfast verify` finds all damage.
     """
     store = session.store()
     if run_id is not None:
         return _one(session, watchdog.of_run(store, found(store, run_id)))
-    told = doctor.checkup(store, limit)
-    code = DAMAGED if told.lost_commits else HELD if told.needs_somebody else OK
+    told, findings = doctor.checkup(store, limit)
+    wants = doctor.needs_somebody([*told.troubles, *findings])
+    code = DAMAGED if told.is_damaged else HELD if wants else OK
     if session.as_json:
-        session.answer(checkup=msgspec.to_builtins(told), exit_code=code)
+        session.answer(checkup=told, findings=findings, exit_code=code)
         return code
     _show_store(session, told)
-    for finding in told.findings:
+    for finding in findings:
         _show(session, finding, of_run=True)
     if code == OK:
         session.say("Nothing needs to be done.", "green")
@@ -54,10 +54,9 @@ def _doctor(session: Session, run_id: str | None, limit: int) -> int:
 
 
 def _one(session: Session, findings: list[Finding]) -> int:
-    wants = any(it.open and it.severity is not Severity.INFO for it in findings)
-    code = HELD if wants else OK
+    code = HELD if doctor.needs_somebody(findings) else OK
     if session.as_json:
-        session.answer(findings=msgspec.to_builtins(findings), exit_code=code)
+        session.answer(checkup=None, findings=findings, exit_code=code)
         return code
     for finding in findings:
         _show(session, finding, of_run=False)
@@ -74,7 +73,7 @@ def _show_store(session: Session, told: Checkup) -> None:
         facts.append(f"{_mib(told.file_bytes)} and a log of {_mib(told.wal_bytes)}")
         facts.append(f"{_mib(told.free_bytes)} free")
     looked = count(told.looked_at, "open or failed run")
-    facts.append(f"{looked} looked at" + ("" if told.all else "; there are more (--limit)"))
+    facts.append(f"{looked} looked at" + ("" if told.complete else "; there are more (--limit)"))
     session.say(", ".join(facts))
     for trouble in told.troubles:
         session.say(f"{trouble.what}: {trouble.text}", _STYLE[trouble.severity])

@@ -61,9 +61,9 @@ SHAPES: dict[str, dict[str, str]] = {
         "e_mails": "number",
     },
     "doctor": {
-        "checkup": "Checkup; each of its findings has run_id, flow, kind, severity, id, since, steps, "
-        "entries, text, actions, noted_at, did, open",
-        "findings": "the same of one run, if RUN_ID is given, instead of the checkup",
+        "checkup": "Checkup; null if one run is asked about",
+        "findings": "list of run_id, flow, kind, severity, id, since, steps, entries, text, actions, "
+        "noted_at, did, open",
         "exit_code": "number",
     },
     "explain": {"explanation": "Explanation"},

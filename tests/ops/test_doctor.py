@@ -1,0 +1,187 @@
+"""`holdfast doctor`: what is wrong with a store or a run, what can be done, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast._core.entries import Kind
+from holdfast._ops import doctor
+from holdfast._ops.cli.main import main
+from holdfast._store import watchdog
+from holdfast._store.contract import Limits, Store
+from holdfast._store.locate import open_store
+from holdfast._store.memory import MemoryStore
+from holdfast.errors import Corrupt
+from tests.ops.journals import Journal
+
+
+@pytest.fixture
+def holdfast(url: str) -> Callable[..., Result]:
+    def invoke(*words: str, at: str = url) -> Result:
+        runner = CliRunner(env={"COLUMNS": "200"})
+        return runner.invoke(main, ["--url", at, *words], catch_exceptions=False)
+
+    return invoke
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    return json.loads(result.stdout)
+
+
+def failed(store: Store) -> None:
+    Journal(store, "half").effect("mail").failing("think").failed("think")
+
+
+def test_a_store_in_which_all_is_well(holdfast, sqlite):
+    Journal(sqlite, "done").step("search").completed()
+    result = holdfast("doctor")
+    assert result.exit_code == 0
+    assert "Nothing needs to be done." in result.stdout
+    told = as_json(holdfast("doctor", "--json"))
+    assert (told["findings"], told["checkup"]["troubles"], told["exit_code"]) == ([], [], 0)
+    assert told["checkup"]["schema_version"] >= 3
+    assert told["checkup"]["file_bytes"] > 0
+    assert told["checkup"]["free_bytes"] > 0
+
+
+def test_what_is_found_in_runs_is_said_with_commands_that_work(holdfast, sqlite, url):
+    failed(sqlite)
+    result = holdfast("doctor")
+    assert result.exit_code == 3
+    assert (
+        "run half, partial failure: it is failed, and what it did stays as it is" in result.stdout
+    )
+    commands = [line.strip() for line in result.stdout.splitlines() if "    holdfast" in line]
+    assert commands
+    for command in commands:
+        words = shlex.split(command)[1:]
+        assert CliRunner().invoke(main, words, catch_exceptions=False).exit_code in (0, 4), command
+
+
+def test_one_run(holdfast, sqlite):
+    failed(sqlite)
+    Journal(sqlite, "done").step("search").completed()
+    assert holdfast("doctor", "done").exit_code == 0
+    told = as_json(holdfast("doctor", "half", "--json"))
+    assert (told["checkup"], told["exit_code"]) == (None, 3)
+    [finding] = told["findings"]
+    assert (finding["kind"], finding["noted_at"], finding["open"]) == (
+        "partial_failure",
+        None,
+        True,
+    )
+    assert holdfast("doctor", "nobody").exit_code == 6
+
+
+def test_what_was_noted_is_said_also_when_it_is_over(holdfast, sqlite):
+    failed(sqlite)
+    [finding] = watchdog.of_store(sqlite)
+    watchdog.tell(sqlite, finding, "note")
+    watchdog.tell(sqlite, finding, "note")
+    entries = sqlite.load(sqlite.get("half"))
+    assert [it.kind for it in entries].count(Kind.FINDING_NOTED) == 1
+    assert "noted" in holdfast("doctor", "half").stdout
+    assert holdfast("resume", "half").exit_code == 0
+    said = holdfast("doctor", "half")
+    assert "it is over" in said.stdout
+    assert said.exit_code == 0
+    assert holdfast("explain", "half").exit_code == 0
+
+
+def test_runs_are_listed_by_what_is_found(holdfast, sqlite):
+    failed(sqlite)
+    Journal(sqlite, "done").step("search").completed()
+    listed = as_json(holdfast("runs", "--finding", "partial_failure", "--json"))["runs"]
+    assert [run["run_id"] for run in listed] == ["half"]
+    assert as_json(holdfast("runs", "--finding", "stuck", "--json"))["runs"] == []
+
+
+def test_runs_that_wait_for_somebody_and_queues_that_nobody_serves(holdfast, sqlite):
+    Journal(sqlite, "doubt").held_in_doubt("charge")
+    Journal(sqlite, "poison").held("quarantined")
+    Journal(sqlite, "resting").held("paused")
+    Journal(sqlite, "left").step("search").released()
+    told = as_json(holdfast("doctor", "--json"))
+    assert told["exit_code"] == 3
+    troubles = {it["what"]: it["text"] for it in told["checkup"]["troubles"]}
+    assert set(troubles) == {"in_doubt", "quarantined", "queue"}
+    assert troubles["queue"] == "1 run in queue default, and no live worker takes from it"
+    sqlite.set_limits(Limits("default", paused=True))
+    told = as_json(holdfast("doctor", "--json"))
+    assert "queue" not in {it["what"] for it in told["checkup"]["troubles"]}
+
+
+def test_a_lease_that_ran_out(clock):
+    store = MemoryStore(clock=clock)
+    Journal(store, "r").step("search")
+    assert doctor.checkup(store)[0].troubles == []
+    clock.advance(95)
+    [trouble] = doctor.checkup(store)[0].troubles
+    assert (trouble.what, trouble.actions) == ("lease", ("holdfast explain r",))
+
+
+def test_a_store_that_lost_commits(holdfast, sqlite, url, monkeypatch):
+    monkeypatch.setattr(type(sqlite), "regression", lambda _store: "the last commit is missing")
+    result = holdfast("doctor")
+    assert result.exit_code == 7
+    assert "adopt" in result.stdout
+
+
+def test_a_full_disk_and_a_log_that_grows(sqlite, url, monkeypatch):
+    wal = Path(url.removeprefix("sqlite:///") + "-wal")
+    assert doctor.checkup(sqlite)[0].troubles == []
+    monkeypatch.setattr(doctor, "WAL_BYTES", max(0, wal.stat().st_size - 1))
+    usage = SimpleNamespace(total=10**12, used=10**12 - 10**6, free=10**6)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _path: usage)
+    troubles = doctor.checkup(sqlite)[0].troubles
+    assert [(it.what, str(it.severity)) for it in troubles] == [
+        ("disk", "error"),
+        ("wal", "warning"),
+    ]
+
+
+def test_only_so_many_runs_are_looked_at(sqlite, holdfast):
+    for number in range(3):
+        Journal(sqlite, f"r{number}").effect("mail").failing("think").failed("think")
+    told, found = doctor.checkup(sqlite, limit=2)
+    assert (told.looked_at, told.complete, len(found)) == (2, False, 2)
+    assert "there are more" in holdfast("doctor", "--limit", "2").stdout
+
+
+def test_on_a_server(holdfast, postgres_url):
+    with_runs = open_store(postgres_url, namespace="default")
+    failed(with_runs)
+    with_runs.close()
+    told = as_json(holdfast("doctor", "--json", at=postgres_url))
+    assert told["exit_code"] == 3
+    assert [it["run_id"] for it in told["findings"]] == ["half"]
+    assert told["checkup"]["schema_version"] >= 2
+    assert told["checkup"]["file_bytes"] is None
+
+
+def test_a_run_that_cannot_be_read_is_said_and_hides_no_other(clock, monkeypatch):
+    store = MemoryStore(clock=clock)
+    failed(store)
+    Journal(store, "sound").effect("mail").failing("think").failed("think")
+    load = store.load
+
+    def damaged(row: Any, *more: Any) -> Any:
+        if row.run_id == "half":
+            raise Corrupt("entry 3", run_id="half", why="the digest does not match")
+        return load(row, *more)
+
+    monkeypatch.setattr(store, "load", damaged)
+    told, found = doctor.checkup(store)
+    assert [it.run_id for it in found] == ["sound"]
+    assert [(it.what, it.actions) for it in told.troubles] == [
+        ("damage", ("holdfast verify half",))
+    ]
+    assert told.is_damaged
