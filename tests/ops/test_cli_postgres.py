@@ -23,7 +23,7 @@ from tests.postgres.server import Server
 
 CANARY = "c4n4ry-pass"
 MODULE = "tests.ops.agent"
-LOOKING = {"runs", "show", "history", "explain", "queues", "schedules", "verify"}
+LOOKING = {"runs", "show", "history", "explain", "queues", "schedules", "verify", "doctor"}
 ACTING = {"settle", "resume", "queue", "schedule", "adopt", "backup", "restore", "copy"}
 EXECUTING = {"run", "worker", "demo"}
 SPEC = (
@@ -71,6 +71,7 @@ def test_looking(holdfast: Callable[..., Result], runs: None) -> None:
         "queues": holdfast("queues"),
         "schedules": holdfast("schedules"),
         "verify": holdfast("verify"),
+        "doctor": holdfast("doctor", "done"),
     }
     assert set(walked) == LOOKING
     for name, result in walked.items():

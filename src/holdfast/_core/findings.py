@@ -139,7 +139,7 @@ class Watch:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 0 < value <= COUNT_MAX):
                 raise UsageError(f"Watch({name}={value!r}): a whole number above 0")
-        growth: object = self.cost_growth
+        growth: Any = self.cost_growth
         if isinstance(growth, bool) or not isinstance(growth, int | float) or not growth > 1:
             raise UsageError(f"Watch(cost_growth={growth!r}): a number above 1")
         self.limits()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -57,9 +58,10 @@ def spends(seen: Seen) -> list[Spent]:
     for entry in seen.entries:
         if entry.seq <= seen.since_seq or entry.step is None or b'"usage":' not in entry.body:
             continue
-        used = msgspec.json.decode(entry.data().get("usage", b"{}"))
-        if not isinstance(used, dict):
-            continue
+        raw = entry.data().get("usage")
+        if raw is None:
+            continue  # Those are words of the user.
+        used = msgspec.json.decode(raw, type=dict[str, Any])
         tokens = int(used.get("input_tokens", 0)) + int(used.get("output_tokens", 0))
         cost = nanos(used.get("cost", 0), "usage(cost=…)")
         if cost or tokens:

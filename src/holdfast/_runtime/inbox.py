@@ -14,7 +14,7 @@ from holdfast._core import control, findings, resume, rollback
 from holdfast._core.lifecycle import CLAIMABLE, ENDED, Status
 from holdfast._core.rows import Lease, Message, RunRow, Write
 from holdfast._core.stops import Unwind
-from holdfast._runtime import logs, mail, patrol as _patrol  # noqa: F401 - it takes findings in
+from holdfast._runtime import logs, mail, patrol
 from holdfast._runtime.admission import load
 from holdfast._runtime.spending import BUDGET_RAISED, budget_raised
 from holdfast._store.contract import Committed, Query
@@ -77,6 +77,7 @@ def stop(execution: Execution, message: Message) -> None:
 
 
 mail.handlers.update(dict.fromkeys(control.MESSAGES, stop))
+mail.handlers[findings.FINDING] = patrol.take_in
 
 
 def _write(engine: Engine, row: RunRow, message: Message) -> Write:

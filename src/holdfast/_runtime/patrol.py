@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.findings import FINDING, Finding, Found, Watch, note, noted_in, read
+from holdfast._core.findings import Finding, Found, Watch, note, noted_in, read
 from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.rows import Memo, Message, RunRow
 from holdfast._core.stops import Unwind
-from holdfast._runtime import logs, mail
+from holdfast._runtime import logs
 from holdfast._runtime.clock import CHANCE
 from holdfast._store import watchdog
 from holdfast._store.watchdog import Survey
@@ -173,7 +173,7 @@ def _may_call(engine: Engine, finding: Finding) -> bool:
 # -- a run at work here ------------------------------------------------------------------------
 
 
-def _take_in(execution: Execution, message: Message) -> None:
+def take_in(execution: Execution, message: Message) -> None:
     """A run at work here is told of a finding: it is noted now; if the run is to stop, it is given
     back, and all of it is written then."""
     decision = read(message)
@@ -191,6 +191,3 @@ def _take_in(execution: Execution, message: Message) -> None:
         return
     entries = [] if is_noted else [note(decision, execution.engine.now_us())]
     execution.write(entries, execution.in_background, took=[message.message_id])
-
-
-mail.handlers[FINDING] = _take_in
