@@ -39,9 +39,9 @@ def _cancel(session: Session, run_id: str, reason: str, wait_s: float, actor: st
     """Cancel a run, and its children with it.
 
     What is executing at this moment comes to its end and is recorded. The answer is the truth: the
-    run is cancelled; or it had ended before (exit code 0 if it completed, 4 if it failed); or the
-    cancel is pending: 5 if a live process still has the run, 3 if an effect is in doubt and has to
-    be settled first.
+    run is cancelled; or it had ended before (exit code 0 if it completed, 8 if it was rolled back);
+    or the cancel is pending: 5 if a live process still has the run, 3 if an effect is in doubt and
+    has to be settled first.
     """
     answer = control.cancel(session.store(), run_id, actor=actor, reason=reason, wait_s=wait_s)
     return _tell(session, answer, f"Run {run_id} is cancelled")

@@ -1,0 +1,115 @@
+"""`holdfast cancel` and `holdfast pause`: what is said, and the exit codes; families in lists and views."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast._core.entries import Kind
+from holdfast._ops.cli.main import main
+from holdfast._store.contract import Store
+from tests.ops.journals import Journal
+
+
+@pytest.fixture
+def holdfast(url: str) -> Callable[..., Result]:
+    def invoke(*words: str) -> Result:
+        runner = CliRunner(env={"COLUMNS": "100"})
+        return runner.invoke(main, ["--url", url, *words], catch_exceptions=False)
+
+    return invoke
+
+
+def status(store: Store, run_id: str = "r") -> str:
+    row = store.get(run_id)
+    assert row is not None
+    return str(row.status)
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    return json.loads(result.stdout)
+
+
+def test_a_run_that_nobody_has_is_cancelled(sqlite: Store, holdfast):
+    Journal(sqlite, "r").step("search").released()
+    result = holdfast("cancel", "r", "--reason", "enough", "--actor", "kim")
+    assert (result.exit_code, result.stdout) == (0, "Run r is cancelled.\n")
+    assert status(sqlite) == "cancelled"
+    again = as_json(holdfast("cancel", "r", "--json"))
+    assert (again["answer"]["outcome"], again["exit_code"]) == ("cancelled", 0)
+    assert "cancelled by kim (enough)" in holdfast("explain", "r").stdout
+
+
+def test_one_at_work_is_pending_and_that_is_no_success(sqlite: Store, holdfast, url):
+    Journal(sqlite, "r").step("search")
+    result = holdfast("cancel", "r", "--wait", "0")
+    assert result.exit_code == 5
+    assert "Not yet:" in result.stdout
+    assert f"holdfast --url {url} explain r" in result.stdout
+    assert status(sqlite) == "running"
+    told = as_json(holdfast("pause", "r", "--wait", "0", "--json"))
+    assert (told["answer"]["outcome"], told["exit_code"]) == ("pending", 5)
+
+
+def test_a_doubt_is_settled_first(sqlite: Store, holdfast):
+    Journal(sqlite, "r").held_in_doubt("charge")
+    result = holdfast("cancel", "r", "--actor", "kim")
+    assert result.exit_code == 3
+    assert "charge may or may not have happened: settle it" in result.stdout
+    assert "kim wants it cancelled" in holdfast("explain", "r").stdout
+    settled = holdfast("settle", "r", "charge", "--not-done")
+    assert "the run is cancelled, as kim had asked" in settled.stdout
+    assert status(sqlite) == "cancelled"
+
+
+def test_what_has_completed_is_not_changed(sqlite: Store, holdfast):
+    Journal(sqlite, "r").step("search").completed("done")
+    result = holdfast("cancel", "r")
+    assert result.exit_code == 0
+    assert "Nothing was changed: run r had ended before, it is completed already." in result.stdout
+    assert holdfast("pause", "r").exit_code == 1
+
+
+def test_a_pause_and_the_command_that_ends_it(sqlite: Store, holdfast, url):
+    Journal(sqlite, "r").step("search").released()
+    result = holdfast("pause", "r", "--reason", "lunch", "--actor", "kim")
+    assert result.exit_code == 0
+    assert result.stdout == f"Run r is paused.\n  holdfast --url {url} resume r\n"
+    assert "is paused by kim: lunch" in holdfast("explain", "r").stdout
+    assert holdfast("pause", "r").exit_code == 3
+    assert holdfast("resume", "r").exit_code == 0
+    assert status(sqlite) == "queued"
+
+
+def test_no_such_run(sqlite: Store, holdfast):
+    assert holdfast("cancel", "nobody").exit_code == 6
+
+
+def test_a_family_in_lists_and_views(sqlite: Store, holdfast):
+    Journal(sqlite, "r").child_called("write", "r::write")
+    Journal(sqlite, "r::write", flow="write", parent="r").held_in_doubt("mail")
+    Journal(sqlite, "other").step("search")
+    listed = as_json(holdfast("runs", "--parent", "r", "--json"))
+    assert [run["run_id"] for run in listed["runs"]] == ["r::write"]
+    shown = holdfast("show", "r").stdout
+    assert "CHILD" in shown
+    assert "held: in_doubt" in shown
+    assert "child of   r\n" in holdfast("show", "r::write").stdout
+    told = as_json(holdfast("show", "r", "--json"))["run"]
+    assert [child["run_id"] for child in told["children"]] == ["r::write"]
+    explained = as_json(holdfast("explain", "r", "--json"))["explanation"]
+    commands = [action["command"] for action in explained["actions"]]
+    assert any("settle r::write mail --not-done" in each for each in commands)
+
+
+def test_a_cancel_reaches_the_children(sqlite: Store, holdfast):
+    parent = Journal(sqlite, "r").child_called("write", "r::write")
+    parent.write(parent.draft(Kind.RUN_RELEASED, why="test"))
+    Journal(sqlite, "r::write", flow="write", parent="r").step("draft").released()
+    result = holdfast("cancel", "r")
+    assert result.stdout == "Run r is cancelled.\n1 child cancelled with it, or told.\n"
+    assert status(sqlite, "r::write") == "cancelled"
