@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import holdfast
 from holdfast import Retry, effect, flow, step
 from tests.crash import probe
 
