@@ -1,6 +1,7 @@
 """Kill real processes at random, on a real file, as often as you like.
 
     python -m tests.torture --n 1000 [--seed 7] [--crowd | --fleet]
+    python -m tests.torture --research
     python -m tests.torture --postgres cuts | restarts | failovers [--n 100] [--seed 7]
 
 Prints one line, and exits with 1 if the journal and the world disagree anywhere; the folder with
@@ -35,12 +36,19 @@ def main() -> int:
         action="store_true",
         help="eight workers, one killed a second, for about n seconds",
     )
+    parser.add_argument(
+        "--research",
+        action="store_true",
+        help="kill examples/research before and after each entry of its journal, kept and withdrawn",
+    )
     parser.add_argument("--postgres", choices=["cuts", "restarts", "failovers"], default=None)
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
     if options.postgres:
         return torture_server(options.postgres, options.n, seed)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-torture-"))
+    if options.research:
+        return torture_example(folder)
     kill: Kill = fleet if options.fleet else kill_several if options.crowd else kill_at_random
     result = torture(folder, options.n, seed, kill)
     print(f"seed {seed}: {result}")
@@ -79,6 +87,24 @@ def torture_server(how: str, count: int, seed: int) -> int:
     for violation in violations:
         print(f"  {violation}")
     return 1 if violations else 0
+
+
+def torture_example(folder: Path) -> int:
+    """Raises AssertionError where the journal and the servers' books disagree."""
+    from tests.crash.research import desk
+
+    kills = 0
+    with desk() as at_desk:
+        for withdrawn in (False, True):
+            (place := folder / ("withdrawn" if withdrawn else "kept")).mkdir()
+            for when in ("before", "after"):
+                entry = 1
+                while at_desk.killed_once(place, entry, when, withdrawn=withdrawn):
+                    entry += 1
+                kills += entry - 1
+    print(f"{kills} kills: 0 violations")
+    shutil.rmtree(folder)
+    return 0
 
 
 def torture(folder: Path, kills: int, seed: int, kill: Kill) -> Summary | Told:
