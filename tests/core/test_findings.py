@@ -355,6 +355,7 @@ def test_the_budget_of_the_family_is_a_limit_too():
     pot = Pot("r", START_US, usd_nanos=10**9, spent_usd_nanos=900_000_000)
     [found] = runaway_cost(past.seen(pot=pot))
     assert "$0.90 of $1.00" in found.text
+    assert found.severity == "info"  # The budget stops it by itself.
     pot.usd_nanos = 100 * 10**9
     assert not list(runaway_cost(past.seen(pot=pot)))
 

@@ -310,8 +310,9 @@ def test_a_function_is_called_once_by_any_number_of_workers(store):
     assert findings_in(store, "r") == ["called page_somebody"]
 
 
-def test_a_function_that_raised_is_called_again_later():
-    with testing.store(clock=FakeClock()) as store:
+@pytest.mark.parametrize("url", ["memory:", "sqlite:"])
+def test_a_function_that_raised_is_called_again_later(url):
+    with testing.store(clock=FakeClock(), url=url) as store:
         raising.append(ConnectionError("the pager is off"))
         handle = paged.start("r")
         gate.begun.wait(20)

@@ -42,13 +42,12 @@ def runaway_cost(seen: Seen) -> Iterator[Finding]:
     spent = spends(seen)
     if len(spent) < 2:
         return
-    limits, pot = seen.limits, seen.pot
-    usd = limits.usd_nanos or (None if pot is None else pot.usd_nanos)
-    tokens = limits.tokens or (None if pot is None else pot.tokens)
+    limits = seen.limits
     yield from _too_fast(seen, spent, "usd", limits.usd_nanos_per_minute)
     yield from _too_fast(seen, spent, "tokens", limits.tokens_per_minute)
-    yield from _too_far(seen, spent, "usd", usd)
-    yield from _too_far(seen, spent, "tokens", tokens)
+    yield from _too_far(seen, spent, "usd", limits.usd_nanos)
+    yield from _too_far(seen, spent, "tokens", limits.tokens)
+    yield from _budget(seen, spent)
     yield from _grows(seen, spent)
 
 
@@ -94,26 +93,40 @@ def _too_fast(
 
 def _too_far(seen: Seen, spent: Sequence[Spent], what: str, limit: int | None) -> Iterator[Finding]:
     """The limit is passed, or will be soon if it goes on like this."""
-    if limit is None:
-        return
-    total, now = _total(seen, spent, what), pace(spent, what)
-    if total > limit:
+    total = sum(map(_AMOUNT[what], spent))
+    if limit is not None and total > limit:
         text = f"it has spent {_said(total, what)}, and should not spend more than"
         yield _finding(seen, spent, what, f"{text} {_said(limit, what)}")
-    elif now and (limit - total) / now * MINUTE_US < AHEAD_US:
-        left = shown(max(1_000_000, int((limit - total) / now * MINUTE_US)))
-        text = (
-            f"it has spent {_said(total, what)} of {_said(limit, what)}, and at {_said(now, what)}"
-        )
-        yield _finding(seen, spent, what, f"{text} a minute that is used up in {left}")
+    elif limit is not None and (text := _soon(spent, what, total, limit)):
+        yield _finding(seen, spent, what, text)
 
 
-def _total(seen: Seen, spent: Sequence[Spent], what: str) -> int:
-    """Return what counts against a limit: of the whole family if it has a budget."""
-    own = sum(map(_AMOUNT[what], spent))
-    if seen.pot is None:
-        return own
-    return max(own, seen.pot.spent_usd_nanos if what == "usd" else seen.pot.spent_tokens)
+def _budget(seen: Seen, spent: Sequence[Spent]) -> Iterator[Finding]:
+    """The budget of the family will be used up soon: it stops the run by itself, so that is only
+    said."""
+    pot = seen.pot
+    if pot is None:
+        return
+    amounts = (
+        ("usd", pot.spent_usd_nanos, pot.usd_nanos),
+        ("tokens", pot.spent_tokens, pot.tokens),
+    )
+    for what, total, limit in amounts:
+        if limit is not None and (text := _soon(spent, what, total, limit)):
+            text = f"of its budget, {text}"
+            yield _finding(seen, spent, f"budget_{what}", text, Severity.INFO)
+
+
+def _soon(spent: Sequence[Spent], what: str, total: int, limit: int) -> str:
+    """Say that a limit is near at the pace of now; nothing if it is not."""
+    now = pace(spent, what)
+    if not now or (limit - total) / now * MINUTE_US >= AHEAD_US:
+        return ""
+    left = shown(max(1_000_000, int((limit - total) / now * MINUTE_US)))
+    return (
+        f"{_said(total, what)} of {_said(limit, what)} is spent, and at {_said(now, what)} a minute "
+        f"the rest is used up in {left}"
+    )
 
 
 def _grows(seen: Seen, spent: Sequence[Spent]) -> Iterator[Finding]:
@@ -135,11 +148,17 @@ def _grows(seen: Seen, spent: Sequence[Spent]) -> Iterator[Finding]:
             return
 
 
-def _finding(seen: Seen, spent: Sequence[Spent], why: str, text: str) -> Finding:
+def _finding(
+    seen: Seen,
+    spent: Sequence[Spent],
+    why: str,
+    text: str,
+    severity: Severity = Severity.WARNING,
+) -> Finding:
     latest = spent[-LATEST:]
     return seen.found(
         Found.RUNAWAY_COST,
-        Severity.WARNING,
+        severity,
         f"{seen.since_seq}:{why}",
         text,
         since_us=latest[0].at_us,

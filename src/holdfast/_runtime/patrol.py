@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.findings import Finding, Found, Watch, note, noted_in, read
+from holdfast._core.findings import Finding, Found, Severity, Watch, note, noted_in, read
 from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.rows import Memo, Message, RunRow
 from holdfast._core.stops import Unwind
@@ -125,6 +125,8 @@ def _acted(
         act = watch.act(finding.kind)
         if act == "ignore":
             continue
+        if finding.severity is Severity.INFO and act in _STOPS:
+            act = "note"  # It wants nobody: what it is held for does, or its budget.
         try:
             if watchdog.is_told(engine.kept, row, finding):
                 watchdog.take_in(engine.kept, row.run_id)
@@ -160,14 +162,9 @@ def _called(engine: Engine, finding: Finding, act: Callable[[Finding], object]) 
 
 
 def _may_call(engine: Engine, finding: Finding) -> bool:
-    kept = engine.kept
     key = f"{finding.run_id}/{finding.id}"[:180]
-    now_us = engine.now_us()
-    before = kept.memo(CALLS, key)
-    if before is not None and before.updated_us + CALL_US > now_us:
-        return False
-    memo = Memo(CALLS, key, b"true")
-    return kept.put_memo(memo, 0 if before is None else before.version) is not None
+    memo = Memo(CALLS, key, b"true", expires_us=engine.now_us() + CALL_US)
+    return engine.kept.put_memo(memo, 0) is not None
 
 
 # -- a run at work here ------------------------------------------------------------------------
