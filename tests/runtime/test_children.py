@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast import Done, aio, each, effect, flow, step, testing, wait
-from holdfast.errors import ChildFailed, RunCancelled, RunFailed
+from holdfast._core import children as core
+from holdfast._runtime import family
+from holdfast.errors import ChildFailed, Corrupt, RunCancelled, RunFailed
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import until
 from tests.runtime.stops import Stop, interrupted, kinds
@@ -387,6 +389,44 @@ def test_a_parent_that_waits_long_writes_nothing_meanwhile() -> None:
         assert handle.result(timeout=20) == 5
 
 
+def test_a_child_that_another_process_took_and_left_is_taken_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The parent waits in its process; whoever was quicker to take the child has died."""
+    quicker = [True]
+    admit = family.admit_or_none
+
+    def beaten(*args: Any) -> Any:
+        return None if quicker and quicker.pop() else admit(*args)
+
+    monkeypatch.setattr(family, "admit_or_none", beaten)
+    clock = FakeClock()
+    with testing.store(clock=clock, url="sqlite:") as store:
+        handle = parent.start("r", "a")
+        store.until("r", waiting="child:r::fam-child")
+        assert store.get("r::fam-child").status == "queued"
+        clock.until_sleeping()
+        clock.advance(2.1)
+        assert handle.result(timeout=20) == "A!"
+        assert ends(store, "r") == 1
+
+
+# -- planted -----------------------------------------------------------------------------------
+
+
+def test_a_result_that_is_taken_twice_is_caught(
+    sqlite: PrivateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: a replay does not look whether the end of the child is recorded."""
+    monkeypatch.setattr(core, "find", lambda call, history: None)
+    stop.passed = 0
+    interrupted(lambda: parent.run("r", "a"))
+    parent.run("r", "a")
+    assert ends(sqlite, "r") == 2
+    with pytest.raises(Corrupt, match="fam-child has an outcome already"):
+        sqlite.get("r")
+
+
 # -- cancelled with the parent -----------------------------------------------------------------
 
 
@@ -459,5 +499,7 @@ def test_killed_at_every_boundary_the_result_is_delivered_once(
     def check(result: Any, _point: Any) -> None:
         assert result == wanted
 
-    report = testing.crash_matrix(it, argument, check=check, url="sqlite:", kill="process")
+    report = testing.crash_matrix(
+        it, argument, check=check, url="sqlite:", kill="process", max_points=8
+    )
     assert len(report.points) > 4
