@@ -12,7 +12,7 @@ import pytest
 from holdfast import Done, aio, each, effect, flow, step, testing, wait
 from holdfast._core import children as core
 from holdfast._runtime import family
-from holdfast.errors import ChildFailed, Corrupt, RunCancelled, RunFailed
+from holdfast.errors import ChildFailed, Corrupt, RunCancelled, RunFailed, UsageError
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import until
 from tests.runtime.stops import Stop, interrupted, kinds
@@ -295,6 +295,22 @@ def test_a_handle_in_a_flow_has_no_time_out(store: PrivateStore) -> None:
 
     with pytest.raises(RunFailed, match="would not be recorded"):
         impatient.run("r")
+
+
+def test_a_child_is_cancelled_in_a_step_of_its_parent(store: PrivateStore) -> None:
+    @step(name="fam-cancels")
+    def cancels(run_id: str) -> str:
+        return store.cancel(run_id, actor="parent").outcome
+
+    @flow(name="fam-hasty")
+    def hasty() -> str:
+        handle = waiting.start("slow", "x")
+        with pytest.raises(UsageError, match=r"write a step that calls store.cancel"):
+            handle.cancel()
+        return cancels(handle.run_id)
+
+    assert hasty.run("r") == "cancelled"
+    assert store.get("r::fam-waits:slow").status == "cancelled"
 
 
 # -- failures ----------------------------------------------------------------------------------

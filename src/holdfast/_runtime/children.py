@@ -11,11 +11,12 @@ from holdfast._core.requests import StepCall
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.family import Child
 from holdfast._runtime.frames import Frame, in_flow
-from holdfast._runtime.handle import Handle
+from holdfast._runtime.handle import PATIENCE_S, Handle
 from holdfast._runtime.operations import called, perform, perform_async, place
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
+    from holdfast._core.control import Stopped
     from holdfast._runtime.flows import FlowLike
 
 R = TypeVar("R")
@@ -117,6 +118,12 @@ class ChildHandle(Handle[R]):
             self._ended = True
         return cast("R", self._value)
 
+    def cancel(
+        self, *, actor: str | None = None, reason: str = "", wait_s: float = PATIENCE_S
+    ) -> Stopped:
+        """Refused: the flow would see an answer that no replay gives again."""
+        raise _not_in_a_flow(self.run_id)
+
     @property
     def aio(self) -> Any:
         """The awaited twin, for async flows."""
@@ -152,3 +159,14 @@ class AwaitedChild:
     async def result(self) -> Any:
         """Await the end of the child and return its result; ChildFailed if it has none."""
         return await self._handle.awaited()
+
+    async def cancel(self, **_options: Any) -> Stopped:
+        """Refused, as its blocking twin is."""
+        raise _not_in_a_flow(self.run_id)
+
+
+def _not_in_a_flow(run_id: str) -> UsageError:
+    return UsageError(
+        f"cancel() of the child {run_id!r} inside its parent's flow would not be recorded; write a "
+        f"step that calls store.cancel({run_id!r})"
+    )
