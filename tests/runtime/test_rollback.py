@@ -789,3 +789,32 @@ def test_kinds_of_a_rollback(sqlite):
         *("step_started", "step_completed") * 2,
         "run_rolled_back",
     ]
+
+
+@flow(name="rb-kid-that-waits")
+def kid_that_waits() -> str:
+    holdfast.wait("go")
+    return hotel("too late")
+
+
+@flow(name="rb-with-kid")
+def with_kid(fails: bool) -> str:
+    child = kid_that_waits.start("k")
+    if fails:
+        raise Rollback("not wanted")
+    return child.result()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_children_that_have_not_ended_are_cancelled_with_it(sqlite, fails):
+    handle = with_kid.start("r", fails)
+    child = "r::rb-kid-that-waits:k"
+    if not fails:
+        sqlite.until(child, status="waiting")
+        assert f"run {child} has not ended: it is cancelled" in str(sqlite.rollback_plan("r"))
+        sqlite.rollback("r", actor="ana")
+    with pytest.raises(RunRolledBack):
+        handle.result(timeout=30)
+    sqlite.until(child, status="cancelled")
+    assert "its parent, run 'r', was rolled back" in str(sqlite.history(child)[-1].body)
+    assert sqlite.verify() == []

@@ -7,7 +7,7 @@ doubt, the run is not cancelled but held, and is cancelled when the doubt is set
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -62,7 +62,7 @@ def cancel_write(
     lease = Lease(row, acting=True)
     if not doubts:
         drafts.append(draft(Kind.RUN_CANCELLED, at_us, told))
-        posts = [Post(child, _from_parent(row, actor, at_us)) for child in children]
+        posts = to_children(row, children, actor, "cancelled", at_us)
         posts += to_parent(row, drafts, at_us)
         return Write(lease, drafts, changes=changes, keys=keys, posts=posts, closes=["*"])
     if history.cancel is None:
@@ -126,6 +126,26 @@ def _left_open(row: RunRow, history: History, at_us: int) -> tuple[list[Any], li
     return ([], []) if row.owner is None else doubts_of_the_dead(history, at_us)
 
 
-def _from_parent(row: RunRow, actor: str, at_us: int) -> Message:
-    reason = f"its parent, run {row.run_id!r}, was cancelled"
-    return asked(CANCEL, f"{CANCEL}:{row.run_id}:{row.generation}", actor, reason, at_us)
+def to_children(
+    row: RunRow, children: Sequence[str], actor: str, became: str, at_us: int
+) -> list[Post]:
+    """Return what asks the children of a run to stop, because of what became of it."""
+    reason = f"its parent, run {row.run_id!r}, was {became}"
+    name = f"{CANCEL}:{row.run_id}:{row.generation}:{became}"
+    return [Post(child, asked(CANCEL, name, actor, reason, at_us)) for child in children]
+
+
+def open_children(history: History, open_ones: Collection[str], to: str | None) -> list[str]:
+    """Return those of the children that have not ended which a rollback concerns: all, or those that
+    were started after the step `to`."""
+    if to is None or to not in history.records:
+        return list(open_ones)
+    behind = history.records[to].last_seq
+    started = {
+        str(facts(record.begun)["run"])
+        for record in history.records.values()
+        if record.begun is not None
+        and record.begun.kind is Kind.CHILD_STARTED
+        and record.begun.seq > behind
+    }
+    return [child for child in open_ones if child in started]

@@ -82,7 +82,7 @@ class _Request:
         """Say what is the case, if there is nothing (more) to do."""
         if self.kind == PAUSE:
             if self.posted is not None and _is_paused(row):
-                return Stopped(self.run_id, row.status, "paused")
+                return _paused(self.store, row)
             if self.posted is not None and row.status in ENDED:
                 return Stopped(self.run_id, row.status, "finished", f"it is {row.status}")
             if self.posted is not None and row.status is Status.HELD:
@@ -129,7 +129,7 @@ class _Request:
                 cancel(self.store, child, actor=self.actor, reason=because, wait_s=0)
             return Stopped(row.run_id, row.status, "cancelled", told, tuple(children))
         if _is_paused(row):
-            return Stopped(row.run_id, row.status, "paused")
+            return _paused(self.store, row)
         return Stopped(row.run_id, row.status, "pending", _doubt(fold(self.store, row)))
 
     def _not_yet(self) -> Stopped:
@@ -140,6 +140,13 @@ class _Request:
 
 def _is_paused(row: RunRow) -> bool:
     return row.status is Status.HELD and row.held_reason == HeldReason.PAUSED
+
+
+def _paused(store: Store, row: RunRow) -> Stopped:
+    """Say that a run is paused, and which of its children go on all the same."""
+    children = tuple(open_children(store, row.run_id))
+    told = f"child runs go on; pause them by themselves: {', '.join(children[:10])}"
+    return Stopped(row.run_id, row.status, "paused", told if children else "", children)
 
 
 def open_children(store: Store, run_id: str) -> list[str]:
@@ -162,4 +169,7 @@ def _doubt(history: History) -> str:
 def _at_work(store: Store, row: RunRow) -> str:
     owner = store.owner_name(row.owner)
     step = f" ({row.current_step} is the last step that it wrote of)" if row.current_step else ""
-    return f"{owner} has the run{step}, and stops it when what is executing now has ended"
+    return (
+        f"{owner} has the run{step}, and stops it when what is executing now has "
+        "ended, unless that was the last thing the run had to do"
+    )

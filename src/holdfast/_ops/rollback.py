@@ -11,14 +11,14 @@ import uuid
 
 import msgspec
 
-from holdfast._core import rollback as core
+from holdfast._core import control, rollback as core
 from holdfast._core.commands import command
 from holdfast._core.history import History
-from holdfast._core.lifecycle import Status
+from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.resume import doubts_of_the_dead, moved_to
 from holdfast._core.rollback import Effect, Fate, Wanted
 from holdfast._core.rows import Lease, Message, RunRow, Write
-from holdfast._ops import actions
+from holdfast._ops import actions, control as stopping
 from holdfast._ops.actions import Answer
 from holdfast._ops.inspect import fold, found
 from holdfast._store.contract import Committed, Posted, Query, Store
@@ -64,6 +64,8 @@ class RollbackPlan(msgspec.Struct, frozen=True):
     """Child runs: none of them is rolled back with this one."""
     confirm: bool
     """Whether something cannot be undone, so that it must be confirmed."""
+    stopped: tuple[str, ...] = ()
+    """Child runs that have not ended: they are cancelled."""
 
     def __str__(self) -> str:
         down_to = "" if self.to is None else f" to {self.to}"
@@ -81,6 +83,7 @@ class RollbackPlan(msgspec.Struct, frozen=True):
             f"  run {child} is not rolled back; roll it back by itself: {command('rollback', child)}"
             for child in self.children
         ]
+        lines += [f"  run {child} has not ended: it is cancelled" for child in self.stopped]
         return "\n".join(lines)
 
 
@@ -99,6 +102,7 @@ def _planned(store: Store, row: RunRow, effects: list[Effect], to: str | None) -
         to=to,
         effects=tuple(_shown(effect, to) for effect in effects),
         children=tuple(child.run_id for child in children if child.status != Status.ROLLED_BACK),
+        stopped=tuple(child.run_id for child in children if child.status not in ENDED),
         confirm=bool(core.left_as_they_are(effects)),
     )
 
@@ -146,6 +150,9 @@ def rollback(
         write = _request(store, row, past, Wanted(actor, reason, to), confirm=confirm)
         write.took = list(posted)
         if isinstance(store.append([write])[0], Committed):
+            for post in write.posts:  # Those that nobody has are cancelled now.
+                because = f"its parent, run {run_id!r}, was rolled back"
+                stopping.cancel(store, post.run_id, actor=actor, reason=because, wait_s=0)
             return _answer(write.lease.row, f"run {run_id!r} is to be rolled back{_down_to(to)}")
         if _has_owner(store, row):
             if not posted and not _post(store, row, write, posted):
@@ -188,7 +195,10 @@ def _request(store: Store, row: RunRow, past: History, wanted: Wanted, *, confir
     drafts.append(core.requested(past, wanted, at_us))
     changes = {"waiting_on": None, "wake_us": None, "heard": None}
     lease = Lease(row, acting=True)
-    return Write(lease, drafts, changes=changes, keys=keys, closes=["*"])
+    # What it started must not go on doing what is being taken back.
+    stopped = control.open_children(past, stopping.open_children(store, row.run_id), wanted.to)
+    posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
+    return Write(lease, drafts, changes=changes, keys=keys, closes=["*"], posts=posts)
 
 
 def _unconfirmed(plan: RollbackPlan) -> UsageError:

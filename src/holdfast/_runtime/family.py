@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast._core.children import CHILD
 from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.requests import ChildEnd, ReadChild
-from holdfast._runtime.admission import RunRequest, resumed, submit
+from holdfast._core.rows import RunRow
+from holdfast._runtime import logs
+from holdfast._runtime.admission import RunRequest, held_error, resumed, submit
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.finishing import admit_or_none
 from holdfast._runtime.handle import outcome
@@ -29,11 +31,12 @@ if TYPE_CHECKING:
 class Child:
     """A child that this execution of its parent has called."""
 
-    __slots__ = ("flow", "request", "works")
+    __slots__ = ("flow", "request", "told", "works")
 
     def __init__(self, flow: FlowLike, request: RunRequest) -> None:
         self.flow = flow
         self.request = request
+        self.told = False
         self.works: Any = None
         """The thread or task that executes it here."""
 
@@ -123,11 +126,22 @@ def _nudge(execution: Execution) -> None:
             execution.waits.ring()
 
 
+def _tell_held(execution: Execution, row: RunRow) -> None:
+    """Say once, to whoever waits for the parent in this process, that a child needs a person."""
+    child = execution.children.get(row.run_id)
+    if child is not None and not child.told:
+        child.told = True
+        held = held_error(execution.engine, row)
+        logs.warning("run %s waits for a child that is held: %s", execution.run_id, held)
+
+
 def read(execution: Execution, request: ReadChild) -> ChildEnd:
     """Say how a child has ended, if it has."""
     engine = execution.engine
     row = engine.kept.get(request.run_id)
     unloads = execution.waits.unloads
+    if row is not None and row.status is Status.HELD and not unloads:
+        _tell_held(execution, row)
     if row is None or row.status in (*CLAIMABLE, Status.HELD):
         return ChildEnd(None, unloads)
     if row.status is Status.FAILED and request.again == row.generation:

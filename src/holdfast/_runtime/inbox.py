@@ -59,10 +59,11 @@ def _cancel(engine: Engine, row: RunRow) -> Write | None:
     who = control.requested(history)
     if who is None or history.open_doubts():
         return None
-    return control.cancel_write(row, history, _children(engine, row), *who, engine.now_us())
+    return control.cancel_write(row, history, open_children(engine, row), *who, engine.now_us())
 
 
-def _children(engine: Engine, row: RunRow) -> list[str]:
+def open_children(engine: Engine, row: RunRow) -> list[str]:
+    """Return the child runs that have not ended."""
     query = Query(parent=row.run_id, status=[*CLAIMABLE, Status.HELD], limit=100_000)
     return [child.run_id for child in engine.kept.list(query)]
 
@@ -87,7 +88,7 @@ def _write(engine: Engine, row: RunRow, message: Message) -> Write:
     facts: dict[str, Any] = msgspec.json.decode(message.body)
     try:
         if message.kind == control.CANCEL:
-            children = _children(engine, row)
+            children = open_children(engine, row)
             write = control.cancel_write(
                 row, history, children, message.actor, facts["reason"], engine.now_us()
             )
@@ -100,7 +101,7 @@ def _write(engine: Engine, row: RunRow, message: Message) -> Write:
             write.took = [message.message_id]
             return write
         if message.kind == findings.FINDING:
-            entries, children = engine.kept.load(row), _children(engine, row)
+            entries, children = engine.kept.load(row), open_children(engine, row)
             write = findings.finding_write(
                 row, history, entries, children, findings.read(message), engine.now_us()
             )
@@ -108,9 +109,13 @@ def _write(engine: Engine, row: RunRow, message: Message) -> Write:
             return write
         if message.kind == "rollback" and history.rollback is None:
             wanted = msgspec.json.decode(message.body, type=rollback.Wanted)
-            asked = rollback.requested(history, wanted, engine.now_us())
+            at_us = engine.now_us()
+            asked = rollback.requested(history, wanted, at_us)
             changes = {"waiting_on": None, "wake_us": None, "heard": None}
-            return Write(lease, [asked], changes=changes, took=[message.message_id], closes=["*"])
+            write = Write(lease, [asked], changes=changes, took=[message.message_id], closes=["*"])
+            stopped = control.open_children(history, open_children(engine, row), wanted.to)
+            write.posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
+            return write
         if message.kind == "settle":
             result = msgspec.json.encode(facts["result"]) if "result" in facts else None
             drafts, keys = resume.settle_drafts(

@@ -12,13 +12,14 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast._core import rollback as core
+from holdfast._core import control, rollback as core
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History, Record
 from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import ClaimedBecause
 from holdfast._core.requests import StepCall
 from holdfast._core.rollback import Effect, Fate, RollBack, Wanted
+from holdfast._core.rows import Post
 from holdfast._core.scripts import step_script
 from holdfast._runtime import ending, registry
 from holdfast._runtime.admission import load
@@ -26,6 +27,7 @@ from holdfast._runtime.attempt import Body
 from holdfast._runtime.drivers import drive
 from holdfast._runtime.ending import Ending
 from holdfast._runtime.execution import Execution
+from holdfast._runtime.inbox import absorb, open_children
 from holdfast._runtime.shield import Shield
 from holdfast._runtime.skipping import Skipping
 from holdfast._runtime.undoing import Undo, blocking, without_result
@@ -104,7 +106,11 @@ def _request(execution: Execution, wanted: Wanted, took: list[str]) -> None:
         Draft(Kind.RUN_CLAIMED, at_us, body=msgspec.json.encode(claimed)),
     ]
     changes = {"owner": row.owner, "waiting_on": None, "wake_us": None}
-    _written(execution, drafts, changes, took)
+    stopped = control.open_children(past, open_children(execution.engine, row), wanted.to)
+    posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
+    _written(execution, drafts, changes, took, posts)
+    for child in stopped:  # One that nobody has takes it in now.
+        absorb(execution.engine, child)
 
 
 def _written(
@@ -112,8 +118,9 @@ def _written(
     drafts: list[Draft],
     changes: dict[str, Any],
     took: list[str] | None = None,
+    posts: list[Post] | None = None,
 ) -> None:
-    ticket = execution.write(drafts, None, changes, took=took)
+    ticket = execution.write(drafts, None, changes, took=took, posts=posts)
     execution.engine.committer.wait(ticket)
     execution.settled(ticket)
 
