@@ -10,7 +10,8 @@ import pytest
 
 import holdfast
 from holdfast.errors import RunEnded
-from tests.crash.harness import BOTH_STORES, Script, World, assert_sound, wait_for
+from tests.crash.fleet import Sizes, working
+from tests.crash.harness import BOTH_STORES, SCRIPTS, Script, World, assert_sound, wait_for
 
 FAMILY = ["r", "r::family_middle", "r::family_middle::family_youngest"]
 YOUNGEST = FAMILY[-1]
@@ -159,6 +160,35 @@ def test_a_deadline_passes_while_nobody_has_the_run(world: World) -> None:
         statuses = {run.status for run in store.list()}
     assert statuses == {"cancelled"}
     assert world.counts()["last"] == 0
+
+
+# -- shutdown ----------------------------------------------------------------------------------
+
+
+@BOTH_STORES
+def test_a_worker_is_told_to_stop_while_a_step_executes_and_others_wait(world: World) -> None:
+    """SIGTERM: the step ends and is recorded, nothing more is taken, and nobody has any run."""
+    from tests.crash.scripts.family import family_eldest, family_item
+
+    with world.store() as store:
+        family_item.with_options(store=store).submit("h", "hold")
+        family_eldest.with_options(store=store).submit("r")
+        with working(world, Sizes(processes=1), script=SCRIPTS / "family.py") as fleet:
+            wait_for((world.marks / "inside hold").exists, "a step that executes")
+            wait_for(lambda: is_waiting(store), "three generations that wait")
+            fleet.process.terminate()
+            wait_for(lambda: any(seen.draining for seen in store.workers()), "a worker that drains")
+            store.signal(YOUNGEST, "go", "sent")
+            world.mark("let go")
+            assert fleet.process.wait(60) == 0
+        assert store.get("h").status == "completed"
+        rows = [store.kept.get(run_id) for run_id in (*FAMILY, "h")]
+        assert [row.owner for row in rows if row is not None] == [None] * 4
+    assert world.run("family.py", "recover").result == {
+        **dict.fromkeys(FAMILY, "completed"),
+        "h": "completed",
+    }
+    assert (world.counts("h"), world.counts()) == ({"hold": 1}, {"first": 1, "last": 1})
 
 
 # -- children under fire -----------------------------------------------------------------------

@@ -20,6 +20,9 @@ from tests.crash import probe
 def family_work(item: str) -> str:
     probe.executed(item, run=holdfast.current_run().run_id)  # type: ignore[union-attr]
     probe.point(f"inside {item}")
+    if item == "hold":
+        probe.mark("inside hold")
+        probe.wait("let go")
     return item.upper()
 
 
