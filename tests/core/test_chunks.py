@@ -16,6 +16,7 @@ from holdfast._core.chunks import Values
 from holdfast._core.codec import same
 from holdfast._core.digest import digest
 from holdfast._core.known import Known
+from holdfast._core.strangers import LenientValues
 from holdfast.errors import Corrupt, ValueRefused
 from tests.core.test_codec import KNOWN as TYPES, values as any_values
 
@@ -379,3 +380,16 @@ def test_limits_hold_for_shared_parts_too():
     big = "x" * (1024 * 1024)
     with pytest.raises(ValueRefused, match="64 MiB"):
         shelf.values.encode([[big] * 40, [big] * 40], "it")
+
+
+@settings(max_examples=150, deadline=None)
+@given(any_values)
+def test_what_is_of_unknown_classes_is_written_again_as_it_was(value: Any) -> None:
+    stored = Values(lambda _: {}, known=TYPES)
+    node = stored.encode(value, "it")
+    shelf = dict(stored.take_fresh())
+    here = LenientValues(lambda number: {number: shelf[number]}, next_chunk=stored.next_chunk)
+    carried = here.decode_leniently(node)
+    assert here.encode(carried, "it") == node
+    assert here.take_fresh() == []
+    assert here.digest(carried) == stored.digest(value)

@@ -3,6 +3,8 @@ the run that it came from, in its store and in another."""
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import json
 import sqlite3
 from collections import Counter
@@ -15,6 +17,7 @@ from click.testing import CliRunner, Result
 
 import holdfast
 from holdfast import effect, flow, step, testing, turns
+from holdfast._core.known import KNOWN
 from holdfast._ops import copying
 from holdfast._ops.cli.main import main
 from holdfast._ops.copying import Fate
@@ -52,6 +55,21 @@ def report(topic: str, to: str) -> str:
     found = search(topic)
     sent = mail(to)
     return write(f"{found['about']}, {sent}")
+
+
+class Urgency(enum.Enum):
+    HIGH = 2
+
+
+@dataclasses.dataclass
+class Claimed:
+    name: str
+    urgency: Urgency
+
+
+@flow(name="fk.claim")
+def claim(customer: str, item: Claimed) -> str:
+    return write(f"{customer}: {item.name}")
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +142,23 @@ def test_what_is_given_on_the_command_line(cli: Callable[..., Result]) -> None:
         refused = cli("fork", "r", "x", "--before", "fk.mail", "--yes", *words)
         assert refused.exit_code != 0
         assert said in refused.output
+
+
+def test_inputs_of_classes_that_are_not_known_here_come_along(
+    opened: holdfast.Store, cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim.run("c", "ada", Claimed("roof", Urgency.HIGH))
+    with monkeypatch.context() as patched:
+        for cls in (Claimed, Urgency):
+            patched.delitem(KNOWN._by_name, cls.__name__)
+            patched.delitem(KNOWN._names, cls)
+        made = cli("fork", "c", "d", "--before", "fk.write", "--input", '{"customer": "bob"}')
+        assert made.exit_code == 0, made.output
+        assert "It was given otherwise: input customer." in made.output
+        refused = cli("fork", "c", "e", "--before", "fk.write", "--input", '{"item": "wall"}')
+        assert refused.exit_code == 2
+        assert "of a class that this process does not know" in refused.output
+    assert claim.run("d", "bob", Claimed("roof", Urgency.HIGH)) == "BOB: ROOF"
 
 
 def test_the_error_has_a_command_that_works(

@@ -10,13 +10,12 @@ far counts. Nothing is executed here: the fork is queued, for a worker or for `f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from holdfast._core import forking, repetition
-from holdfast._core.chunks import Values
 from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.forking import NOT_GIVEN, Cut, Facts
@@ -24,9 +23,10 @@ from holdfast._core.keys import check_run_id
 from holdfast._core.redacting import Redact
 from holdfast._core.resume import draft, moved_to
 from holdfast._core.rows import Lease, RunRow, Write
+from holdfast._core.strangers import LenientValues, has_strangers
 from holdfast._ops.actions import check_actor
 from holdfast._ops.inspect import found
-from holdfast._ops.readable import Reader, readable
+from holdfast._ops.readable import readable
 from holdfast._store import lineage
 from holdfast._store.contract import NewRun, Store
 from holdfast.errors import Corrupt, NotConfirmed, RunConflict, RunDeleted, UsageError
@@ -113,7 +113,8 @@ def plan(
     entries = store.load(row)
     cut = forking.cut_before(run_id, before, entries, lineage.borrowed(store, row))
     _check_here(cut)
-    given = _Given(cut, Reader(store, row).values)
+    chunks = lineage.chunks_of(store, row)
+    given = _Given(cut, LenientValues(chunks, next_chunk=max(row.next_chunk, 1)))
     given.values.redact = redact
     started, digest = given.input(row, input)
     for key, value in (results or {}).items():
@@ -240,7 +241,7 @@ class _Given:
     What stands there already is read first, so that it is found again and not stored twice.
     """
 
-    def __init__(self, cut: Cut, values: Values) -> None:
+    def __init__(self, cut: Cut, values: LenientValues) -> None:
         self.cut = cut
         self.values = values
         self.differences: list[str] = []
@@ -258,7 +259,7 @@ class _Given:
         assert started is not None
         node, digest = bytes(started.data()["input"]), row.input_digest
         if changed:
-            recorded: dict[str, Any] = self._read(node, "input=")
+            recorded: dict[str, Any] = self._read(node, "input=", self.values.decode_leniently)
             unknown = [name for name in changed if name not in recorded]
             if unknown:
                 raise UsageError(
@@ -266,6 +267,8 @@ class _Given:
                     f"it has: {', '.join(recorded) or 'nothing'}"
                 )
             for name, value in changed.items():
+                if has_strangers(recorded[name]):
+                    raise self._unknown("input=")
                 if self.values.digest(value) != self.values.digest(recorded[name]):
                     self.differences.append(f"input {name}")
             node = self.values.encode({**recorded, **changed}, "input")
@@ -305,12 +308,15 @@ class _Given:
         self.differences.append(f"state of {loop}[{turn}]")
         self._digests.append([loop, turn, self.values.digest(value)])
 
-    def _read(self, node: bytes, what: str) -> Any:
+    def _read(self, node: bytes, what: str, decode: Callable[[bytes], Any] | None = None) -> Any:
         try:
-            return self.values.decode(node)
+            return (decode or self.values.decode)(node)
         except Corrupt:
             readable(node, self.values)  # Raises, if it is damaged.
-            raise UsageError(
-                f"{what} replaces a value of a class that this process does not know; fork run "
-                f"{self.cut.whole.run_id!r} from Python, where it is imported: store.fork(…)"
-            ) from None
+            raise self._unknown(what) from None
+
+    def _unknown(self, what: str) -> UsageError:
+        return UsageError(
+            f"{what} replaces a value of a class that this process does not know; fork run "
+            f"{self.cut.whole.run_id!r} from Python, where it is imported: store.fork(…)"
+        )

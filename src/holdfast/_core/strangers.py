@@ -1,0 +1,137 @@
+"""Values of classes that this process does not know, carried along as they are. Pure.
+
+Whoever changes one part of a stored value (a fork that is given another input) has to write the
+others again, and need not have the user's code for that. An object of a class that is not known is
+read as a stand-in: it has the name and the parts, and none of the behaviour. It is written, and
+digested, as the object itself would be.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from holdfast._core.chunks import ChunkReader, Values
+from holdfast._core.digest import digest
+from holdfast._core.known import KNOWN, Known
+from holdfast._core.shapes import Parts, Shape
+from holdfast.errors import ValueRefused
+
+
+_NO_FLAG = 1 << 1000
+"""An enum of flags has at least one; this one is in no combination."""
+
+
+class StandIn:
+    """An object of a class that is not known here."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+
+
+class _Shape:
+    """How a stand-in is taken apart: it is its parts."""
+
+    faithful = True
+
+    def __init__(self, cls: type, name: str, tag: str) -> None:
+        self.cls = cls
+        self.name = name
+        self.tag = tag
+
+    def apart(self, value: Any) -> Parts:
+        parts: Parts = value.parts
+        return parts
+
+    def build(self, parts: Sequence[Mapping[str, object]]) -> object:
+        return self.cls(tuple(dict(part) for part in parts))
+
+
+class Strangers(Known):
+    """The classes that are known, and a stand-in for each other one that was met."""
+
+    def __init__(self, known: Known = KNOWN) -> None:
+        super().__init__()
+        self._known = known
+        self._met: dict[tuple[str, str], type] = {}
+
+    def by_name(self, name: str) -> type | None:
+        return self._known.by_name(name)
+
+    def name_of(self, cls: type) -> str | None:
+        return self._known.name_of(cls) or self._names.get(cls)
+
+    def shape(self, cls: type) -> Shape | None:
+        return self._shapes.get(cls) or self._known.shape(cls)
+
+    def object(self, name: str, tag: str) -> type:
+        """Return the stand-in for a class of objects."""
+        cls = self._met.get((name, tag))
+        if cls is None:
+            cls = self._meet(name, tag, type(name, (StandIn,), {}))
+            self._shapes[cls] = _Shape(cls, name, tag)
+        return cls
+
+    def enum(self, name: str, member: str) -> type:
+        """Return the stand-in for an enum, of which only this member is known."""
+        return self._met.get((name, "." + member)) or self._meet(
+            name, "." + member, enum.Enum(name, [member])
+        )
+
+    def flag(self, name: str) -> type:
+        """Return the stand-in for an enum of flags: any combination, by its number."""
+        return self._met.get((name, "|")) or self._meet(
+            name, "|", enum.Flag(name, {"_": _NO_FLAG}, boundary=enum.KEEP)
+        )
+
+    def _meet(self, name: str, kind: str, cls: type) -> type:
+        self._met[name, kind] = cls
+        self._names[cls] = name
+        return cls
+
+
+class LenientReader(ChunkReader):
+    """Reads a value of a run, with stand-ins for what is not known."""
+
+    known: Strangers
+
+    def _named_class(self, body: Any) -> tuple[type[Any], list[Any]]:
+        match body:
+            case [str() as name, str() as member] if self.known.by_name(name) is None:
+                return self.known.enum(name, member), [member]
+            case [str() as name, int() as combined] if self.known.by_name(name) is None:
+                return self.known.flag(name), [combined]
+            case [str() as name, *parts] if self.known.by_name(name) is None and all(
+                isinstance(part, dict) for part in parts
+            ):
+                tag = "object" if len(parts) == 1 else "model"
+                return self.known.object(name, tag), parts
+            case _:
+                return super()._named_class(body)
+
+    def _build(self, cls: type, parts: list[Any], tag: str, most: int) -> Any:
+        if issubclass(cls, StandIn):
+            # One dict of fields is all that many a model has; only here it is told from an object.
+            cls = self.known.object(cls.__name__, tag)
+        return super()._build(cls, parts, tag, most)
+
+
+class LenientValues(Values):
+    """The values of a run, for somebody who need not know all classes of the user."""
+
+    def __init__(self, fetch: Callable[[int], Mapping[int, bytes]], next_chunk: int) -> None:
+        super().__init__(fetch, Strangers(), next_chunk)
+
+    def decode_leniently(self, node: bytes) -> Any:
+        """Return a value, with stand-ins for objects of classes that are not known."""
+        return LenientReader(self).decode(node)
+
+
+def has_strangers(value: object) -> bool:
+    """Whether a stand-in is in a value that was read leniently."""
+    try:
+        digest(value)
+    except ValueRefused:
+        return True
+    return False
