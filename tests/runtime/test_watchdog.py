@@ -266,6 +266,27 @@ def test_a_run_that_nobody_has_is_cancelled_in_one_write(store):
     assert store.patrol() == []
 
 
+def test_many_workers_at_once_hold_it_once(store):
+    asleep(store, sleeping, "r")
+    others = [holdfast.open(store.url, default=False) for _ in range(5)]
+    ready = threading.Barrier(len(others))
+
+    def look_too(other: holdfast.Store) -> None:
+        ready.wait()
+        other.patrol()
+
+    threads = [threading.Thread(target=look_too, args=(other,)) for other in others]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for other in others:
+        other.close()
+    assert findings_in(store, "r") == ["hold"]
+    assert kinds(store, "r").count("run_held") == 1
+    assert not list(store.verify())
+
+
 def test_a_failed_run_that_left_effects_behind_is_noted_once(store):
     with pytest.raises(RunFailed):
         failing.run("r")
