@@ -54,8 +54,9 @@ def runaway_cost(seen: Seen) -> Iterator[Finding]:
 def spends(seen: Seen) -> list[Spent]:
     """Return what was used since a person last took the run up again, in order."""
     found: list[Spent] = []
+    since_seq = seen.since_seq
     for entry in seen.entries:
-        if entry.seq <= seen.since_seq or entry.step is None or b'"usage":' not in entry.body:
+        if entry.seq <= since_seq or entry.step is None or b'"usage":' not in entry.body:
             continue
         raw = entry.data().get("usage")
         if raw is None:
