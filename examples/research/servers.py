@@ -12,6 +12,7 @@ It does not honour idempotency keys, on purpose: whatever publishes twice is see
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import sys
@@ -152,8 +153,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        with contextlib.suppress(ConnectionError):  # who asked may have been killed meanwhile
+            self.end_headers()
+            self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:
         """The books are the log."""

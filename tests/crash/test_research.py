@@ -56,6 +56,22 @@ def test_killed_several_times_in_one_run(world: World, at_desk: Desk, withdrawn:
         compare(store, at_desk.servers.books(), deaths=deaths, withdrawn=withdrawn)
 
 
+@pytest.mark.parametrize("step", ["think", "publish", "file_away"])
+def test_killed_between_what_was_done_and_its_record(
+    at_desk: Desk, tmp_path: Path, step: str
+) -> None:
+    assert at_desk.killed_once(tmp_path, step, "outcome", withdrawn=False)
+
+
+def test_a_look_that_finds_nothing_is_noticed(
+    at_desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: killed between the request and its record, the report is published again."""
+    monkeypatch.setattr(at_desk, "blind", True)
+    with pytest.raises(AssertionError, match="requests to publish: {'report-1': 2}"):
+        at_desk.killed_once(tmp_path, "publish", "outcome", withdrawn=False)
+
+
 def side(number: int) -> str:
     return "after" if number % 2 else "before"
 

@@ -1,7 +1,8 @@
 """Lives of the example `examples/research`: `python research.py`, one line of JSON for each.
 
 It forks a process for each life, so that Python is started once. A life that is to die is killed by
-itself, with SIGKILL: `before` or `after` the commit that writes the entry of a number.
+itself, with SIGKILL: `before` or `after` the commit that writes the entry of a number, or when the
+`outcome` of a step is about to be written.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from typing import Any
 
 import holdfast
+from examples.research.clients import World
 from examples.research.desk import research
 from examples.research.person import ANSWERS, somebody
 from holdfast._store.postgres.store import PostgresStore
@@ -26,6 +28,19 @@ STARTED = 2
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_before_outcome(kind: Any, step: str) -> None:
+    """Have a store's class kill this process when the outcome of a step is about to be written."""
+    append = kind.append
+
+    def appended(self: Any, writes: Any) -> Any:
+        drafts = [draft for write in writes for draft in write.drafts]
+        if any(draft.kind == "step_completed" and draft.step == step for draft in drafts):
+            die()
+        return append(self, writes)
+
+    kind.append = appended
 
 
 def die_at(kind: Any, entry: int, when: str) -> None:
@@ -55,9 +70,13 @@ def die_at(kind: Any, entry: int, when: str) -> None:
 
 def live(told: dict[str, Any]) -> None:
     """Execute the run until its end, or die on the way."""
-    if told["entry"]:
-        for kind in (SqliteStore, PostgresStore):
+    for kind in (SqliteStore, PostgresStore):
+        if told["when"] == "outcome":
+            die_before_outcome(kind, told["entry"])
+        elif told["entry"]:
             die_at(kind, told["entry"], told["when"])
+    if told["blind"]:
+        World.published = lambda self, report_id: None  # type: ignore[method-assign]
     answers = ANSWERS | ({"keep": "withdraw"} if told["withdrawn"] else {})
     with holdfast.open(told["url"]) as store, somebody(store, REPORT, answers):
         try:
