@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast._acting import Acting, actor_or_user
+from holdfast._core.findings import Watch, checked_watch
 from holdfast._core.lifecycle import Status
 from holdfast._core.redacting import Redact
 from holdfast._housekeeping import Housekeeping
@@ -242,6 +243,7 @@ def open(
     default: bool = True,
     lease_s: float = 30.0,
     redact: Redact | None = None,
+    watch: Watch | None = None,
 ) -> Store:
     """Open a store, and make it the one that runs of this process use.
 
@@ -249,16 +251,19 @@ def open(
     `memory:`. The one of the environment: `holdfast.open(os.environ["HOLDFAST_URL"])`; a process
     that opens nothing uses that by itself.
 
+    `watch=Watch(…)` is what the watchdog does about runs of flows that declare none.
     `redact(path, value)` is called with every part of what runs write (arguments, results, errors,
     state, progress, what is emitted), and returns what is stored in its place.
     """
     from holdfast._store.locate import open_store
 
+    checked_watch("open", watch)
     if lease_s <= 0:
         raise UsageError(f"lease_s={lease_s!r}: positive seconds")
     kept = open_store(url, namespace=namespace, lease_s=lease_s)
     engine = Engine(kept)
     engine.redact = redact
+    engine.watch = watch
     if default:
         try:
             engines.set_default(engine)

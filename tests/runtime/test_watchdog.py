@@ -312,6 +312,18 @@ def test_a_flow_that_is_not_known_here_is_left_to_those_who_know_it(store, monke
     assert findings_in(store, "r") == []
 
 
+def test_a_store_says_it_for_flows_that_declare_nothing(tmp_path):
+    url = f"sqlite:///{tmp_path}/store.db"
+    with holdfast.open(url, watch=Watch(partial_failure=page_somebody, loop_after=4)) as store:
+        with pytest.raises(RunFailed):
+            failing.run("r")
+        assert store.history("r")[0].body["watch"]["loops"] == 4
+        store.patrol()
+        assert [it.kind for it in called] == ["partial_failure"]
+    with pytest.raises(UsageError, match="watch="):
+        holdfast.open(url, watch="hold")  # type: ignore[arg-type]
+
+
 # -- functions ---------------------------------------------------------------------------------
 
 

@@ -166,11 +166,11 @@ class Watch:
         )
 
 
-def checked_watch(flow: str, watch: Any) -> Watch | None:
-    """Return what `watch=` of a flow was given, or refuse it where it is written."""
+def checked_watch(of: str, watch: Any) -> Watch | None:
+    """Return what `watch=` was given, or refuse it where it is written."""
     if watch is None or isinstance(watch, Watch):
         return watch
-    raise UsageError(f"watch={watch!r:.80} of flow {flow}: a holdfast.Watch(stuck=…, …)")
+    raise UsageError(f"watch={watch!r:.80} of {of}: a holdfast.Watch(stuck=…, …)")
 
 
 def limits_in(started: Entry | None) -> Limits:

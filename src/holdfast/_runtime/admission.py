@@ -215,8 +215,9 @@ def new_run(engine: Engine, request: RunRequest) -> NewRun:
         told["deadline_us"] = engine.now_us() + request.placing.deadline_us
     if request.keep_us is not None:
         told[retention.KEEP] = request.keep_us
-    if request.watch is not None:
-        told["watch"] = request.watch.limits()
+    watch = request.watch or engine.watch
+    if watch is not None:
+        told["watch"] = watch.limits()
     facts = _encode(told)
     body = b'{"input":' + node + b"," + facts[1:]
     return NewRun(

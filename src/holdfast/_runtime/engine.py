@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from holdfast._core.chunks import Values
+from holdfast._core.findings import Watch
 from holdfast._core.redacting import Redact
 from holdfast._core.rows import KeyState, Lease, RunRow
 from holdfast._core.stops import Unwind
@@ -70,6 +71,8 @@ class Engine:
         self.now_us = kept.now_us
         self.closed = False
         self.redact: Redact | None = None
+        self.watch: Watch | None = None
+        """What the watchdog looks for in runs of flows that say nothing themselves."""
         self._lock = threading.RLock()
         self._resources: dict[Callable[[], Any], Any] = {}
         self._fresh()

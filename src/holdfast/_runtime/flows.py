@@ -70,7 +70,7 @@ class FlowLike:
         self._tags: dict[str, str] = {}
         self.queue = declared(self.name, queue)
         self.keep_us = checked_keep(self.name, keep)
-        self.watch = checked_watch(self.name, watch)
+        self.watch = checked_watch(f"flow {self.name}", watch)
         self._placing = placed(Placing(), queue=self.queue, budget=budget, deadline=deadline)
         functools.update_wrapper(cast("Callable[..., Any]", self), fn)
         registry.learn_types(fn)

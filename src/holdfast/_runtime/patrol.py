@@ -118,7 +118,8 @@ def _acted(
 ) -> Iterator[Finding]:
     """Do what a flow declares about findings. Of a flow that is not known here, only what no worker
     could act on is noted: that nobody executes it."""
-    watch = Watch() if flow is None or flow.watch is None else flow.watch
+    declared = None if flow is None else flow.watch
+    watch = declared or engine.watch or Watch()
     for finding in found:
         if flow is None and finding.kind is not Found.STUCK:
             continue
