@@ -78,12 +78,15 @@ class Patrol:
         """Look at what has changed, and act; yields what was acted on."""
         left = LOADED_MAX
         flows = self._flows()
+        met: set[int] = set()
         for row in watchdog.open_rows(self._engine.kept):
             if self._engine.closed or left <= 0:
                 return
+            met.add(row.run_no)
             if self._is_worth_it(row):
                 left -= 1
                 yield from self._look_at(row, flows)
+        self._seen = {run_no: it for run_no, it in self._seen.items() if run_no in met}
 
     def _is_worth_it(self, row: RunRow) -> bool:
         """Say whether a look at the journal could show something that was not seen before."""

@@ -158,6 +158,8 @@ class Survey:
                 for it in history.records.values()
                 if is_deed(history, it)
             ]
+            if len(self._did) > 10 * COMPARED:
+                self._did.clear()
             known = self._did[row.run_no] = (row.last_seq, deeds)
         return known[1]
 
