@@ -73,6 +73,16 @@ class Letters(Taking):
         self.store.append([Write(first, [step()], took=["y"]), Write(second, [], took=["z"])])
         assert self.store.news(numbers) == {numbers[0]: 1}
 
+    def test_of_two_actors_who_take_the_same_message_the_second_has_lost_the_run(self) -> None:
+        lease = self.started_run()
+        self.store.append([Write(lease, [entry(Kind.RUN_RELEASED)])])
+        self.store.post("r", letter("cancel"))
+        one, other = (Lease(self.row(), acting=True) for _ in range(2))
+        held = [Write(it, [entry(Kind.RUN_HELD)], took=["cancel"]) for it in (one, other)]
+        assert isinstance(self.store.append(held[:1])[0], Committed)
+        assert isinstance(self.store.append(held[1:])[0], Fenced)
+        assert [taken for _, taken in self.store.letters(lease.row.run_no)] == [one.row.last_seq]
+
     # -- the end -----------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("kind", [Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED])
