@@ -69,6 +69,8 @@ def test_a_run_that_nobody_has_is_stuck_unless_a_worker_would_take_it(store, clo
     for change in ({"flows": {"pay": ["2"]}}, {"queues": ["mail"]}, {"draining": True}):
         pulse(store, worker, **{**flows, **change})
         assert [kind for kind, _ in findings(store)] == ["stuck"], change
+    store.pulse(worker, "no JSON")
+    assert [kind for kind, _ in findings(store)] == ["stuck"]
     store.set_limits(Limits("default", paused=True))
     assert findings(store) == []
 

@@ -41,22 +41,38 @@ OPEN = (*sorted(CLAIMABLE), Status.HELD, Status.FAILED)
 """Runs in which something may be found that concerns a person now."""
 
 
+class Worker(msgspec.Struct):
+    """What a live worker says that it takes."""
+
+    flows: dict[str, list[str]]
+    queues: list[str] | None = None
+    draining: bool = False
+
+
 class Served(msgspec.Struct):
     """Who is alive, and what they execute."""
 
     owners: set[int]
-    workers: list[dict[str, Any]]
+    workers: list[Worker]
     paused: set[str]
 
     def takes(self, row: RunRow) -> bool:
         """Say whether a run is taken when its turn comes; a paused queue is somebody's decision."""
         queue = queue_of(row)
         return queue in self.paused or any(
-            row.version in worker["flows"].get(row.flow, ())
-            and (worker.get("queues") is None or queue in worker["queues"])
-            and not worker.get("draining")
+            row.version in worker.flows.get(row.flow, ())
+            and (worker.queues is None or queue in worker.queues)
+            and not worker.draining
             for worker in self.workers
         )
+
+
+def _worker(facts: str) -> Worker | None:
+    """Return what a pulse says of a worker; a process that is none, or a newer one, says less."""
+    try:
+        return msgspec.json.decode(facts, type=Worker)
+    except msgspec.MsgspecError:
+        return None
 
 
 class Survey:
@@ -113,10 +129,9 @@ class Survey:
     def _fleet(self, now_us: int) -> Served:
         if self._served is None or now_us - self._served[0] > FRESH_US // 6:
             pulses = self._store.pulses()
-            told = [msgspec.json.decode(pulse.facts or "{}") for pulse in pulses]
             states = self._store.queues()
             paused = {state.limits.queue for state in states if state.limits.paused}
-            workers = [worker for worker in told if isinstance(worker.get("flows"), dict)]
+            workers = [worker for it in pulses if (worker := _worker(it.facts)) is not None]
             self._served = (now_us, Served({it.owner for it in pulses}, workers, paused))
         return self._served[1]
 
