@@ -106,6 +106,16 @@ def test_a_family_in_lists_and_views(sqlite: Store, holdfast):
     assert any("settle r::write mail --not-done" in each for each in commands)
 
 
+def test_a_pause_says_that_children_go_on(sqlite: Store, holdfast):
+    parent = Journal(sqlite, "r").child_called("write", "r::write")
+    parent.write(parent.draft(Kind.RUN_RELEASED, why="test"))
+    Journal(sqlite, "r::write", flow="write", parent="r").step("draft").released()
+    said = holdfast("pause", "r").stdout
+    assert "child runs go on; pause them by themselves: r::write" in said
+    assert "cancelled" not in said
+    assert status(sqlite, "r::write") == "queued"
+
+
 def test_a_cancel_reaches_the_children(sqlite: Store, holdfast):
     parent = Journal(sqlite, "r").child_called("write", "r::write")
     parent.write(parent.draft(Kind.RUN_RELEASED, why="test"))

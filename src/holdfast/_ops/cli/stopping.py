@@ -73,7 +73,7 @@ def _tell(session: Session, answer: Stopped, done: str) -> int:
         session.say(f"Nothing was changed: run {answer.run_id} had ended before, {answer.detail}.")
     else:
         session.say(f"Not yet: {answer.detail}.", "yellow")
-    if answer.children:
+    if answer.children and answer.outcome == "cancelled":
         session.say(
             f"{count(len(answer.children), 'child', 'children')} cancelled with it, or told."
         )
