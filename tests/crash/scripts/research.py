@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from typing import Any
 
 import holdfast
@@ -92,7 +93,7 @@ def main() -> None:
             try:
                 live(json.loads(line))
             except BaseException:
-                sys.excepthook(*sys.exc_info())
+                traceback.print_exc()
                 os._exit(1)
             os._exit(0)
         _, status = os.waitpid(child, 0)
