@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import holdfast
-from holdfast.errors import RunHeld, RunRolledBack
+from holdfast.errors import RunBusy, RunHeld, RunRolledBack
 
 from . import servers
 from .desk import research
@@ -63,8 +63,8 @@ def _run(url: str, options: argparse.Namespace, *, attended: bool) -> None:
                 done = research.run(options.run_id, options.run_id, options.topic, options.guide)
         except RunRolledBack as told:
             print(f"rolled back: {told.reason}")
-        except RunHeld as held:
-            print(held)
+        except (RunBusy, RunHeld) as stopped:
+            print(stopped)
         else:
             print(f"published at {done.url}: {done.text}")
         _tell(store, options.run_id)
