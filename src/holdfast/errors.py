@@ -275,8 +275,10 @@ class LeaseLost(RunError):
 class StaleView(RunError):
     """The run changed since it was looked at."""
 
-    def __init__(self, run_id: str) -> None:
-        super().__init__(run_id, f"run {run_id!r} changed meanwhile; look again, then decide")
+    def __init__(self, run_id: str, why: str = "") -> None:
+        super().__init__(
+            run_id, why or f"run {run_id!r} changed meanwhile; look again, then decide"
+        )
 
 
 class StoreError(HoldfastError):

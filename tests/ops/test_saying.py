@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shlex
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -53,6 +55,11 @@ def holdfast(url: str) -> Callable[..., Result]:
     return invoke
 
 
+def released(store: hf.Store) -> bool:
+    row = store.kept.get("r")
+    return row is not None and row.owner is None
+
+
 @pytest.fixture
 def run(url: str) -> Any:
     """A run that asks for four things, unloaded by the worker that began it."""
@@ -60,7 +67,7 @@ def run(url: str) -> Any:
     with hf.open(url, default=False) as store:
         asks.with_options(store=store).submit("r")
         with store.worker(flows=[asks], concurrency=1):
-            until(lambda: len(store.questions()) == 3 and store.kept.get("r").owner is None)
+            until(lambda: len(store.questions()) == 3 and released(store))
         yield store
 
 
@@ -123,7 +130,9 @@ def test_what_goes_wrong_says_what_to_do(holdfast: Callable[..., Result], run: h
     assert holdfast("answer", "r", "count").exit_code == 2
     assert holdfast("signal", "r", "go", "{not json").exit_code == 2
     assert holdfast("answer", "nobody", "count", "1").exit_code == 6
-    assert holdfast("approve", "r", PAY, "--digest", "00").exit_code == 5
+    stale = holdfast("approve", "r", PAY, "--digest", "00")
+    assert (stale.exit_code, "'00' is not the digest of what" in stale.stderr) == (2, True)
+    assert "holdfast questions --run r" in stale.stderr
     nothing = holdfast("approve", "r", "other")
     assert (nothing.exit_code, "holdfast questions --run r" in nothing.stderr) == (2, True)
     holdfast("answer", "r", "count", "1", "--actor", "ana")
@@ -153,6 +162,69 @@ def test_approving_asks_first_and_refusing_stops_the_flow(
 def test_approving_by_hand(holdfast: Callable[..., Result], run: hf.Store) -> None:
     assert holdfast("approve", "r", PAY, input="y\n").exit_code == 0
     assert {it.name for it in run.questions()} == {"color", "count"}
+
+
+def test_an_approval_is_refused_by_the_command_that_gives_it(
+    holdfast: Callable[..., Result], run: hf.Store
+) -> None:
+    assert holdfast("approve", "r", PAY, "--refuse", "no", "--yes").exit_code == 2
+    refused = holdfast("approve", "r", PAY, "--refuse", "too much", "--actor", "fin")
+    assert f"the approval of {PAY} of run 'r' is refused by fin." in refused.stdout
+    assert {it.name for it in run.questions()} == {"color", "count"}
+
+
+def test_a_misspelt_name_is_kept_and_pointed_out(
+    holdfast: Callable[..., Result], run: hf.Store
+) -> None:
+    names = f"approval '{PAY}', question 'color', question 'count', signal 'go'"
+    sent = holdfast("signal", "r", "goo", "now").stdout
+    assert "Signal goo is kept" in sent
+    assert f"The run waits for {names} now." in sent
+    answered = holdfast("answer", "r", "colour", "red").stdout
+    assert "kept until run 'r' asks" in answered
+    assert f"The run waits for {names} now." in answered
+    assert "waits for" not in holdfast("signal", "r", "go", "now").stdout
+    assert [it.value for it in run.get("r").signals] == ["now", "red", "now"]
+
+
+def even(number: int) -> None:
+    if number % 2:
+        raise ValueError(f"{number} is odd")
+
+
+class Even(msgspec.Struct):
+    number: int
+
+    def __post_init__(self) -> None:
+        even(self.number)
+
+
+@flow(name="cli-asks-oddly")
+def asks_oddly() -> list[Any]:
+    when = ask("When?", name="when", type=dt.date)
+    how_many = ask("How many?", name="even", type=Even)
+    return [when, how_many.number]
+
+
+@pytest.mark.parametrize("typed", ["2026-12-01", '"2026-12-01"'])
+def test_a_date_is_named_and_needs_no_quotes(
+    holdfast: Callable[..., Result], url: str, typed: str
+) -> None:
+    with hf.open(url, default=False) as store:
+        handle = asks_oddly.with_options(store=store).submit("d")
+        with store.worker(flows=[asks_oddly], concurrency=1):
+            until(lambda: [it.name for it in store.questions()] == ["when"])
+            shown = holdfast("questions").stdout
+            assert "answer     a date, such as 2026-12-01" in shown
+            assert "answer d when DATE" in shown
+            assert holdfast("answer", "d", "when", typed).exit_code == 0
+            holdfast("answer", "d", "even", '{"number": 3}', "--actor", "ana")
+            until(lambda: any(it.refused for it in store.questions()))
+            told = """ana's answer {"number":3} did not fit: 3 is odd"""
+            assert told in holdfast("questions").stdout
+            assert told in holdfast("explain", "d").stdout.replace("\n    ", " ")
+            holdfast("answer", "d", "even", '{"number": 4}')
+            assert handle.result(timeout=30) == [dt.date(2026, 12, 1), 4]
 
 
 def test_a_sleeper_is_explained(holdfast: Callable[..., Result], url: str) -> None:

@@ -324,6 +324,29 @@ def test_what_is_asked_wrongly(store: PrivateStore) -> None:
     assert "seconds, a timedelta" in failing(name="x", timeout="soon")
 
 
+def test_choices_of_the_type_that_is_asked_for(store: PrivateStore) -> None:
+    handle = _choosing.start("r")
+    for name, value in (("color", "blue"), ("plan", {"days": 2, "title": ""})):
+        store.answer("r", name, value)
+    assert handle.result(timeout=20) == [Color.BLUE, Plan(2)]
+    with pytest.raises(RunFailed, match="'a' is no int"):
+        _misfitting.run("w")
+
+
+@flow(name="ask-choosing")
+def _choosing() -> list[Any]:
+    return [
+        ask("?", name="color", type=Color, choices=[Color.RED, Color.BLUE]),
+        ask("?", name="plan", type=Plan, choices=[Plan(1), Plan(2)]),
+    ]
+
+
+@flow(name="ask-misfitting")
+def _misfitting() -> Any:
+    choices: list[Any] = [1, "a"]
+    return ask("?", name="x", type=int, choices=choices)
+
+
 @flow(name="ask-wrong")
 def _wrong(options: dict[str, Any]) -> Any:
     return ask("?", **options)

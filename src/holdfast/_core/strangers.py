@@ -18,7 +18,6 @@ from holdfast._core.known import KNOWN, Known
 from holdfast._core.shapes import Parts, Shape
 from holdfast.errors import ValueRefused
 
-
 _NO_FLAG = 1 << 1000
 """An enum of flags has at least one; this one is in no combination."""
 

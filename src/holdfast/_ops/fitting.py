@@ -23,6 +23,60 @@ _LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
     ("exclusiveMaximum", operator.lt, "less than"),
 )
 DEEPEST = 32
+_WORDS: dict[str, tuple[str, str]] = {
+    "string": ("a text", "TEXT"),
+    "integer": ("a whole number", "NUMBER"),
+    "number": ("a number", "NUMBER"),
+    "boolean": ("true or false", "true|false"),
+    "array": ("a list, as JSON", "JSON"),
+    "object": ("an object, as JSON", "JSON"),
+    "null": ("nothing (null)", "null"),
+    "date": ("a date, such as 2026-12-01", "DATE"),
+    "time": ("a time of day, such as 09:30:00", "TIME"),
+    "date-time": ("a moment, such as 2026-12-01T09:30:00Z", "MOMENT"),
+    "duration": ("a length of time, such as PT90M", "DURATION"),
+    "uuid": ("a UUID", "UUID"),
+    "decimal": ("a decimal number", "NUMBER"),
+    "byte": ("bytes, in Base64", "BASE64"),
+}
+"""How people say a type of JSON schema, or its format, and what stands for it in a command."""
+
+
+def wanted(schema: dict[str, Any] | None) -> str | None:
+    """Say in words what an answer has to be, or None if nothing is known."""
+    if schema is None:
+        return None
+    inner = _resolved(schema, schema)
+    if "anyOf" in inner:
+        parts = [wanted({**each, "$defs": schema.get("$defs", {})}) for each in inner["anyOf"]]
+        return None if None in parts else " or ".join(part for part in parts if part)
+    values: list[Any] | None = [inner["const"]] if "const" in inner else inner.get("enum")
+    if values is not None:
+        return "one of " + ", ".join(f"{value!r:.60}" for value in values)
+    words = _words(inner)
+    if words is None:
+        return None
+    fields: dict[str, Any] = inner.get("properties", {})
+    return f"{words[0]} with the fields {', '.join(fields)}" if fields else words[0]
+
+
+def placeholder(schema: dict[str, Any] | None) -> str:
+    """Return what stands for an answer in a command line."""
+    words = None if schema is None else _words(_resolved(schema, schema))
+    return words[1] if words is not None else "JSON" if schema else "VALUE"
+
+
+def wants_text(schema: dict[str, Any] | None) -> bool:
+    """Whether the answer is a text in JSON: a text itself, a date, a member of an enum by name."""
+    if schema is None:
+        return False
+    inner = _resolved(schema, schema)
+    values: list[Any] = inner.get("enum", ())
+    return inner.get("type") == "string" or any(isinstance(value, str) for value in values)
+
+
+def _words(schema: dict[str, Any]) -> tuple[str, str] | None:
+    return _WORDS.get(str(schema.get("format"))) or _WORDS.get(str(schema.get("type")))
 
 
 def misfit(value: Any, choices: list[Any] | None, schema: dict[str, Any] | None) -> str | None:

@@ -14,7 +14,7 @@ from holdfast._core.lifecycle import FINAL
 from holdfast._core.record import facts
 from holdfast._core.rows import Message, RunRow
 from holdfast._ops.readable import Reader
-from holdfast._ops.text import moment
+from holdfast._ops.text import moment, shown
 from holdfast._store.contract import Store
 
 
@@ -46,6 +46,11 @@ def waiting_for(row: RunRow) -> str | None:
     else:
         told = f"{what} {name}".strip()
     return told if row.wake_us is None else f"{told} until {moment(row.wake_us)}"
+
+
+def did_not_fit(letter: SignalView) -> str:
+    """Say of a signal or an answer that the flow's process could not take why that is."""
+    return f"{letter.actor}'s {letter.kind} {shown(letter.value, 80)} did not fit: {letter.why}"
 
 
 def letters_of(store: Store, row: RunRow, *, plain: bool) -> list[SignalView]:

@@ -20,8 +20,9 @@ from holdfast._core.letters import ANSWER, answer_id
 from holdfast._core.lifecycle import ENDED
 from holdfast._core.rows import Message, Question, RunRow
 from holdfast._ops.actions import check_actor
-from holdfast._ops.fitting import misfit
+from holdfast._ops.fitting import misfit, placeholder
 from holdfast._ops.inspect import at, fold, found
+from holdfast._ops.letters import did_not_fit, letters_of
 from holdfast._ops.readable import Reader
 from holdfast._store.contract import Posted, Store
 from holdfast.errors import AnswerConflict, RunEnded, StaleView, UsageError
@@ -31,7 +32,6 @@ LISTED = 10_000
 REASON_MAX_CHARS = 10_000
 CHOICES_SHOWN = 8
 """Up to so many choices have a command of their own."""
-_PLACEHOLDERS = {"string": "TEXT", "integer": "NUMBER", "number": "NUMBER"}
 
 
 class QuestionView(msgspec.Struct, frozen=True):
@@ -59,6 +59,8 @@ class QuestionView(msgspec.Struct, frozen=True):
     digest: str | None = None
     holds_s: float | None = None
     """How long an approval holds once it is given; None: until it is used."""
+    refused: tuple[str, ...] = ()
+    """Answers that the flow's process could not take, and why; so it is asked again."""
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -70,7 +72,7 @@ class QuestionView(msgspec.Struct, frozen=True):
         kind = (self.schema or {}).get("type")
         choices = [True, False] if kind == "boolean" else self.choices
         if choices is None or len(choices) > CHOICES_SHOWN:
-            value = _PLACEHOLDERS.get(str(kind), "JSON" if self.schema else "VALUE")
+            value = placeholder(self.schema)
             return command("answer", self.run_id, self.name) + f" {value}", refuse
         texts = [it if isinstance(it, str) else msgspec.json.encode(it).decode() for it in choices]
         return *(command("answer", self.run_id, self.name, text) for text in texts), refuse
@@ -155,6 +157,7 @@ def view_of(store: Store, row: RunRow, question: Question, *, plain: bool) -> Qu
         step=said["step"],
         choices=said.get("choices"),
         schema=said.get("schema"),
+        refused=_refused(store, row, question) if question.number > 1 else (),
     )
     if question.kind != "approval":
         return view
@@ -174,6 +177,18 @@ def view_of(store: Store, row: RunRow, question: Question, *, plain: bool) -> Qu
     )
 
 
+def _refused(store: Store, row: RunRow, question: Question) -> tuple[str, ...]:
+    """Say which answers did not fit, of those that were given since it was answered last."""
+    told: list[str] = []
+    for letter in reversed(letters_of(store, row, plain=True)):
+        if letter.kind != "answer" or letter.name != question.name:
+            continue
+        if letter.status != "refused":
+            break
+        told.append(did_not_fit(letter))
+    return tuple(reversed(told))
+
+
 # -- answering ---------------------------------------------------------------------------------
 
 
@@ -190,7 +205,7 @@ def answer(
         )
     _check_fits(run_id, name, value, question)
     body = b'{"value":%b}' % codec.encode(value, f"the answer to {name!r}")
-    return _post(store, row, name, question, body, actor, number)
+    return _post(store, row, name, question, body, actor, number, "answered")
 
 
 def refuse(
@@ -203,7 +218,7 @@ def refuse(
         raise UsageError(f"reason= has at most {REASON_MAX_CHARS:,} characters")
     row, question = _open(store, run_id, name)
     body = msgspec.json.encode({"refused": reason})
-    return _post(store, row, name, question, body, actor, number)
+    return _post(store, row, name, question, body, actor, number, "refused")
 
 
 def approve(
@@ -217,10 +232,14 @@ def approve(
         raise _nothing_to_approve(store, row, step)
     said: dict[str, Any] = msgspec.json.decode(question.body)
     if digest is not None and digest != said["digest"]:
-        raise StaleView(run_id)
+        raise StaleView(
+            run_id,
+            f"{digest!r} is not the digest of what run {run_id!r} asks to approve as {step!r} now; "
+            "look at its arguments again: " + command("questions", "--run", run_id),
+        )
     grant = {"digest": said["digest"], "generation": said["generation"]}
     body = msgspec.json.encode({"approved": grant})
-    return _post(store, row, step, question, body, actor, None)
+    return _post(store, row, step, question, body, actor, None, "given")
 
 
 def _open(store: Store, run_id: str, name: str) -> tuple[RunRow, Question | None]:
@@ -275,6 +294,7 @@ def _post(
     body: bytes,
     actor: str,
     number: int | None,
+    done: str,
 ) -> Answered:
     known = name if question is None else question.name
     now = 1 if question is None else question.number
@@ -293,7 +313,8 @@ def _post(
     if posted is Posted.DUPLICATE:
         given = _given(store, row, known)
         raise AnswerConflict(row.run_id, shown, given.actor if given else "somebody else")
-    did = f"{shown} of run {row.run_id!r} is answered by {actor}"
+    did = f"{shown} of run {row.run_id!r} is {done} by {actor}"
     if question is None:
-        did = f"the answer to {shown} is kept until run {row.run_id!r} asks"
+        what = "refusal of" if done == "refused" else "answer to"
+        did = f"the {what} {shown} is kept until run {row.run_id!r} asks"
     return Answered(row.run_id, name, now, actor, did, early=question is None)

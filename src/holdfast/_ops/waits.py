@@ -11,6 +11,8 @@ from holdfast._core.entries import WAIT_ENDS, Entry, Kind
 from holdfast._core.history import History, Record
 from holdfast._core.record import facts
 from holdfast._ops.explanation import Case
+from holdfast._ops.fitting import wanted
+from holdfast._ops.letters import did_not_fit, letters_of
 from holdfast._ops.people import QuestionView, questions
 from holdfast._ops.related import about_child
 from holdfast._ops.text import clipped, moment, shown
@@ -62,9 +64,12 @@ def _signal(case: Case, record: Record, begun: Entry, _asked: QuestionView | Non
         f"{record.key} waits for the signal {said['name']!r} since {case.since(begun.at_us)}"
         f"{_until(said)}."
     )
+    for letter in letters_of(case.store, case.row, plain=True):
+        if (letter.kind, letter.name, letter.status) == ("signal", said["name"], "refused"):
+            case.said.known.append(f"{did_not_fit(letter)}.")
     case.do(
         f"To send the signal {said['name']} (what it brings is up to the flow):",
-        case.cmd("signal", said["name"]) + " JSON",
+        case.cmd("signal", said["name"]) + " VALUE",
     )
 
 
@@ -79,10 +84,14 @@ def _question(case: Case, record: Record, begun: Entry, asked: QuestionView | No
         f"{clipped(said['text'])}"
     )
     if asked is None:
-        case.said.known.append(f"The question {said['name']!r} is answered; the run takes it next.")
+        case.said.known.append(f"The question {said['name']!r} is decided; the run takes it next.")
         return
     if asked.choices is not None:
         case.said.known.append(f"The choices: {shown(asked.choices)}.")
+    elif (kind := wanted(asked.schema)) is not None:
+        case.said.known.append(f"The answer is {kind}.")
+    for refused in asked.refused:
+        case.said.known.append(f"{refused}.")
     *answers, refuse = asked.commands
     for answer in answers:
         case.do(f"To answer {said['name']}:", answer)

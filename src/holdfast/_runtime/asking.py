@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, overload
 
@@ -17,7 +18,7 @@ from holdfast._core.requests import Script, StepCall
 from holdfast._runtime.frames import Frame
 from holdfast._runtime.operations import called, perform, perform_async, place
 from holdfast._runtime.questions import one_line
-from holdfast._runtime.timing import reads
+from holdfast._runtime.timing import converted, reads
 from holdfast.errors import UsageError
 
 T = TypeVar("T")
@@ -209,7 +210,10 @@ def _checked(asked: _Options) -> Asking:
         raise UsageError(f"ask({text!r:.80}): a text of 1 to {TEXT_MAX_CHARS:,} characters")
     if asked.to is not None:
         check_label(f"ask(…, name={name!r}, to=…)", asked.to)
-    return Asking(name, text, asked.to, _plain(asked.choices, name), _schema(asked.wanted))
+    choices = _plain(asked.choices, name)
+    if asked.wanted is not None and asked.choices is not None:
+        _check_choices(name, asked.wanted, asked.choices)
+    return Asking(name, text, asked.to, choices, _schema(asked.wanted))
 
 
 def _plain(choices: Sequence[Any] | None, name: str) -> list[Any] | None:
@@ -225,6 +229,23 @@ def _plain(choices: Sequence[Any] | None, name: str) -> list[Any] | None:
     return plain
 
 
+def _check_choices(name: str, wanted: Any, choices: Sequence[Any]) -> None:
+    """Nobody can answer with a choice that is not of the type which the flow asks for."""
+    for choice in choices:
+        if isinstance(wanted, type) and isinstance(choice, wanted):
+            continue
+        try:
+            converted(msgspec.to_builtins(choice), wanted)
+        except ValueError as error:
+            kind = getattr(wanted, "__name__", wanted)
+            raise UsageError(
+                f"ask(…, name={name!r}, type={kind}, choices=…): {choice!r:.80} is no {kind} "
+                f"({error})"
+            ) from None
+        except TypeError:
+            return  # A type that says nothing of data.
+
+
 def _schema(wanted: Any) -> dict[str, Any] | None:
     """Return what can be said of a type without its class, or None."""
     if wanted is None:
@@ -232,7 +253,8 @@ def _schema(wanted: Any) -> dict[str, Any] | None:
     try:
         if hasattr(wanted, "model_json_schema"):
             return dict(wanted.model_json_schema())
-        return msgspec.json.schema(wanted)
+        schema = msgspec.json.schema(wanted)
+        return {**schema, "format": "date-time"} if wanted is dt.datetime else schema
     except TypeError:
         return None
 

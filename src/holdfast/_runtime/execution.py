@@ -7,6 +7,7 @@ queued, never while a commit is waited for.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,8 @@ class Execution:
         self.waits = Waits()
         self.mail = Mail(self)
         self.deadline_us = deadlines.of(history)
+        self.key_waits: dict[str, float] = {}
+        """Since when calls wait for a key that another run has."""
         self.children: dict[str, Any] = {}
         """Child runs that the flow has called, by run id."""
         self.open_calls: dict[str, StepCall] = {}
@@ -380,8 +383,9 @@ class Execution:
 
 
 def waits_for(waiting: list[Waiting]) -> str:
-    """Return in a word what a run waits for: the first thing of several."""
-    first = waiting[0]
+    """Return in a word what a run waits for: of several things the one with the first time limit,
+    since that is the time which is told with it."""
+    first = min(waiting, key=lambda one: math.inf if one.until_us is None else one.until_us)
     return f"{first.what}:{first.name}" if first.name else first.what
 
 

@@ -10,11 +10,13 @@ import msgspec
 from holdfast._core.commands import command as command_line
 from holdfast._ops import people, signals
 from holdfast._ops.cli.session import Session, command
+from holdfast._ops.expected import other_names
+from holdfast._ops.fitting import misfit, wanted, wants_text
 from holdfast._ops.inspect import RunView
 from holdfast._ops.people import QuestionView
 from holdfast._ops.text import clipped, length, shown
 from holdfast._store.addresses import NoStore
-from holdfast.errors import UsageError
+from holdfast.errors import StaleView, UsageError
 
 
 def add_to(group: click.Group) -> None:
@@ -72,8 +74,12 @@ def _print_question(session: Session, question: QuestionView, now_us: int) -> No
             session.say(f"  holds for  {length(question.holds_s)} once it is given")
     if question.choices is not None:
         session.say(f"  choices    {shown(question.choices)}")
+    elif (kind := wanted(question.schema)) is not None:
+        session.say(f"  answer     {kind}")
     if question.until is not None:
         session.say(f"  until      {question.until:%Y-%m-%d %H:%M:%S} UTC")
+    for each in question.refused:
+        session.say(f"  refused    {each}", "yellow")
     for each in question.commands:
         session.say(f"    {session.pasteable(each)}")
     session.say()
@@ -98,7 +104,7 @@ def _answer(
     """Answer a question of a run, or refuse it (or an approval).
 
     NAME is the name of the question, or the step of an approval, as `holdfast questions` shows it. VALUE
-    is JSON, or a text as it is where a text is asked for. The first answer counts.
+    is JSON; a text or a date needs no quotes, and may have them. The first answer counts.
     """
     store = session.store()
     if (value is None) == (refuse is None):
@@ -114,30 +120,52 @@ def _answer(
 
 
 def read(text: str, question: QuestionView | None) -> Any:
-    """Return an answer as it was typed: a text where one is asked for, else JSON if it is some."""
-    if question is not None:
-        wants_text = (question.schema or {}).get("type") == "string"
-        if (question.choices and text in question.choices) or wants_text:
-            return text
+    """Return an answer as it was typed: a text where one is asked for, with or without quotes; else
+    JSON if it is some, and fits."""
     try:
-        return msgspec.json.decode(text)
+        value = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return text
+    if question is None:
+        return value
+    if question.choices is not None:
+        return text if text in question.choices else value
+    if wants_text(question.schema):
+        return value if isinstance(value, str) else text
+    fits = misfit(value, None, question.schema) is None
+    return value if fits or misfit(text, None, question.schema) is not None else text
 
 
 @click.argument("run_id")
 @click.argument("step")
 @click.option("--digest", metavar="HEX", help="Only if this is the digest of the arguments.")
 @click.option("--yes", is_flag=True, help="Do not show the arguments and ask first.")
+@click.option(
+    "--refuse",
+    metavar="[REASON]",
+    is_flag=False,
+    flag_value="",
+    help="Refuse instead: the flow gets Refused.",
+)
 def _approve(
-    session: Session, run_id: str, step: str, digest: str | None, yes: bool, actor: str
+    session: Session,
+    run_id: str,
+    step: str,
+    digest: str | None,
+    yes: bool,
+    refuse: str | None,
+    actor: str,
 ) -> int | None:
-    """Approve one call of an effect, with exactly the arguments that are stored.
+    """Approve one call of an effect, with exactly the arguments that are stored, or refuse it.
 
-    Without --digest (which `holdfast questions` prints) they are shown, and you are asked. To refuse:
-    holdfast answer RUN_ID STEP --refuse REASON.
+    Without --digest (which `holdfast questions` prints) they are shown, and you are asked.
     """
     store = session.store()
+    if refuse is not None:
+        if digest is not None or yes:
+            raise UsageError("say --refuse, or --digest or --yes to approve")
+        _tell(session, people.refuse(store, run_id, step, reason=refuse, actor=actor))
+        return None
     if digest is None and not yes and not session.as_json:
         asked = people.questions(store, run_id=run_id, limit=10_000, plain=True)
         for question in asked:
@@ -146,13 +174,16 @@ def _approve(
                 digest = question.digest
         if digest is not None and not click.confirm(f"Approve {step}?", err=True):
             return None
-    _tell(session, people.approve(store, run_id, step, digest=digest, actor=actor))
+    try:
+        _tell(session, people.approve(store, run_id, step, digest=digest, actor=actor))
+    except StaleView as stale:
+        raise UsageError(str(stale)) from None
     return None
 
 
 @click.argument("run_id")
 @click.argument("name")
-@click.argument("payload", required=False, metavar="[JSON]")
+@click.argument("payload", required=False, metavar="[VALUE]")
 @click.option(
     "--id", "signal_id", metavar="ID", help="Sent again under this id, it is not repeated."
 )
@@ -164,30 +195,47 @@ def _signal(
     signal_id: str | None,
     actor: str,
 ) -> None:
-    """Send a signal to a run, which takes it with wait(NAME); kept if it comes early."""
-    value = None
-    if payload is not None:
-        try:
-            value = msgspec.json.decode(payload)
-        except msgspec.DecodeError as error:
-            raise UsageError(
-                f"""the payload is JSON, and {payload[:60]!r} is none ({error}); a text needs its """
-                """quotes, as in '"sent"'"""
-            ) from None
-    sent = signals.signal(session.store(), run_id, name, value, signal_id=signal_id, actor=actor)
+    """Send a signal to a run, which takes it with wait(NAME); kept if it comes early.
+
+    VALUE is JSON; what is none, such as a word, is a text.
+    """
+    store = session.store()
+    value = None if payload is None else _payload(payload)
+    sent = signals.signal(store, run_id, name, value, signal_id=signal_id, actor=actor)
+    other = other_names(store, run_id, "signal", name) if sent.new else None
     if session.as_json:
-        session.answer(signal=msgspec.to_builtins(sent))
-    elif sent.new:
+        session.answer(signal=msgspec.to_builtins(sent), note=other)
+        return
+    if sent.new:
         session.say(f"Signal {name} is kept for run {run_id} (id {sent.id}).")
     else:
         session.say(f"Signal {name} with id {sent.id} was sent before; it is not delivered again.")
+    if other is not None:
+        session.say(f"{other}.", "yellow")
+
+
+def _payload(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        if not text.startswith(("{", "[", '"')):
+            return text
+        raise UsageError(
+            f"{text[:60]!r} begins as JSON does, and is none ({error}); a text that begins so needs "
+            """quotes, as in '"[sent]"'"""
+        ) from None
 
 
 def _tell(session: Session, told: people.Answered) -> None:
+    other = None
+    if told.early:
+        other = other_names(session.store(), told.run_id, "question", told.name)
     if session.as_json:
-        session.answer(answer=msgspec.to_builtins(told))
+        session.answer(answer=msgspec.to_builtins(told), note=other)
         return
     session.say(f"{told.did}.")
+    if other is not None:
+        session.say(f"{other}.", "yellow")
     session.say("The process that has the run, or a worker with its flow, goes on. To see it:")
     session.say(f"  {session.pasteable(command_line('explain', told.run_id))}")
 
