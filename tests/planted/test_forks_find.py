@@ -116,12 +116,12 @@ def too_much_is_borrowed(patch: pytest.MonkeyPatch) -> None:
 
 def nothing_is_borrowed(patch: pytest.MonkeyPatch) -> None:
     """A fork begins from the beginning."""
-    begun = forking._begun
+    begin = forking._begin
 
-    def empty(run_id: str, borrowed: Any) -> Any:
-        return begun(run_id, msgspec.structs.replace(borrowed, parts=[]))
+    def empty(history: Any, borrowed: Any) -> None:
+        begin(history, msgspec.structs.replace(borrowed, parts=[]))
 
-    patch.setattr(forking, "_begun", empty)
+    patch.setattr(forking, "_begin", empty)
 
 
 PLANTED = [

@@ -27,6 +27,7 @@ class Folding:
         placed: dict[tuple[str, int], Record]
         old: dict[str, Record]
         saved: dict[str, Entry]
+        lent: dict[str, Entry]
         superseded: list[Record]
         started: Entry | None
         failed: Entry | None
@@ -94,6 +95,8 @@ class Folding:
         self.generation = int(data.get("generation", self.generation))
         for path in data.get("loops", ()):
             self.saved.pop(path, None)
+        for path in data.get("lent", ()):
+            self.saved[path] = self.lent[path]
         for key in data.get("superseded", ()):
             self.gap.forget(key)
             record = self.records.pop(key, None)

@@ -132,16 +132,22 @@ def borrow(told: Facts, at_us: int, loaded: Sequence[list[Entry]]) -> Borrowed:
 
 
 def fold(
-    run_id: str, entries: Iterable[Entry], borrowed: Borrowed | None = None, *, gaps: bool = False
+    run_id: str,
+    entries: Iterable[Entry],
+    borrowed: Borrowed | None = None,
+    *,
+    gaps: bool = False,
+    empty: History | None = None,
 ) -> History:
-    """Fold a run's entries, behind what it borrows if it is a fork."""
-    onto = None if borrowed is None else _begun(run_id, borrowed)
-    return History.fold(run_id, entries, gaps=gaps, onto=onto)
+    """Fold a run's entries, behind what it borrows if it is a fork; into `empty`, if it is given."""
+    history = empty or History(run_id)
+    if borrowed is not None:
+        _begin(history, borrowed)
+    return History.fold(run_id, entries, gaps=gaps, onto=history)
 
 
-def _begun(run_id: str, borrowed: Borrowed) -> History:
-    """Return the history of a fork that has not written anything yet."""
-    history = History(run_id)
+def _begin(history: History, borrowed: Borrowed) -> None:
+    """Take in what a fork has before it has written anything."""
     history.status = Status.RUNNING
     for _, _, entries in borrowed.parts:
         for entry in entries:
@@ -156,8 +162,8 @@ def _begun(run_id: str, borrowed: Borrowed) -> History:
         record.borrowed = True
     history.old = dict(history.records)
     history.placed.clear()
+    history.lent, history.origin = dict(history.saved), borrowed.facts.origin
     history.status, history.last_seq = None, 0
-    return history
 
 
 def _give(history: History, key: str, node: bytes, at_us: int) -> None:

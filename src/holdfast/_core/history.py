@@ -44,6 +44,10 @@ class History(Folding):
         self.old: dict[str, Record] = {}
         """Records from before an accepted change: matched by key alone."""
         self.saved: dict[str, Entry] = {}
+        self.lent: dict[str, Entry] = {}
+        """Of a fork: the states of loops that it borrowed, or was given."""
+        self.origin: str | None = None
+        """Of a fork: the run that it came from."""
         self.superseded: list[Record] = []
         self.started: Entry | None = None
         self.failed: Entry | None = None

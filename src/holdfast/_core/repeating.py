@@ -18,7 +18,7 @@ from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History, Record, State
 from holdfast._core.keys import are_parallel, is_undo, scope_of
 from holdfast._core.lifecycle import HeldReason
-from holdfast._core.superseding import came_after
+from holdfast._core.superseding import came_after, starting_over, turns_lost
 from holdfast.errors import RunHeld, UsageError
 
 GO_ON, REDO = "go_on", "redo"
@@ -26,12 +26,16 @@ GO_ON, REDO = "go_on", "redo"
 
 def behind(history: History, steps: Iterable[str]) -> list[Record]:
     """Return these steps and what their lines recorded behind them, in the order of the journal."""
-    first = [history.records[step] for step in steps if step in history.records]
+    first = _there(history, steps)
     gone = {record.key: record for record in first}
     for record in history.records.values():
         if not is_undo(record.key) and any(_is_behind(history, record, one) for one in first):
             gone[record.key] = record
     return sorted(gone.values(), key=lambda record: record.first_seq)
+
+
+def _there(history: History, steps: Iterable[str]) -> list[Record]:
+    return [history.records[step] for step in steps if step in history.records]
 
 
 def _is_behind(history: History, record: Record, other: Record) -> bool:
@@ -48,7 +52,7 @@ def _placed(history: History, record: Record) -> bool:
 
 def loops_behind(history: History, steps: Sequence[str]) -> list[str]:
     """Return the loops that were begun behind these steps: they start over."""
-    first = [history.records[step] for step in steps if step in history.records]
+    first = _there(history, steps)
     return [
         path
         for path, saved in history.saved.items()
@@ -75,8 +79,12 @@ def may_have_happened(record: Record) -> bool:
 
 
 def effects_behind(history: History, steps: Iterable[str]) -> tuple[str, ...]:
-    """Return the effects that a redo from these steps would execute again."""
-    return tuple(record.key for record in behind(history, steps) if may_have_happened(record))
+    """Return the effects that a redo from these steps would execute again; of a fork, also the turns
+    of the other run that it would execute, whatever is in them."""
+    again = list(steps)
+    lost = turns_lost(history, loops_behind(history, again), _there(history, again))
+    known = [record.key for record in behind(history, again) if may_have_happened(record)]
+    return (*lost, *known)
 
 
 def redo_facts(history: History, steps: Sequence[str]) -> dict[str, Any]:
@@ -85,10 +93,7 @@ def redo_facts(history: History, steps: Sequence[str]) -> dict[str, Any]:
         "generation": history.generation + 1,
         "superseded": [record.key for record in behind(history, steps)],
     }
-    loops = loops_behind(history, steps)
-    if loops:
-        facts["loops"] = loops
-    return facts
+    return facts | starting_over(history, loops_behind(history, steps), _there(history, steps))
 
 
 # -- held for it -------------------------------------------------------------------------------
@@ -147,6 +152,7 @@ def check_repeated(history: History, gone: Sequence[Record]) -> None:
     and effects that happened are recorded behind that."""
     facts = [record.key for record in gone if record.key in history.gap.broken]
     effects = [record.key for record in gone if may_have_happened(record)] if facts else []
+    effects[:0] = turns_lost(history, loops_behind(history, facts), _there(history, facts))
     if effects:
         raise RunHeld(
             history.run_id,

@@ -21,7 +21,7 @@ from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.repeating import check_repeated, decided_drafts
 from holdfast._core.rows import KeyChange
-from holdfast._core.superseding import loops_begun_anew, superseded_by_resume
+from holdfast._core.superseding import loops_begun_anew, starting_over, superseded_by_resume
 from holdfast.errors import RunCancelled, RunHeld, UsageError
 
 Drafts = list[Draft]
@@ -80,9 +80,8 @@ def _next_generation(
         "actor": actor,
         "confirmed": confirm,
     }
-    loops = loops_begun_anew(history, gone)
-    if loops:
-        facts["loops"] = loops
+    broken = [record for record in gone if record.key in history.gap.broken]
+    facts |= starting_over(history, loops_begun_anew(history, gone), broken)
     drafts = [draft(Kind.RUN_RESUMED, at_us, facts)]
     if accept_change:
         drafts.append(draft(Kind.CHANGE_ACCEPTED, at_us, {"actor": actor, "confirmed": confirm}))

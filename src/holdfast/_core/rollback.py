@@ -22,11 +22,11 @@ from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Entry, Kind
 from holdfast._core.history import History, Record, State
 from holdfast._core.keys import is_undo, name_of, undo_key
-from holdfast._core.lifecycle import HeldReason
+from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.requests import Undoes
-from holdfast._core.resume import draft, facts_of, outcome_is_unknown
+from holdfast._core.resume import draft, facts_of, held_reason, outcome_is_unknown
 from holdfast._core.stops import Unwind
-from holdfast._core.superseding import came_after
+from holdfast._core.superseding import came_after, starting_over
 from holdfast.errors import RunHeld, RunRolledBack, UsageError
 
 
@@ -55,6 +55,12 @@ class Fate(StrEnum):
     """It was taken back before."""
     GIVEN_UP = "given_up"
     """A person gave its undo up."""
+    LOST = "lost"
+    """It has an undo, which the process that took the run up did not know."""
+
+
+CALLS_UNDO = frozenset({Fate.UNDO, Fate.STAYS, Fate.LOST})
+"""What a process that knows an undo takes back, also if it was declared only later."""
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -91,6 +97,8 @@ def effects_to_undo(history: History, to: str | None = None) -> list[Effect]:
     """Return the effects that a rollback concerns, the last one first; `to` is a step that stays,
     with everything that was there before it had ended."""
     after = None if to is None else step_to_keep(history, to)
+    if after is not None:
+        _check_kept(history, after)
     found = [
         Effect(record, fate)
         for superseded, records in (
@@ -129,7 +137,21 @@ def _fate_of_undo(history: History, record: Record) -> Fate:
     if undo is not None and undo.outcome is not None and undo.outcome.kind is Kind.STEP_SETTLED:
         return Fate.GIVEN_UP
     declared = record.intent is not None and b'"undo":true' in record.intent.body
-    return Fate.UNDO if declared else Fate.STAYS
+    if not declared:
+        return Fate.STAYS
+    return Fate.LOST if name_of(record.key) == _undo_not_known(history) else Fate.UNDO
+
+
+def _undo_not_known(history: History) -> str | None:
+    """Return the effect for whose undo a rollback is held, because the process did not have it."""
+    asked, held = history.rollback, history.held
+    if asked is None or held is None or held.seq < asked.seq:
+        return None
+    if history.status is not Status.HELD or held_reason(history) != HeldReason.PAUSED:
+        return None
+    facts = facts_of(held)
+    # Who pauses a run is named in the entry; here it was the process itself.
+    return None if "actor" in facts else name_of(str(facts.get("step") or ""))
 
 
 def step_to_keep(history: History, to: str) -> Record:
@@ -143,7 +165,36 @@ def step_to_keep(history: History, to: str) -> Record:
         raise UsageError(
             f"{to} of run {history.run_id!r} has no outcome, so the run cannot be rolled back to it"
         )
+    if record.borrowed:
+        raise _not_its_own(history, to)
     return record
+
+
+def _not_its_own(history: History, to: str) -> UsageError:
+    """What a fork borrowed it has not done: it can neither take it back nor do it again."""
+    origin = history.origin or ""
+    return UsageError(
+        f"{to} came along from run {origin!r}, which run {history.run_id!r} was forked from; a fork "
+        "is rolled back to a step of its own, or as a whole: "
+        f"{command('rollback', history.run_id)}. To begin anew from an earlier step, fork that run "
+        f"once more: {command('fork', origin, history.run_id + '-2', '--before', to)}"
+    )
+
+
+def _check_kept(history: History, kept: Record) -> None:
+    """Refuse to keep what was taken back already: replayed as done, it would not be so."""
+    undone = [
+        record.key
+        for record in history.records.values()
+        if undo_key(record.key, record.generation) in history.records
+        and not came_after(record, kept)
+    ]
+    if undone:
+        raise UsageError(
+            f"run {history.run_id!r} cannot be rolled back to {kept.key}, because "
+            f"{', '.join(undone[:5])} would be kept, and its undo was begun already; "
+            f"see {command('explain', history.run_id)}"
+        )
 
 
 def effect_undone(record: Record) -> Undoes:
@@ -162,7 +213,7 @@ def requested(history: History, wanted: Wanted, at_us: int) -> Draft:
 
 def left_as_they_are(effects: list[Effect]) -> tuple[str, ...]:
     """Return what a rollback cannot take back, by the step keys that their undos would have."""
-    stays = (Fate.STAYS, Fate.UNKNOWN)
+    stays = (Fate.STAYS, Fate.UNKNOWN, Fate.LOST)
     return tuple(effect.undo_step for effect in effects if effect.fate in stays)
 
 
@@ -180,9 +231,9 @@ def to_be_undone(
     _check_doubts(history.run_id, effects)
     calls: list[Effect] = []
     for effect in effects:
-        if effect.fate in (Fate.UNDO, Fate.STAYS) and has_undo(effect.record):
+        if effect.fate in CALLS_UNDO and has_undo(effect.record):
             calls.append(effect)
-        elif effect.fate in (Fate.UNDO, Fate.STAYS, Fate.UNKNOWN):
+        elif effect.fate in CALLS_UNDO or effect.fate is Fate.UNKNOWN:
             _check_stays(history.run_id, effect, want)
     return calls, effects
 
@@ -210,10 +261,11 @@ def _check_stays(run_id: str, effect: Effect, want: Wanted) -> None:
     step = effect.record.key
     more = () if want.to is None else ("--to", want.to)
     again = f"{command('rollback', run_id, *more, '--yes')}    (leave it as it is)"
-    if effect.fate is Fate.UNDO:
+    if effect.fate in (Fate.UNDO, Fate.LOST):
         detail = f"{step} has an undo, but the process that took the run up does not know it"
         actions = (
             f"{command('resume', run_id)}    (when a process has the code with its undo again)",
+            again,
         )
     elif effect.fate is Fate.UNKNOWN:
         detail = f"{step} was given up, and whether it happened is not known"
@@ -265,14 +317,14 @@ def _to_a_step(history: History, to: str, facts: dict[str, Any], at_us: int) -> 
     gone = [
         record.key
         for record in history.records.values()
-        if came_after(record, kept) and not is_undo(record.key)
+        if came_after(record, kept) and not is_undo(record.key) and not record.borrowed
     ]
     generation = history.generation + 1
     loops = [path for path, saved in history.saved.items() if saved.seq > kept.last_seq]
     resumed = {
         "generation": generation,
         "superseded": gone,
-        "loops": loops,
+        **starting_over(history, loops),
         "confirmed": False,
         "rolled_back_to": to,
         **facts,

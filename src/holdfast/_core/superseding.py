@@ -1,8 +1,13 @@
-"""What a failed run leaves behind when it is taken up again. Pure."""
+"""What a failed run leaves behind when it is taken up again. Pure.
+
+What a fork borrowed happened in another run and is not left behind: only the failure itself is, and
+a watched fact that is not as it was, with what was made of it.
+"""
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import msgspec
 
@@ -48,7 +53,8 @@ def superseded_by_resume(history: History) -> list[Record]:
         failed = history.records[step]
         gone[step] = failed
         for record in history.records.values():
-            if came_after(record, failed):
+            stays = record.borrowed and step not in history.gap.broken
+            if came_after(record, failed) and not stays:
                 gone[record.key] = record
     return list(gone.values())
 
@@ -77,3 +83,42 @@ def loops_begun_anew(history: History, superseded: list[Record]) -> list[str]:
             for record in failed
         )
     ]
+
+
+def starting_over(
+    history: History, loops: Sequence[str], anew: Iterable[Record] = ()
+) -> dict[str, Any]:
+    """Return what an entry says of loops whose snapshots are void. In a fork, a loop goes back to the
+    state that was borrowed, if there is one: the turns before that are another run's. It begins at
+    its first turn only if something that was borrowed before that state is done `anew`."""
+    facts: dict[str, Any] = {"loops": list(loops)} if loops else {}
+    first = list(anew)
+    lent = [path for path in loops if path in history.lent and not _needs(history, path, first)]
+    if lent:
+        facts["lent"] = lent
+    return facts
+
+
+def turns_lost(history: History, loops: Iterable[str], anew: Iterable[Record]) -> list[str]:
+    """Return the turns of another run that would be executed again, with all that they did, if
+    these loops started over. What they did is not known here: their state stands for them."""
+    first = list(anew)
+    lost: list[str] = []
+    for path in loops:
+        if path in history.lent and _needs(history, path, first):
+            until = int(_decoder.decode(history.lent[path].body).get("turn", 0))
+            if until:
+                lost.append(f"{path}[0]" + (f" to {path}[{until - 1}]" if until > 1 else ""))
+    return lost
+
+
+def _needs(history: History, path: str, anew: Iterable[Record]) -> bool:
+    """Tell whether a borrowed state was made of something that is done anew."""
+    state = history.lent[path]
+    return any(
+        record.borrowed
+        and record.last_seq < state.seq
+        and not record.key.startswith(path + "[")
+        and not are_parallel(scope_of(record.key), scope_of(path))
+        for record in anew
+    )

@@ -23,13 +23,14 @@ from holdfast._core.record import facts
 from holdfast._core.repeating import effects_behind
 from holdfast._core.rows import RunRow
 from holdfast._ops.inspect import may_be_taken
+from holdfast._store import lineage
 from holdfast._store.contract import Store
 
 
 def replayed_history(store: Store, row: RunRow) -> History:
     """Return what a process that takes the run up would replay."""
     skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
-    return History.fold(row.run_id, store.load(row, skips), gaps=bool(skips))
+    return lineage.fold(store, row, skips)
 
 
 def report(
@@ -109,5 +110,5 @@ def _whole(store: Store, row: RunRow, change: Change) -> Change:
     """Complete what a redo would execute again: a snapshot may hide some of it."""
     if not change.steps or change.kind == "key":
         return change
-    whole = History.fold(row.run_id, store.load(row))
+    whole = lineage.fold(store, row)
     return msgspec.structs.replace(change, effects=effects_behind(whole, change.steps))

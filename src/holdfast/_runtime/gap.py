@@ -34,6 +34,7 @@ from holdfast._runtime import registry
 from holdfast._runtime.fingerprints import of_code, version_text
 from holdfast._runtime.frames import current
 from holdfast._runtime.signatures import fingerprint as of_source
+from holdfast._store import lineage
 from holdfast.errors import Drifted, RunHeld, UsageError
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def whole_history(execution: Execution) -> History:
     row = msgspec.structs.replace(execution.lease.row)
     if row.skips == "[]":
         return execution.history
-    return History.fold(row.run_id, execution.engine.kept.load(row))
+    return lineage.fold(execution.engine.kept, row)
 
 
 def used_since(execution: Execution, call: StepCall) -> list[Draft]:

@@ -22,6 +22,7 @@ from holdfast._runtime import registry
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.frames import Frame, current, here
 from holdfast._runtime.gap import code_now, names_in
+from holdfast._store import lineage
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def looked(
 def facts_changed(engine: Engine, flow: FlowLike, row: RunRow) -> tuple[list[Change], set[str]]:
     """Return which watched facts are not as they were, and the steps of those that were looked at."""
     skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
-    history = _Record.fold(row.run_id, engine.kept.load(row, skips), gaps=bool(skips))
+    history = lineage.fold(engine.kept, row, skips, empty=_Record(row.run_id))
     look = _Look(engine, Lease(row), history, engine.values(row), awaits=flow.awaits)
     seen: list[Change] = []
     look.after_gap.compares, look.after_gap.seen = True, seen

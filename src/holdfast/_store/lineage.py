@@ -35,10 +35,17 @@ def origin_of(row: RunRow) -> Origin | None:
     return None if row.origin is None else msgspec.json.decode(row.origin, type=Origin)
 
 
-def fold(store: Store, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> History:
+def fold(
+    store: Store,
+    row: RunRow,
+    skips: Sequence[tuple[int, int]] = (),
+    *,
+    empty: History | None = None,
+) -> History:
     """Return the folded history of a run, verified, with what it borrows if it is a fork."""
     entries = store.load(row, skips)
-    return forking.fold(row.run_id, entries, borrowed(store, row), gaps=bool(skips))
+    lent = borrowed(store, row)
+    return forking.fold(row.run_id, entries, lent, gaps=bool(skips), empty=empty)
 
 
 def borrowed(store: Store, row: RunRow) -> Borrowed | None:
