@@ -126,7 +126,8 @@ def approved(call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
 
 
 def _granted(approval: Approval, message: Message) -> dict[str, Any]:
-    grant: dict[str, Any] = msgspec.json.decode(message.body)["approved"]
+    # An answer that was no approval is one of nothing: it is void, and taken as such.
+    grant: dict[str, Any] = dict(msgspec.json.decode(message.body).get("approved") or {})
     grant |= told(message)
     if approval.expires_us is not None:
         grant["until_us"] = message.at_us + approval.expires_us

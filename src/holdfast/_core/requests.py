@@ -213,6 +213,8 @@ class Await(msgspec.Struct):
     kind: str | None = None
     looks_us: int | None = None
     """When to go and look, as if the time were over. Nobody is told of it, and nothing is written."""
+    about: str | None = None
+    """What people are told that it waits for, if that is no message."""
 
 
 class Unreserved(msgspec.Struct):

@@ -94,6 +94,6 @@ def timed_out(call: StepCall, what: str) -> Script:
 def received(call: StepCall, record: Record, what: str, decode: Decode) -> Any:
     """Return or raise again what a wait that has ended came to."""
     assert record.outcome is not None
-    if record.outcome.kind is Kind.WAIT_TIMED_OUT:
+    if record.outcome.kind is Kind.WAIT_TIMED_OUT and "value" not in record.outcome.data():
         raise marked(WaitTimedOut(call.key, what), call.key)
     return decode(bytes(record.outcome.data()["value"]))

@@ -137,11 +137,11 @@ def execution_of(
             execution.after_gap.compares = entries is None
             if version is not None and version != row.version:
                 execution.upgrade = Upgrade(row.flow, version)
+            if entries is None:
+                _heed(execution)
         except errors.Corrupt as damage:
             hold_as_corrupt(engine, lease, damage)
             raise
-        if entries is None:
-            _heed(execution)
         engine.enter(execution)
     except BaseException:
         engine.abandon(lease)

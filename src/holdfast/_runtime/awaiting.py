@@ -32,7 +32,15 @@ from holdfast._runtime import attempt, attempt_async, family
 from holdfast._runtime.attempt import Body
 from holdfast._runtime.attempt_async import Interrupted
 from holdfast._runtime.committer import Ticket
-from holdfast._runtime.drivers import KEY_POLL_S, is_stranded, note_interrupt, perform, wrote
+from holdfast._runtime.drivers import (
+    KEY_POLL_S,
+    is_stranded,
+    key_takes_long,
+    note_interrupt,
+    perform,
+    waits_for_key,
+    wrote,
+)
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.spending import await_others
 from holdfast._runtime.transactions import transact
@@ -138,7 +146,10 @@ async def _perform(execution: Execution, request: Any) -> Any:
         execution.check()
         await engine.clock.wait_async(KEY_POLL_S)
         execution.check()
-        return is_stranded(execution, request.key)
+        stranded = is_stranded(execution, request.key)
+        if not stranded and key_takes_long(execution, request):
+            await await_async(execution, waits_for_key(execution, request))
+        return stranded
     if isinstance(request, Recall):
         return await attempt_async.in_thread(
             execution, functools.partial(perform, execution, request)

@@ -7,6 +7,7 @@ cancellation) is recorded for what it is: a plain step is cancelled, an effect i
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from holdfast._core.attempts import ending, key_change
@@ -52,6 +53,10 @@ from holdfast.errors import StoreError, ValueRefused
 
 KEY_POLL_S = 0.05
 """Another run's key is looked at this often."""
+KEY_PATIENCE_S = 1.0
+"""For so long, in a worker; then the run gives its place to others."""
+KEY_PAUSE_US = 3_000_000
+"""And comes back after this time."""
 
 
 # -- blocking --------------------------------------------------------------------------------
@@ -161,7 +166,25 @@ def perform(execution: Execution, request: Any) -> Any:
     assert isinstance(request, FindKey)
     execution.interrupted.wait(KEY_POLL_S)
     execution.check()
-    return is_stranded(execution, request.key)
+    stranded = is_stranded(execution, request.key)
+    if not stranded and key_takes_long(execution, request):
+        await_blocking(execution, waits_for_key(execution, request))
+    return stranded
+
+
+def key_takes_long(execution: Execution, request: FindKey) -> bool:
+    """Tell whether a run in a worker has kept its place for long enough while it waits for another
+    run's key: that run may wait for this very place."""
+    if not execution.waits.unloads:
+        return False
+    began_s = execution.key_waits.setdefault(request.call.key, time.monotonic())
+    return time.monotonic() - began_s >= KEY_PATIENCE_S
+
+
+def waits_for_key(execution: Execution, request: FindKey) -> Await:
+    """Return the wait after which the key is looked at again; the run is unloaded meanwhile."""
+    about = key_token(request.key.effect, request.key.key)
+    return Await(request.call, execution.engine.now_us() + KEY_PAUSE_US, about=about)
 
 
 def is_stranded(execution: Execution, key: KeyState) -> bool:

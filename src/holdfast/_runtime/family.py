@@ -21,6 +21,7 @@ from holdfast._runtime.admission import RunRequest, held_error, resumed, submit
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.finishing import admit_or_none
 from holdfast._runtime.handle import outcome
+from holdfast._runtime.waiting import is_counted
 from holdfast.errors import RunBusy, RunCancelled, RunDeleted, RunFailed, RunRolledBack
 
 if TYPE_CHECKING:
@@ -31,11 +32,13 @@ if TYPE_CHECKING:
 class Child:
     """A child that this execution of its parent has called."""
 
-    __slots__ = ("flow", "request", "told", "works")
+    __slots__ = ("flow", "here", "request", "told", "works")
 
     def __init__(self, flow: FlowLike, request: RunRequest) -> None:
         self.flow = flow
         self.request = request
+        self.here = False
+        """Whether it is executed in the process of its parent, which keeps its place meanwhile."""
         self.told = False
         self.works: Any = None
         """The thread or task that executes it here."""
@@ -56,7 +59,7 @@ def begin(execution: Execution, run_id: str, again: int | None) -> Callable[[], 
         raise RunDeleted(run_id)
     if row.status is Status.FAILED and again == row.generation:
         row = resumed(engine, row)
-    if execution.waits.unloads or row.status not in CLAIMABLE or engine.is_executing(run_id):
+    if not child.here or row.status not in CLAIMABLE or engine.is_executing(run_id):
         return None
     try:
         admitted = admit_or_none(engine, child.request)
@@ -70,6 +73,7 @@ def begin(execution: Execution, run_id: str, again: int | None) -> Callable[[], 
 
 def begin_blocking(execution: Execution, run_id: str, again: int | None) -> None:
     """Start a child of a sync flow; executed here, it has a thread of its own."""
+    execution.children[run_id].here |= not execution.waits.unloads
     work = begin(execution, run_id, again)
     if work is None:
         return
@@ -97,6 +101,9 @@ async def begin_async(execution: Execution, run_id: str, again: int | None) -> N
 
     loop = asyncio.get_running_loop()
     child = execution.children[run_id]
+    # A task that the run does not know keeps it from being unloaded: then a child that is left to
+    # others might wait for the very place that its parent has.
+    child.here = not execution.waits.unloads or not is_counted()
     if not child.flow.awaits:
         await loop.run_in_executor(
             execution.engine.threads(), begin_blocking, execution, run_id, again
@@ -139,7 +146,8 @@ def read(execution: Execution, request: ReadChild) -> ChildEnd:
     """Say how a child has ended, if it has."""
     engine = execution.engine
     row = engine.kept.get(request.run_id)
-    unloads = execution.waits.unloads
+    child = execution.children.get(request.run_id)
+    unloads = execution.waits.unloads and not (child is not None and child.here)
     if row is not None and row.status is Status.HELD and not unloads:
         _tell_held(execution, row)
     if row is None or row.status in (*CLAIMABLE, Status.HELD):

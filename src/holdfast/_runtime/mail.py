@@ -17,7 +17,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast._core.rows import Message
+from holdfast._core.stops import Unwind
 from holdfast._runtime import logs
+from holdfast.errors import Corrupt
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -39,6 +41,7 @@ class Mail:
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._lock = threading.Lock()
+        self._reading = threading.RLock()
         self._untaken: list[Message] = []
         self._reserved: set[str] = set()
         self.heard = 0
@@ -48,6 +51,10 @@ class Mail:
     def refresh(self) -> None:
         """Look at the inbox; handle what steers the run, and wake whoever waits for the rest."""
         execution = self._execution
+        with self._reading:
+            self._refresh(execution)
+
+    def _refresh(self, execution: Execution) -> None:
         found = execution.engine.kept.inbox(execution.run_no)
         with self._lock:
             self._untaken = found
@@ -139,7 +146,11 @@ class Postman:
         for run_no, newest in self._engine.kept.news(list(executions)).items():
             execution = executions[run_no]
             if newest > execution.mail.heard:
-                execution.mail.refresh()
+                try:
+                    execution.mail.refresh()
+                except Corrupt as damage:
+                    # Other runs hear theirs; whoever takes this one up finds it out, and holds it.
+                    execution.stop(Unwind(damage), later=True)
 
     def _hush(self) -> None:
         """Stop listening when no line waits for a message any more."""

@@ -6,10 +6,9 @@ is interrupted. Each branch has a scope of its own, so that its keys do not depe
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from holdfast._core.keys import Scope, quoted
@@ -58,14 +57,14 @@ def run_threads(frame: Frame, branches: Sequence[Branch], at_once: int) -> None:
 
     def work(done: threading.Event) -> None:
         try:
-            with waits.branch():
-                while True:
-                    try:
-                        branch = waiting.pop()
-                    except IndexError:
-                        return
-                    contextvars.copy_context().run(_in_thread, frame, branch)
+            while True:
+                try:
+                    branch = waiting.pop()
+                except IndexError:
+                    return
+                contextvars.copy_context().run(_in_thread, frame, branch)
         finally:
+            fan.ended()
             done.set()
 
     threads = [
@@ -77,10 +76,10 @@ def run_threads(frame: Frame, branches: Sequence[Branch], at_once: int) -> None:
         )
         for number, done in enumerate(ended)
     ]
+    fan = waits.fan_out(len(threads), len(threads))
     for thread in threads:
         thread.start()
-    with waits.branches():
-        _wait_for_all(ended)
+    _wait_for_all(ended)
 
 
 def _wait_for_all(ended: Sequence[threading.Event]) -> None:
@@ -115,13 +114,8 @@ async def run_tasks(frame: Frame, branches: Sequence[Branch], at_once: int | Non
     slots = asyncio.Semaphore(at_once or len(branches) or 1)
     waits = frame.execution.waits
 
-    @contextlib.asynccontextmanager
-    async def branch_at_work() -> AsyncIterator[None]:
-        with waits.branch():
-            yield
-
     async def work(branch: Branch) -> None:
-        async with slots, branch_at_work():
+        async with slots:
             task = asyncio.current_task()
             current.set(Frame(frame.execution, branch.scope, task, awaits=True))
             try:
@@ -130,12 +124,14 @@ async def run_tasks(frame: Frame, branches: Sequence[Branch], at_once: int | Non
             except BaseException as error:
                 branch.error = error
 
+    fan = waits.fan_out(len(branches), at_once or len(branches) or 1)
     tasks = [asyncio.ensure_future(work(branch)) for branch in branches]
+    for task in tasks:
+        task.add_done_callback(lambda _task: fan.ended())
     cancelled: asyncio.CancelledError | None = None
     while not all(task.done() for task in tasks):
         try:
-            with waits.branches():
-                await asyncio.wait(tasks)
+            await asyncio.wait(tasks)
         except asyncio.CancelledError as error:
             # From outside: the run is given back. Effects at work still record their outcome.
             cancelled = error

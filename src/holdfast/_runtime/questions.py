@@ -32,6 +32,9 @@ def one_line(execution: Execution, call: StepCall, name: str, script: Script) ->
 def _one_line(
     execution: Execution, call: StepCall, name: str, script: Script
 ) -> Generator[Any, Any, Any]:
+    record = execution.history.records.get(call.key)
+    if record is not None and record.has_outcome:
+        return (yield from script)  # It was answered, and asks nobody any more.
     with execution.lock:
         other = execution.asking.setdefault(name, call.key)
     if other != call.key:

@@ -31,16 +31,18 @@ LINGER_S = 0.05
 class Line:
     """One line of a run that waits."""
 
-    __slots__ = ("request", "rung", "wake")
+    __slots__ = ("over", "request", "rung", "wake")
 
     def __init__(self, request: Await) -> None:
         self.request = request
+        self.over = False
         self.rung = threading.Event()
         self.wake: Callable[[], None] = self.rung.set
 
     def told(self) -> Waiting:
         """Return what it waits for."""
-        what, _, name = (self.request.kind or "timer").partition(":")
+        about = self.request.about or self.request.kind or "timer"
+        what, _, name = about.partition(":")
         return Waiting(what, name, self.request.until_us, self.request.call.key)
 
 
@@ -65,23 +67,10 @@ class Waits:
         if idle:
             self.ring()
 
-    @contextlib.contextmanager
-    def branches(self) -> Generator[None, None, None]:
-        """While branches are at work, the line that opened them is not."""
-        self.add(-1)
-        try:
-            yield
-        finally:
-            self.add(1)
-
-    @contextlib.contextmanager
-    def branch(self) -> Generator[None, None, None]:
-        """One branch at work."""
-        self.add(1)
-        try:
-            yield
-        finally:
-            self.add(-1)
+    def fan_out(self, branches: int, at_once: int) -> Fan:
+        """The line that opens branches hands its place on to them, and gets it back from the last:
+        in between there is no moment at which the run seems to wait."""
+        return Fan(self, branches, at_once)
 
     # -- waiting lines -------------------------------------------------------------------------
 
@@ -89,8 +78,7 @@ class Waits:
     def line(self, request: Await) -> Generator[Line, None, None]:
         """While one line waits. A line that the run does not know (a task of the user's own) is
         not counted: whoever started it is at work, and so the run is not unloaded."""
-        frame = current.get()
-        counts = frame is not None and frame.owner == here(awaits=frame.awaits)
+        counts = is_counted()
         line = Line(request)
         with self._lock:
             self._lines.append(line)
@@ -113,6 +101,13 @@ class Waits:
         for line in lines:
             line.wake()
 
+    def reserve(self, execution: Execution, line: Line) -> Message | None:
+        """Give a line its message; from then on it does not wait."""
+        with self._lock:
+            message = execution.mail.reserve(line.request.kind)
+            line.over = message is not None
+            return message
+
     def for_messages(self) -> bool:
         """Tell whether a line waits for a message."""
         with self._lock:
@@ -127,7 +122,7 @@ class Waits:
             still = {line.request.call.key for line in self._lines}
             if self._busy > 0 or any(key not in still for key in execution.open_calls):
                 return []
-            if any(execution.mail.has(line.request.kind) for line in self._lines):
+            if any(line.over or execution.mail.has(line.request.kind) for line in self._lines):
                 return []
             return [line.told() for line in self._lines]
 
@@ -136,6 +131,34 @@ class Waits:
         with self._lock:
             said, self._said = self._said, waiting
             return said != waiting
+
+
+def is_counted() -> bool:
+    """Tell whether the calling thread or task is a line that the run knows."""
+    frame = current.get()
+    return frame is not None and frame.owner == here(awaits=frame.awaits)
+
+
+class Fan:
+    """Branches that were opened together."""
+
+    def __init__(self, waits: Waits, branches: int, at_once: int) -> None:
+        self._waits = waits
+        self._left = min(branches, at_once)
+        self._later = branches - self._left
+        if self._left:
+            waits.add(self._left - 1)
+
+    def ended(self) -> None:
+        """One branch has ended: its place is for the next, or, at last, for who opened them."""
+        with self._waits._lock:
+            if self._later:
+                self._later -= 1
+                return
+            self._left -= 1
+            if not self._left:
+                return
+        self._waits.add(-1)
 
 
 # -- what both drivers do ----------------------------------------------------------------------
@@ -151,11 +174,11 @@ def is_stale(execution: Execution, request: Await, now_us: int) -> bool:
 
 
 def look(
-    execution: Execution, request: Await, now_us: int
+    execution: Execution, request: Await, now_us: int, line: Line
 ) -> tuple[bool, Message | None, float | None]:
     """Look once: whether the wait is over, with what, and else how many seconds are left."""
     execution.check()
-    message = execution.mail.reserve(request.kind)
+    message = execution.waits.reserve(execution, line)
     if message is not None:
         return True, message, None
     times = (request.until_us, request.looks_us)
@@ -168,6 +191,7 @@ def look(
 def settle_down(execution: Execution) -> None:
     """Every line may be waiting now: unload the run, or say in its row that it waits."""
     waits = execution.waits
+    heard = execution.mail.heard
     waiting = waits.idle(execution)
     if not waiting:
         return
@@ -175,14 +199,14 @@ def settle_down(execution: Execution) -> None:
     if ends and min(ends) - execution.engine.now_us() <= SHORT_US:
         return
     if waits.unloads:
-        raise execution.stop(_unload(execution, waiting))
+        raise execution.stop(_unload(execution, waiting, heard))
     if waits.says_new(waiting):
         execution.say_waiting(waiting)
 
 
-def _unload(execution: Execution, waiting: list[Waiting]) -> Unwind:
+def _unload(execution: Execution, waiting: list[Waiting], heard: int) -> Unwind:
     told = RunError(execution.run_id, f"run {execution.run_id!r} waits, and was unloaded")
-    return Unwind(told, unload=Unload(waiting, execution.mail.heard))
+    return Unwind(told, unload=Unload(waiting, heard))
 
 
 def lingers(execution: Execution, request: Await) -> bool:
@@ -200,7 +224,7 @@ def await_blocking(execution: Execution, request: Await) -> Message | None:
             now_us = execution.engine.now_us()
             if is_stale(execution, request, now_us):
                 execution.mail.refresh()
-            over, message, left_s = look(execution, request, now_us)
+            over, message, left_s = look(execution, request, now_us, line)
             if over:
                 return message
             if stays:
@@ -236,7 +260,7 @@ async def await_async(execution: Execution, request: Await) -> Message | None:
             now_us = execution.engine.now_us()
             if is_stale(execution, request, now_us):
                 await loop.run_in_executor(execution.engine.threads(), execution.mail.refresh)
-            over, message, left_s = look(execution, request, now_us)
+            over, message, left_s = look(execution, request, now_us, line)
             if over:
                 return message
             if stays:

@@ -713,7 +713,7 @@ SELECT {memo_columns} FROM holdfast.memos ORDER BY namespace, space, key
 
 -- name: questions_of_nobody
 SELECT r.run_id, q.name FROM holdfast.questions AS q JOIN holdfast.runs AS r ON r.run_no = q.run_no
-WHERE r.status IN ('completed', 'failed', 'cancelled', 'rolled_back') LIMIT 100
+WHERE r.status IN ('completed', 'cancelled', 'rolled_back') LIMIT 100
 
 -- name: rows_without_run
 WITH there AS (SELECT run_no FROM holdfast.runs WHERE deleted_us IS NULL)
