@@ -72,6 +72,9 @@ def test_a_process_that_dies_is_followed_by_another(holdfast: Command):
     assert again.returncode == 0
     assert "Result: 50" in again.stdout
     assert len(holdfast.executed()) == 4
+    other = holdfast("run", "tests.ops.agent:fails", "r")
+    assert other.returncode == 1
+    assert "run 'r' exists already as a run of 'killed', not 'fails'" in other.stderr
 
 
 def test_json_is_one_object_whatever_the_flow_prints(holdfast: Command):

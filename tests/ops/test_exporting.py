@@ -243,7 +243,8 @@ def test_commands(tmp_path: Path) -> None:
     path = str(tmp_path / "r.jsonl.gz")
 
     def said(*words: str, code: int = 0, given: str | None = None) -> str:
-        result = CliRunner().invoke(main, words, input=given, catch_exceptions=False)
+        runner = CliRunner(env={"COLUMNS": "200"})
+        result = runner.invoke(main, words, input=given, catch_exceptions=False)
         assert result.exit_code == code, result.output
         return result.output
 
@@ -255,7 +256,8 @@ def test_commands(tmp_path: Path) -> None:
     with holdfast.open(url, default=False) as store:
         with holdfast.run("plain", store=store):
             pass
-    assert "1 run would be removed." in said("--url", url, "gc", "--older-than", "0s", "--dry-run")
+    assert "1 run would be removed." in said("--url", url, "gc", "--older-than", "0", "--dry-run")
+    assert "0 runs would" in said("--url", url, "gc", "--older-than", "3600", "--dry-run")
     assert "Nothing was removed." in said("--url", url, "gc", "--older-than", "0s", given="n\n")
     assert "say --yes" in said("--url", url, "gc", "--older-than", "0s", "--json", code=2)
     assert "1 run removed." in said("--url", url, "gc", "--older-than", "0s", given="y\n")

@@ -288,6 +288,21 @@ def test_children_in_the_background(store: PrivateStore, it: Any) -> None:
     assert (calls["a"], calls["b"], ends(store, "r")) == (1, 1, 2)
 
 
+def test_a_handle_says_how_a_flow_of_this_colour_waits(store: PrivateStore) -> None:
+    @flow(name="fam-blocks")
+    async def blocks() -> str:
+        return (await child.aio.start("a", "a")).result()
+
+    @flow(name="fam-awaits")
+    def awaits() -> Any:
+        return child.aio("a")
+
+    with pytest.raises(RunFailed, match=r"an async flow; write `await handle\.aio\.result\(\)`"):
+        asyncio.run(blocks.run("r"))
+    with pytest.raises(RunFailed, match=r"a sync flow; write `fam-child\(…\)`"):
+        awaits.run("s")
+
+
 def test_a_handle_in_a_flow_has_no_time_out(store: PrivateStore) -> None:
     @flow(name="fam-impatient")
     def impatient() -> str:

@@ -77,10 +77,19 @@ def line(view: BudgetView) -> str:
     spent = _of(_dollars(view.spent_usd), None if view.usd is None else _dollars(view.usd))
     steps = _of(f"{view.spent_steps:,}", None if view.steps is None else f"{view.steps:,}")
     tokens = _of(f"{view.spent_tokens:,}", None if view.tokens is None else f"{view.tokens:,}")
-    parts = [f"{spent} spent", f"{steps} steps", f"{tokens} tokens"]
+    parts = [
+        f"{spent} spent",
+        f"{steps} {_noun('step', view.steps, view.spent_steps)}",
+        f"{tokens} {_noun('token', view.tokens, view.spent_tokens)}",
+    ]
     if view.wall_s is not None:
         parts.append(f"{shown(round(view.elapsed_s * 1e6))} of {shown(round(view.wall_s * 1e6))}")
     return ", ".join(parts)
+
+
+def _noun(noun: str, limit: int | None, spent: int) -> str:
+    """Return the noun of what is counted: "0 of 1 step", "1 step", "1 of 5 steps"."""
+    return noun if (spent if limit is None else limit) == 1 else noun + "s"
 
 
 def _dollars(usd: float) -> str:

@@ -20,6 +20,7 @@ from holdfast._ops.actions import TRIES, Answer, check_actor
 from holdfast._ops.budget_view import budget_of, line
 from holdfast._ops.explanation import Case
 from holdfast._ops.inspect import fold, found
+from holdfast._ops.text import count
 from holdfast._store.contract import Committed, Query, Store
 from holdfast._store.families import pot_of
 from holdfast.errors import StaleView, UsageError
@@ -159,9 +160,9 @@ def _limits(pot: Pot) -> str:
     if pot.usd_nanos is not None:
         told.append(dollars(pot.usd_nanos))
     if pot.tokens is not None:
-        told.append(f"{pot.tokens:,} tokens")
+        told.append(count(pot.tokens, "token"))
     if pot.steps is not None:
-        told.append(f"{pot.steps:,} steps")
+        told.append(count(pot.steps, "step"))
     if pot.wall_us is not None:
         told.append(shown(pot.wall_us))
     return ", ".join(told)

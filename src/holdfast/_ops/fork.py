@@ -301,7 +301,8 @@ class _Given:
             was = self._read(bytes(saved.data()["state"]), "state=")
             if type(was) is not type(value):
                 raise UsageError(
-                    f"the state of {loop} is a {type(was).__name__}, not a {type(value).__name__}"
+                    f"the state of {loop} is of type {type(was).__name__}, not "
+                    f"{type(value).__name__}"
                 )
         node = msgspec.Raw(self.values.encode(value, "state"))
         self.states[loop] = (loop, turn, node)

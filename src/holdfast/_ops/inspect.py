@@ -26,6 +26,7 @@ from holdfast._ops.families import ChildView, children_of, deadline_us
 from holdfast._ops.letters import SignalView, letters_of, waiting_for
 from holdfast._ops.readable import Reader
 from holdfast._store import lineage, watchdog
+from holdfast._store.addresses import place
 from holdfast._store.contract import Query, Store
 from holdfast.errors import RunDeleted, RunNotFound
 
@@ -218,7 +219,7 @@ def found(store: Store, run_id: str) -> RunRow:
     """Return the row of a run, or raise RunNotFound."""
     row = store.get(run_id)
     if row is None:
-        raise RunNotFound(run_id, store.url)
+        raise RunNotFound(run_id, place(store.url, store.namespace))
     if row.deleted_us is not None:
         raise RunDeleted(run_id)
     return row

@@ -49,7 +49,7 @@ def listed(store: Store, space: str, prefix: str, limit: int) -> list[MemoView]:
 
 
 def put(
-    store: Store, space: str, key: str, value: Any, ttl: str | None, if_version: int | None
+    store: Store, space: str, key: str, value: Any, ttl: float | str | None, if_version: int | None
 ) -> MemoView | None:
     """Write a value; None if it has another version by now."""
     node = encoded(checked_space(space), checked_key(space, key), value)

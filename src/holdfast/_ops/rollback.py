@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast._core import control, rollback as core
 from holdfast._core.commands import command
+from holdfast._core.elsewhere import where_else
 from holdfast._core.history import History
 from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.resume import doubts_of_the_dead, moved_to
@@ -31,11 +32,12 @@ CHILDREN_MAX = 1_000
 
 _MEANS = {
     Fate.UNDO: "is undone",
-    Fate.STAYS: "has no undo, and stays as it is",
+    Fate.STAYS: "has no undo, and stays as it is unless the code has one by now",
     Fate.IN_DOUBT: "may or may not have happened: settle it first",
     Fate.UNKNOWN: "was given up, and may have happened: it stays as it is",
     Fate.UNDONE: "was undone before",
     Fate.GIVEN_UP: "stays as it is: its undo was given up",
+    Fate.LOST: "stays as it is, unless a process with the code of its undo takes the run up",
 }
 
 
@@ -44,7 +46,7 @@ class PlannedUndo(msgspec.Struct, frozen=True):
 
     step: str
     fate: str
-    """undo, stays, in_doubt, unknown, undone or given_up"""
+    """undo, stays, in_doubt, unknown, undone, given_up or lost"""
     means: str
     undo_step: str
     """The step key of its undo."""
@@ -66,6 +68,8 @@ class RollbackPlan(msgspec.Struct, frozen=True):
     """Whether something cannot be undone, so that it must be confirmed."""
     stopped: tuple[str, ...] = ()
     """Child runs that have not ended: they are cancelled."""
+    elsewhere: str = ""
+    """Where else the run is, so that it could be undone twice."""
 
     def __str__(self) -> str:
         down_to = "" if self.to is None else f" to {self.to}"
@@ -84,6 +88,8 @@ class RollbackPlan(msgspec.Struct, frozen=True):
             for child in self.children
         ]
         lines += [f"  run {child} has not ended: it is cancelled" for child in self.stopped]
+        if self.elsewhere:
+            lines.append(f"  {self.elsewhere}; rolled back in both stores, it is undone twice")
         return "\n".join(lines)
 
 
@@ -103,7 +109,8 @@ def _planned(store: Store, row: RunRow, effects: list[Effect], to: str | None) -
         effects=tuple(_shown(effect, to) for effect in effects),
         children=tuple(child.run_id for child in children if child.status != Status.ROLLED_BACK),
         stopped=tuple(child.run_id for child in children if child.status not in ENDED),
-        confirm=bool(core.left_as_they_are(effects)),
+        confirm=bool(core.left_as_they_are(effects) or where_else(row)),
+        elsewhere=where_else(row),
     )
 
 
@@ -171,7 +178,7 @@ def _is_known(
     gone = moved_to(past)
     if gone is not None:
         raise UsageError(f"run {row.run_id!r} was moved to {gone['url']}; roll it back there")
-    if past.rollback is None or (row.status is Status.HELD and confirm):
+    if past.rollback is None:
         return None
     pending = core.wanted(past.rollback)
     if pending.to != to:
@@ -179,6 +186,8 @@ def _is_known(
             f"run {row.run_id!r} is being rolled back{_down_to(pending.to)} already, as "
             f"{pending.actor} asked for; see {command('explain', row.run_id)}"
         )
+    if row.status is Status.HELD and confirm:
+        return None
     if row.status is Status.FAILED:  # One of its undos gave up: that is tried again.
         return actions.resume(store, row.run_id, actor=actor, confirm=confirm)
     return _answer(row, f"run {row.run_id!r} is being rolled back{_down_to(to)} already")
@@ -187,7 +196,7 @@ def _is_known(
 def _request(store: Store, row: RunRow, past: History, wanted: Wanted, *, confirm: bool) -> Write:
     effects = core.effects_to_undo(past, wanted.to)
     stays = core.left_as_they_are(effects)
-    if stays and not confirm:
+    if (stays or where_else(row)) and not confirm:
         raise _unconfirmed(_planned(store, row, effects, wanted.to))
     at_us = store.now_us()
     drafts, keys = ([], []) if row.owner is None else doubts_of_the_dead(past, at_us)
@@ -204,7 +213,8 @@ def _request(store: Store, row: RunRow, past: History, wanted: Wanted, *, confir
 def _unconfirmed(plan: RollbackPlan) -> UsageError:
     more = () if plan.to is None else ("--to", plan.to)
     return UsageError(
-        f"{plan}\nNothing was changed. What cannot be undone has to be confirmed: "
+        f"{plan}\nNothing was changed. What cannot be undone, or might be undone twice, has to be "
+        f"confirmed: "
         f"{command('rollback', plan.run_id, *more, '--yes')}, or "
         f"store.rollback({plan.run_id!r}, confirm=True)"
     )

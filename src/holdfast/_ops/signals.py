@@ -13,8 +13,9 @@ from holdfast._core.letters import SIGNAL
 from holdfast._core.rows import Message
 from holdfast._ops.actions import check_actor
 from holdfast._ops.inspect import found
+from holdfast._store.addresses import place
 from holdfast._store.contract import Posted, Store
-from holdfast.errors import RunEnded, UsageError
+from holdfast.errors import RunEnded, RunNotFound, UsageError
 
 ID_MAX_CHARS = 200
 
@@ -41,7 +42,10 @@ def signal(
         raise UsageError(f"signal(…, id={signal_id!r:.80}): 1 to {ID_MAX_CHARS} characters")
     body = b'{"value":%b}' % codec.encode(payload, f"the payload of signal {name!r}")
     message = Message(f"{SIGNAL}{signal_id}", SIGNAL + name, actor, store.now_us(), body)
-    posted = store.post(run_id, message)
+    try:
+        posted = store.post(run_id, message)
+    except RunNotFound:
+        raise RunNotFound(run_id, place(store.url, store.namespace)) from None
     if posted is Posted.REFUSED:
         raise RunEnded(run_id, found(store, run_id).status, f"signal {name!r}")
     return Sent(run_id, name, signal_id, posted is Posted.ACCEPTED)

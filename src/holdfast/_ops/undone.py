@@ -47,6 +47,7 @@ def about_rollback(case: Case) -> None:
         (Fate.UNDONE, "Undone so far"),
         (Fate.UNDO, "Still to be undone, in this order"),
         (Fate.STAYS, "Without an undo"),
+        (Fate.LOST, "With an undo that the process which took the run up does not know"),
     ):
         steps = _steps(effects, fate)
         if steps:

@@ -10,7 +10,7 @@ from holdfast._core.keys import quoted
 from holdfast._core.requests import StepCall
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.family import Child
-from holdfast._runtime.frames import Frame, in_flow
+from holdfast._runtime.frames import Frame
 from holdfast._runtime.handle import PATIENCE_S, Handle
 from holdfast._runtime.operations import called, perform, perform_async, place
 from holdfast.errors import UsageError
@@ -35,7 +35,8 @@ def call_child(flow: FlowLike, args: Args, kwargs: Kwargs) -> Any:
 
 def call_child_async(flow: FlowLike, args: Args, kwargs: Kwargs) -> Coroutine[Any, Any, Any]:
     """A flow called inside an async flow."""
-    frame = _calling(flow.name, f'{flow.name}.start("a name", …).result()', awaits=True)
+    instead = f'{flow.name}.start("a name", …).result()' if flow.awaits else f"{flow.name}(…)"
+    frame = _calling(flow.name, instead, awaits=True)
     call, run_id = _placed(frame, flow, flow.name, args, kwargs)
     execution = frame.execution
     script = child_script(call, execution.history, run_id, flow.name, execution.decode)
@@ -65,11 +66,7 @@ async def start_child_async(
 
 def _calling(name: str, instead: str, *, awaits: bool) -> Frame:
     """Return the frame of the flow that calls a child, or say how one of its colour does that."""
-    frame = in_flow(name)
-    if frame.awaits != awaits:
-        colour = "an async" if frame.awaits else "a sync"
-        raise UsageError(f"{name}(…) does not fit {colour} flow; write `{instead}`")
-    return called(name, name, awaits=awaits)
+    return called(name, f"{name}(…)", awaits=awaits, instead=instead)
 
 
 def _named(name: object) -> str:
@@ -113,7 +110,8 @@ class ChildHandle(Handle[R]):
         """Wait for the end of the child and return its result; ChildFailed if it has none."""
         self._no_timeout(timeout)
         if not self._ended:
-            called("handle.result()", "result", awaits=False)
+            instead = "await handle.aio.result()"
+            called("handle.result()", "handle.result()", awaits=False, instead=instead)
             self._value = perform(self._execution, self._call, self._script())
             self._ended = True
         return cast("R", self._value)
@@ -143,7 +141,8 @@ class ChildHandle(Handle[R]):
     async def awaited(self) -> R:
         """Await the end of the child."""
         if not self._ended:
-            called("handle.aio.result()", "result", awaits=True)
+            name, instead = "handle.aio.result()", "handle.result()"
+            called(name, name, awaits=True, instead=instead)
             self._value = await perform_async(self._execution, self._call, self._script())
             self._ended = True
         return cast("R", self._value)

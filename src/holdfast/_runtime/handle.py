@@ -14,6 +14,7 @@ from holdfast import errors
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import Status
 from holdfast._runtime.frames import current_task
+from holdfast._store.addresses import place
 
 if TYPE_CHECKING:
     from holdfast._core.control import Stopped
@@ -123,7 +124,7 @@ class Handle(Generic[R]):
     def _row(self) -> RunRow:
         row = self._engine.kept.get(self.run_id)
         if row is None:
-            raise errors.RunNotFound(self.run_id)
+            raise _not_found(self._engine, self.run_id)
         if row.deleted_us is not None:
             raise errors.RunDeleted(self.run_id)
         return row
@@ -208,11 +209,16 @@ def stream(engine: Engine, run_id: str, after: int = 0) -> Iterator[Emitted]:
         engine.kept.wait_for_change(POLL_S)
 
 
+def _not_found(engine: Engine, run_id: str) -> errors.RunNotFound:
+    kept = engine.kept
+    return errors.RunNotFound(run_id, place(kept.url, kept.namespace))
+
+
 def _news(engine: Engine, run_id: str, seen: int) -> tuple[list[Emitted], int, bool]:
     """Return what a run has emitted since an entry, how far that is, and whether it is all."""
     row = engine.kept.get(run_id)
     if row is None:
-        raise errors.RunNotFound(run_id)
+        raise _not_found(engine, run_id)
     if row.deleted_us is not None:
         raise errors.RunDeleted(run_id)
     news: list[Emitted] = []

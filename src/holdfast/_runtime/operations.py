@@ -13,12 +13,13 @@ from holdfast._runtime.frames import Frame, check_owner, in_flow
 from holdfast.errors import UsageError
 
 
-def called(what: str, name: str, *, awaits: bool) -> Frame:
+def called(what: str, name: str, *, awaits: bool, instead: str | None = None) -> Frame:
     """Return the frame of an operation that flow code calls, or say what to write instead."""
-    frame = in_flow(f"holdfast.{what}")
+    frame = in_flow(f"holdfast.{what}" if instead is None else what)
     if frame.awaits != awaits:
         other = f"await holdfast.aio.{what}" if frame.awaits else f"holdfast.{what}"
-        raise UsageError(f"{name} does not fit this flow; write `{other}`")
+        colour = "an async" if frame.awaits else "a sync"
+        raise UsageError(f"{name} does not fit {colour} flow; write `{instead or other}`")
     check_owner(frame, name)
     frame.execution.check()
     return frame

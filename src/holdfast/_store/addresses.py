@@ -38,6 +38,11 @@ def shown(url: str) -> str:
     return f"{scheme}//{user.partition(':')[0]}{at}{place}{more}"
 
 
+def place(url: str, namespace: str) -> str:
+    """Return where runs are looked for, for people; `url` has no password in it any more."""
+    return url if namespace == "default" else f"namespace {namespace!r} of {url}"
+
+
 def without_secrets(text: str, url: str) -> str:
     """Return what somebody else says of an address, without any part of its password."""
     for secret in _secrets(url):

@@ -54,6 +54,14 @@ def _decision(done: str | None, fail: str | None, *, not_done: bool) -> actions.
     return NOT_DONE if fail is None else Fail(fail)
 
 
+def duration(text: str | None) -> float | str | None:
+    """Return how long something takes, as an option says it: a bare number is seconds."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
 def parsed(option: str, text: str) -> Any:
     """Return what an option says in JSON."""
     try:

@@ -22,7 +22,7 @@ from typing import Any, NoReturn, cast
 import msgspec
 
 from holdfast._ops.cli.session import ERROR, INTERRUPTED, OK, code_of
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError, RunConflict, UsageError
 
 
 class Order(msgspec.Struct):
@@ -175,7 +175,7 @@ def _module_of_file(file: Path) -> ModuleType:
 
 def _arguments(order: Order, flow: Any, kept: Any) -> tuple[list[Any], dict[str, Any]]:
     if order.input is None:
-        return [], _recorded_input(kept, order.run_id)
+        return [], _recorded_input(kept, order.run_id, flow)
     given = msgspec.json.decode(order.input)
     signature = inspect.signature(flow.fn)
     if isinstance(given, list):
@@ -190,12 +190,16 @@ def _arguments(order: Order, flow: Any, kept: Any) -> tuple[list[Any], dict[str,
     return [], {str(n): _typed(hints.get(n), v, n) for n, v in given.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
-def _recorded_input(kept: Any, run_id: str) -> dict[str, Any]:
+def _recorded_input(kept: Any, run_id: str, flow: Any) -> dict[str, Any]:
     """A run that exists knows its input; its classes are known by now."""
     from holdfast._ops import inspect as looking
 
-    if kept.get(run_id) is None:
+    row = kept.get(run_id)
+    if row is None:
         return {}
+    if row.flow not in (flow.name, *flow.aliases):
+        # Its input would not fit, and say nothing of what is wrong.
+        raise RunConflict(run_id, f"as a run of {row.flow!r}, not {flow.name!r}")
     recorded = looking.view(kept, run_id).input
     return dict(recorded) if isinstance(recorded, dict) else {}  # pyright: ignore[reportUnknownArgumentType]
 

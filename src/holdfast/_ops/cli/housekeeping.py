@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from holdfast._ops import exporting, housekeeping
+from holdfast._ops.cli.acting import duration
 from holdfast._ops.cli.looking import cell, table
 from holdfast._ops.cli.session import OK, Session, command
 from holdfast._ops.housekeeping import Collected
@@ -28,7 +29,7 @@ def add_to(group: click.Group) -> None:
 @click.option(
     "--older-than",
     metavar="TIME",
-    help='How long ago they ended, such as "30d" or "12h". Without it: as long as their flow keeps '
+    help='How long ago they ended, such as "30d", "12h" or a number of seconds. Without it: as long as their flow keeps '
     "them (`@flow(keep=…)`); of flows that say nothing, nothing.",
 )
 @click.option("--flow", metavar="NAME", help="Only runs of this flow, with their children.")
@@ -57,10 +58,9 @@ def _gc(
     """
     store = session.store()
     statuses = status or None
+    age = duration(older_than)
     if not dry_run and not yes:
-        plan = housekeeping.collect(
-            store, older_than=older_than, flow=flow, status=statuses, dry_run=True
-        )
+        plan = housekeeping.collect(store, older_than=age, flow=flow, status=statuses, dry_run=True)
         if plan.removed and session.as_json:
             raise UsageError("gc removes runs: say --yes, or --dry-run to see which")
         runs = count(len(plan.removed), "run")
@@ -69,9 +69,7 @@ def _gc(
             return OK
     return _tell(
         session,
-        housekeeping.collect(
-            store, older_than=older_than, flow=flow, status=statuses, dry_run=dry_run
-        ),
+        housekeeping.collect(store, older_than=age, flow=flow, status=statuses, dry_run=dry_run),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast._ops import memories
-from holdfast._ops.cli.acting import parsed
+from holdfast._ops.cli.acting import duration, parsed
 from holdfast._ops.cli.looking import cell, table
 from holdfast._ops.cli.session import BUSY, NOT_FOUND, OK, Session, command
 from holdfast._ops.text import shown
@@ -45,7 +45,9 @@ def _get(session: Session, memory: str, key: str) -> int:
 @click.argument("memory")
 @click.argument("key")
 @click.argument("value", metavar="JSON")
-@click.option("--ttl", metavar="TIME", help='How long it stays, such as "30d"; default: for good.')
+@click.option(
+    "--ttl", metavar="TIME", help='How long it stays, such as "30d", or seconds; default: for good.'
+)
 @click.option(
     "--if-version", type=int, metavar="N", help="Only if that is its version now (0: none)."
 )
@@ -54,7 +56,9 @@ def _set(
 ) -> int:
     """Write a value."""
     given = parsed("the value", value)
-    written = memories.put(session.store(create=True), memory, key, given, ttl, if_version)
+    written = memories.put(
+        session.store(create=True), memory, key, given, duration(ttl), if_version
+    )
     if session.as_json:
         session.answer(value=written)
     elif written is None:

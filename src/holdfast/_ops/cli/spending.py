@@ -6,7 +6,7 @@ import click
 
 from holdfast._core.budgets import Budget
 from holdfast._ops import budgets
-from holdfast._ops.cli.acting import tell
+from holdfast._ops.cli.acting import duration, tell
 from holdfast._ops.cli.session import Session, command
 from holdfast.errors import UsageError
 
@@ -20,7 +20,9 @@ def add_to(group: click.Group) -> None:
 @click.option("--usd", type=float, metavar="DOLLARS", help="The new limit in dollars.")
 @click.option("--tokens", type=int, metavar="NUMBER", help="The new limit of tokens.")
 @click.option("--steps", type=int, metavar="NUMBER", help="The new limit of executed attempts.")
-@click.option("--wall", metavar="TIME", help="The new limit of time since it began: 90s, 2h, 3d.")
+@click.option(
+    "--wall", metavar="TIME", help="The new limit of time since it began: 2h, 3d, or seconds."
+)
 def _raise_budget(
     session: Session,
     run_id: str,
@@ -37,5 +39,5 @@ def _raise_budget(
     """
     if usd is None and tokens is None and steps is None and wall is None:
         raise UsageError("say at least one of --usd, --tokens, --steps and --wall")
-    to = Budget(usd=usd, tokens=tokens, steps=steps, wall=wall)
+    to = Budget(usd=usd, tokens=tokens, steps=steps, wall=duration(wall))
     tell(session, budgets.raise_budget(session.store(), run_id, to, actor=actor))
