@@ -45,7 +45,7 @@ def as_json(result: Result) -> dict[str, Any]:
 
 PLAN = """\
 Rolling run r of flow letters back:
-  1. mail has no undo, and stays as it is
+  1. mail has no undo, and stays as it is unless the code has one by now
 """
 
 

@@ -443,6 +443,20 @@ def test_what_was_accepted_is_good_for_as_long_again(timed, clock, outside):
         buying.run("r")
 
 
+@pytest.mark.parametrize(("policy", "behind"), [(None, False), ("redo", True), ("go_on", True)])
+def test_a_result_goes_bad_in_every_gap(timed, clock, outside, policy, behind):
+    buying = aging(outside, behind=behind, on_expired=policy)
+    for gap in range(4):
+        outside.stop, outside.fact = Stop(), f"fact {gap}"
+        interrupted(lambda: buying.run("r"))
+        assert str(timed.preflight("r"))
+        clock.advance(7 * 3600)
+    outside.fact = "last"
+    last = "fact 0" if policy == "go_on" else "last"
+    assert buying.run("r") == ([f"quote {last}", f"use {last}"] if behind else [f"quote {last}"])
+    assert [change["did"] for change in found(timed)] == [policy or "redo"] * 4
+
+
 # -- versions and code -------------------------------------------------------------------------
 
 

@@ -697,6 +697,91 @@ def test_a_process_that_does_not_know_the_undo_holds_the_run(sqlite):
         trip.run("r", "rome")
 
 
+def test_an_undo_that_is_gone_for_good_can_be_left(store):
+    trip.run("r", "rome")
+    known = registry.effects.pop("rb-flight")
+    try:
+        assert store.rollback("r").status == "held"
+        assert "--yes" in str(store.explain("r"))
+        assert [it.fate for it in store.rollback_plan("r").effects] == ["undo", "lost"]
+        assert "already" in store.rollback("r").did, "without a confirmation nothing changes"
+        assert store.rollback("r", confirm=True).status == "rolled_back"
+    finally:
+        registry.effects["rb-flight"] = known
+    assert undone(store) == ["undo/rb-hotel"]
+    assert "Not undone, and as it was left: rb-flight." in str(store.explain("r"))
+
+
+def test_an_undo_that_is_back_in_time_is_called_all_the_same(store):
+    trip.run("r", "rome")
+    known = registry.effects.pop("rb-flight")
+    try:
+        assert store.rollback("r").status == "held"
+        rollback.rollback(store.kept, "r", actor="kim", confirm=True)
+    finally:
+        registry.effects["rb-flight"] = known
+    with pytest.raises(RunRolledBack):
+        trip.run("r", "rome")
+    assert undone(store) == ["undo/rb-hotel", "undo/rb-flight"]
+
+
+def test_a_pause_is_not_taken_for_an_undo_that_is_gone(store):
+    trip.run("r", "rome")
+    rollback.rollback(store.kept, "r", actor="kim")
+    store.pause("r", actor="ann")
+    assert [it.fate for it in store.rollback_plan("r").effects] == ["undo", "undo"]
+
+
+def test_an_undo_that_was_declared_later_is_called_as_the_plan_says(store):
+    @effect(name="rb-late")
+    def late() -> str:
+        return did("late")
+
+    @flow(name="rb-late-flow")
+    def later() -> str:
+        return late()
+
+    later.run("r")
+
+    @late.undo
+    def no_late(result: str) -> None:
+        did("undo late")
+
+    (planned,) = store.rollback_plan("r").effects
+    assert "unless the code has one by now" in planned.means
+    assert store.rollback("r", confirm=True).status == "rolled_back"
+    assert seen == ["late", "undo late"]
+
+
+def test_a_rollback_that_is_held_is_not_replaced_by_one_that_keeps_what_is_undone(store):
+    broken.add("undo rb-act 0")
+
+    @effect(name="rb-act")
+    def act(n: int) -> int:
+        did(f"act {n}")
+        return n
+
+    @act.undo
+    def no_act(result: int, n: int) -> None:
+        did(f"undo rb-act {n}")
+
+    @flow(name="rb-acts")
+    def acts() -> int:
+        return sum(act(n) for n in range(3))
+
+    acts.run("r")
+    assert store.rollback("r").status == "held"
+    assert undone(store) == ["undo/rb-act#3", "undo/rb-act#2"]
+    for confirm in (False, True):
+        with pytest.raises(UsageError, match="is being rolled back already"):
+            store.rollback("r", to="rb-act#2", confirm=confirm)
+    with pytest.raises(UsageError, match="rb-act, rb-act#2 would be kept, and its undo was begun"):
+        store.rollback_plan("r", to="rb-act#2")
+    store.settle("r", "undo/rb-act", Done(None))
+    with pytest.raises(RunRolledBack):
+        acts.run("r")
+
+
 def test_child_runs_are_named_and_left(sqlite):
     @flow
     def inner() -> str:

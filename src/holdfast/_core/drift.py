@@ -113,7 +113,8 @@ class Gap:
         """Something was found to have changed."""
         self.found_last = data
         for change in changes_of(data):
-            if change.did in ("go_on", "redo", "in_doubt"):
+            # A result that went bad is accepted for a time, which stands in `accepted` below.
+            if change.did in ("go_on", "redo", "in_doubt") and change.kind != "expired":
                 self.accepted[change.token] = change.now
             if change.did == "fail" and change.kind == "fact":
                 self.broken[change.steps[0]] = {"was": change.was, "now": change.now}

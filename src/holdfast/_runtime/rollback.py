@@ -18,7 +18,7 @@ from holdfast._core.history import History, Record
 from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import ClaimedBecause
 from holdfast._core.requests import StepCall
-from holdfast._core.rollback import Effect, Fate, RollBack, Wanted
+from holdfast._core.rollback import Effect, RollBack, Wanted
 from holdfast._core.rows import Post
 from holdfast._core.scripts import step_script
 from holdfast._runtime import ending, registry
@@ -96,7 +96,7 @@ def _request(execution: Execution, wanted: Wanted, took: list[str]) -> None:
         without = [
             it.undo_step
             for it in effects
-            if it.fate in (Fate.UNDO, Fate.STAYS) and _undo_of(execution, it.record) is None
+            if it.fate in core.CALLS_UNDO and _undo_of(execution, it.record) is None
         ]
         wanted = msgspec.structs.replace(wanted, stays=tuple(without))
     row, at_us = execution.lease.row, execution.engine.now_us()
