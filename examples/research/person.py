@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import threading
 from collections.abc import Iterator
@@ -37,16 +38,25 @@ def somebody(
 ) -> Iterator[None]:
     """Have a person beside the run, who is told of changes and answers by herself."""
     over = threading.Event()
+    failed: list[Exception] = []
 
     def attend() -> None:
-        while not over.is_set():
-            answer(store, run_id, answers, tell=tell)
-            store.kept.wait_for_change(0.05)
+        try:
+            while not over.is_set():
+                answer(store, run_id, answers, tell=tell)
+                store.kept.wait_for_change(0.05)
+        except Exception as error:
+            failed.append(error)
+            _thread.interrupt_main()  # nobody is left to answer: stop, rather than wait for ever
 
     thread = threading.Thread(target=attend, name="edna")
     thread.start()
     try:
         yield
+    except KeyboardInterrupt:
+        if failed:
+            raise failed[0] from None
+        raise
     finally:
         over.set()
         thread.join()
