@@ -14,7 +14,7 @@ from holdfast._core import budgets
 from holdfast._core.budgets import NANOS, Budget, Price, dollars, limits_of, nanos, new_pot
 from holdfast._core.entries import Kind
 from holdfast._core.requests import Append, Note, Now, Spec, StepCall, Unreserved, Wrote
-from holdfast._core.rows import Pot
+from holdfast._core.rows import Pot, Spend
 from holdfast._core.stops import Unwind
 from holdfast._store.decisions import is_exhausted, spent
 from holdfast.errors import RunHeld, UsageError
@@ -206,33 +206,39 @@ def call_with(**fields: Any) -> StepCall:
     return StepCall(Spec("s"), "s", 0, None, "", None, pot="r", **fields)
 
 
+def settled(call: StepCall) -> Spend:
+    spend = budgets.settlement(call)
+    assert spend is not None
+    return spend
+
+
 def test_an_attempt_costs_what_it_reports_or_else_what_it_declares():
     assert budgets.settlement(call_with(reserved_nanos=None)) is None
     silent = call_with(reserved_nanos=30, begun=True)
     assert budgets.settlement(silent) is None, "the reservation is what it cost"
     free = call_with(reserved_nanos=30 * CENT, begun=True, usage={"cost": 0})
-    assert budgets.settlement(free).usd_nanos == -30 * CENT
+    assert settled(free).usd_nanos == -30 * CENT
     dear = call_with(
         reserved_nanos=30 * CENT,
         begun=True,
         usage={"cost": 0.5, "input_tokens": 7, "output_tokens": 3},
     )
-    paid = budgets.settlement(dear)
+    paid = settled(dear)
     assert (paid.usd_nanos, paid.tokens, paid.steps, paid.checks) == (20 * CENT, 10, 0, False)
     assert budgets.settlement(dear) is None, "it is settled once"
 
 
 def test_a_body_that_was_never_called_gives_everything_back():
-    back = budgets.settlement(call_with(reserved_nanos=30, begun=False))
+    back = settled(call_with(reserved_nanos=30, begun=False))
     assert (back.usd_nanos, back.steps) == (-30, -1)
 
 
 def test_what_an_attempt_in_doubt_reported_is_not_counted_again():
     call = call_with(reserved_nanos=0, begun=True, usage={"cost": 0.2, "input_tokens": 5})
-    assert budgets.settlement(call).usd_nanos == 20 * CENT
+    assert settled(call).usd_nanos == 20 * CENT
     call.reserved_nanos = 10 * CENT
     assert budgets.settlement(call) is None, "the second reported nothing: as declared"
     call.reserved_nanos = 10 * CENT
     call.usage = {"cost": 0.25, "input_tokens": 8}
-    paid = budgets.settlement(call)
+    paid = settled(call)
     assert (paid.usd_nanos, paid.tokens) == (-5 * CENT, 3)

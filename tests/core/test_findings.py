@@ -37,7 +37,7 @@ class Past:
         )
         self.entries: list[Any] = []
         self.position = 0
-        watch = {"watch": Limits(**limits)} if limits else {}
+        watch: dict[str, Any] = {"watch": Limits(**limits)} if limits else {}
         self.add(Kind.RUN_STARTED, **watch)
         self.add(Kind.RUN_CLAIMED, why="free")
 
@@ -145,7 +145,8 @@ def test_a_run_that_waits_is_not_stuck_before_its_time_is_over(seconds, more_us)
 def test_a_run_that_waits_without_an_end_is_never_stuck(kind):
     past = Past().add(kind, "wait:go", name="go").later(10**9 * S)
     assert not list(stuck(past.seen()))
-    past.add(Kind.RUN_WAITING, **{"for": []})
+    nothing: dict[str, Any] = {"for": []}
+    past.add(Kind.RUN_WAITING, **nothing)
     assert not list(stuck(past.seen(at_work=False, served=False)))
 
 
@@ -154,8 +155,9 @@ def test_a_run_that_nobody_takes_is_stuck_if_no_worker_executes_it(served, more_
     past = Past().did("search").add(Kind.RUN_RELEASED, why="interrupted")
     base_us = past.now_us
     if wake_s is not None:
-        past.row.wake_us = base_us + wake_s * S
-        base_us = max(base_us, past.row.wake_us)
+        wake_us: int = base_us + wake_s * S
+        past.row.wake_us = wake_us
+        base_us = max(base_us, wake_us)
     past.now_us = base_us + FLOOR_US + more_us
     found = list(stuck(past.seen(at_work=False, served=served)))
     assert bool(found) == (not served and more_us > 0)
@@ -188,7 +190,8 @@ def keys(name: str, count: int) -> list[str]:
 def test_the_same_call_again_and_again_is_a_loop(limit, count, polls):
     past = Past(loops=limit)
     for key in keys("search", count):
-        past.did(key, **({"polls": True} if polls else {}))
+        facts: dict[str, Any] = {"polls": True} if polls else {}
+        past.did(key, **facts)
     assert bool(list(looping(past.seen()))) == (count >= limit and not polls)
 
 

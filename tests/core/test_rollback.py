@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
 from holdfast._core.entries import Kind
-from holdfast._core.history import History
+from holdfast._core.history import History, Record
 from holdfast._core.keys import is_undo
 from holdfast._core.lifecycle import Status
 from holdfast._core.resume import key_changes, settle_drafts
@@ -31,6 +33,10 @@ UNDO = {"effect": True, "undo": True}
 
 def intent(journal: Journal, key: str, position: int | None = 0, **facts: object) -> Journal:
     return journal.step(Kind.STEP_STARTED, key, position, **{**UNDO, **facts})
+
+
+def has_undo(record: Record) -> bool:
+    return record.intent is not None and b'"undo":true' in record.intent.body
 
 
 def did(journal: Journal, key: str, position: int | None = 0, **facts: object) -> Journal:
@@ -65,7 +71,8 @@ def test_what_each_record_comes_to():
     intent(journal, "degraded", 4)
     journal.step(Kind.STEP_COMPLETED, "degraded", 4, result=1, degraded=ERROR)
     intent(journal, "not_done", 5)
-    journal.step(Kind.STEP_SETTLED, "not_done", 5, **{"as": "not_done"})
+    settled: dict[str, Any] = {"as": "not_done"}
+    journal.step(Kind.STEP_SETTLED, "not_done", 5, **settled)
     intent(journal, "settled", 6)
     journal.step(Kind.STEP_SETTLED, "settled", 6, **{"as": "done", "result": 1})
     intent(journal, "open", 7)
@@ -230,6 +237,6 @@ def test_each_effect_is_undone_once_and_in_reverse(life: list[str], already: int
     ask(journal, stays=list(left_as_they_are(effects)))
     for undo in order[:already]:
         did(journal, undo, None)
-    calls, _ = to_be_undone(journal.fold(), lambda record: b'"undo":true' in record.intent.body)
+    calls, _ = to_be_undone(journal.fold(), has_undo)
     assert [call.undo_step for call in calls] == order[already:]
     assert not any(is_undo(call.record.key) for call in calls)

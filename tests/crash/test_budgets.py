@@ -22,6 +22,7 @@ def assert_held(world: World, shape: str, *, spent: float) -> None:
     assert ended.said["reason"] == "budget"
     with world.store() as store:
         budget = store.get("r").budget
+        assert budget is not None
         assert (budget.usd, budget.spent_usd) == (1.0, spent)
         assert_sound(store)
 

@@ -93,9 +93,8 @@ class Journal:
         draft = self._call(self.draft(Kind.CHILD_STARTED, key, 1, run=run_id, flow=key))
         self.write(draft)
         waits = {"what": "child", "name": run_id, "until_us": None, "step": key}
-        return self.write(
-            self.draft(Kind.RUN_WAITING, **{"for": [waits]}), waiting_on=f"child:{run_id}"
-        )
+        facts: dict[str, Any] = {"for": [waits]}
+        return self.write(self.draft(Kind.RUN_WAITING, **facts), waiting_on=f"child:{run_id}")
 
     def failing(self, key: str, attempts: int = 1, *, final: bool = True, **facts: Any) -> Journal:
         error = facts.pop("error", {"type": "TimeoutError", "message": "the model did not answer"})

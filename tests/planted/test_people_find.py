@@ -46,7 +46,7 @@ def approved_then_changed() -> list[int]:
     with testing.store() as store:
         pays.submit("r")
         with store.worker(flows=[pays], concurrency=1):
-            until(lambda: store.questions() and store.kept.get("r").owner is None)
+            until(lambda: store.questions() and store.get("r").owner is None)
             amounts.append(7000)
             store.approve("r", "pl-pay", actor="ana")
             store.until("r", status="held")

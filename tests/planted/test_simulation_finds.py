@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast._core import attempts, doubt, history, requests, rows
+from holdfast._core import attempts, doubt, folding, requests, rows
 from holdfast._core.entries import Kind
 from holdfast._core.history import History
 from holdfast._core.lifecycle import CLAIMABLE, ClaimedBecause, Status
@@ -77,7 +77,7 @@ def every_claim_proves_death(patch: pytest.MonkeyPatch) -> None:
         for record in self.records.values():
             record.ended = True
 
-    patch.setitem(history._FOLD, Kind.RUN_CLAIMED, claimed)
+    patch.setitem(folding.FOLD, Kind.RUN_CLAIMED, claimed)
 
 
 def arguments_are_ignored(patch: pytest.MonkeyPatch) -> None:

@@ -223,13 +223,13 @@ class Folding:
         assert entry.step is not None
         self.saved[entry.step] = entry
 
-    def _wait_begun(self, entry: Entry) -> None:
+    def wait_begun(self, entry: Entry) -> None:
         record = self._record(entry)
         if record.intent is None:  # An effect that waits for consent to be tried again is not new.
             record.state = State.WAITING
         record.begun = entry
 
-    def _wait_ended(self, entry: Entry) -> None:
+    def wait_ended(self, entry: Entry) -> None:
         record = self._record(entry)
         is_refusal = entry.kind is Kind.QUESTION_ANSWERED and "refused" in entry.data()
         record.state = State.FAILED if is_refusal else State.COMPLETED
@@ -243,7 +243,7 @@ def _nothing(_history: Folding, _entry: Entry) -> None:
 
 FOLD: dict[Kind, Callable[[Folding, Entry], None]] = {
     **{kind: getattr(Folding, f"_{kind.value}", _nothing) for kind in Kind},
-    **dict.fromkeys(WAIT_BEGINS, Folding._wait_begun),
-    **dict.fromkeys(WAIT_ENDS, Folding._wait_ended),
+    **dict.fromkeys(WAIT_BEGINS, Folding.wait_begun),
+    **dict.fromkeys(WAIT_ENDS, Folding.wait_ended),
 }
 """How each kind is taken in."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from holdfast._core.chunks import ChunkReader, Values
 from holdfast._core.digest import digest
@@ -20,6 +20,10 @@ from holdfast.errors import ValueRefused
 
 _NO_FLAG = 1 << 1000
 """An enum of flags has at least one; this one is in no combination."""
+
+
+_enum: Callable[..., type] = cast("Any", enum.Enum)
+_flag: Callable[..., type] = cast("Any", enum.Flag)
 
 
 class StandIn:
@@ -74,14 +78,13 @@ class Strangers(Known):
 
     def enum(self, name: str, member: str) -> type:
         """Return the stand-in for an enum, of which only this member is known."""
-        return self._met.get((name, "." + member)) or self._meet(
-            name, "." + member, enum.Enum(name, [member])
-        )
+        kind = "." + member
+        return self._met.get((name, kind)) or self._meet(name, kind, _enum(name, [member]))
 
     def flag(self, name: str) -> type:
         """Return the stand-in for an enum of flags: any combination, by its number."""
         return self._met.get((name, "|")) or self._meet(
-            name, "|", enum.Flag(name, {"_": _NO_FLAG}, boundary=enum.KEEP)
+            name, "|", _flag(name, {"_": _NO_FLAG}, boundary=enum.KEEP)
         )
 
     def _meet(self, name: str, kind: str, cls: type) -> type:

@@ -160,7 +160,7 @@ def _heed(execution: Execution) -> None:
 def cancelled_error(engine: Engine, row: RunRow) -> errors.RunCancelled:
     """Return the error that tells who cancelled a run."""
     entry = engine.kept.entry(row.run_no, row.last_seq)
-    told = {} if entry is None else msgspec.json.decode(entry.body)
+    told: dict[str, Any] = {} if entry is None else msgspec.json.decode(entry.body)
     return errors.RunCancelled(row.run_id, told.get("actor", ""), told.get("reason", ""))
 
 

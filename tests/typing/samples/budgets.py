@@ -18,7 +18,11 @@ def think(topic: str) -> str:
     return topic
 
 
-@effect(cost=lambda to, text: 0.01 * len(text))
+def postage(to: str, text: str) -> float:
+    return 0.01 * len(text)
+
+
+@effect(cost=postage)
 def mail(to: str, text: str) -> bool:
     return True
 
