@@ -21,8 +21,8 @@ from holdfast._core.entries import Draft, Kind
 from holdfast._core.forking import NOT_GIVEN, Cut, Facts
 from holdfast._core.keys import check_run_id
 from holdfast._core.redacting import Redact
-from holdfast._core.resume import draft, moved_to
-from holdfast._core.rows import Lease, RunRow, Write
+from holdfast._core.resume import moved_to
+from holdfast._core.rows import RunRow
 from holdfast._core.strangers import LenientValues, has_strangers
 from holdfast._ops.actions import check_actor
 from holdfast._ops.inspect import found
@@ -158,15 +158,14 @@ def plan(
 
 
 def make(store: Store, planned: Plan) -> Fork:
-    """Write a fork; the same one again is the one that is there."""
+    """Write a fork; the same one again is the one that is there. A run that was deleted meanwhile is
+    noticed by the transaction itself."""
     started = store.start(planned.new, None)
     row, told = started.row, planned.facts
     if row.deleted_us is not None:
         raise RunDeleted(row.run_id)
     if not started.created:
         _same_fork(store, row, told)
-    elif (origin := store.get(told.origin)) is None or origin.deleted_us is not None:
-        _cancel(store, row, told)
     past = forking.fold(row.run_id, (), lineage.borrowed(store, row))
     return Fork(
         run_id=row.run_id,
@@ -179,14 +178,6 @@ def make(store: Store, planned: Plan) -> Fork:
         repeats=tuple(told.repeats),
         created=started.created,
     )
-
-
-def _cancel(store: Store, row: RunRow, told: Facts) -> None:
-    """The other run was deleted in the meantime, so that the fork has nothing to stand on."""
-    why = f"run {told.origin!r}, which it was forked from, was deleted"
-    cancelled = draft(Kind.RUN_CANCELLED, store.now_us(), {"reason": why, "actor": told.actor})
-    store.append([Write(Lease(row, acting=True), [cancelled])])
-    raise RunDeleted(told.origin)
 
 
 def _same_fork(store: Store, row: RunRow, told: Facts) -> None:

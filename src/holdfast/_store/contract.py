@@ -285,8 +285,9 @@ class Store(Protocol):
 
     def forget(self, row: RunRow, at_us: int) -> bool:
         """Remove the journal, chunks, messages, keys, questions and pot of an ended run, and mark
-        its row as deleted. False if the row is no longer as it was read. Only for a run that has
-        ended (`lifecycle.ENDED`); safe to repeat."""
+        its row as deleted. False if the row is no longer as it was read, or if a fork that is not
+        deleted stands on it (its `origin`). Only for a run that has ended (`lifecycle.ENDED`); safe
+        to repeat."""
         ...
 
     def verify(self, run_ids: Iterable[str] | None = None) -> Findings:

@@ -16,9 +16,10 @@ from holdfast._core.entries import Entry
 from holdfast._core.forking import Borrowed, Part
 from holdfast._core.history import History
 from holdfast._core.rows import RunRow
-from holdfast._store.contract import Store
-from holdfast.errors import Corrupt
+from holdfast._store.contract import Query, Store
+from holdfast.errors import Corrupt, RunDeleted
 
+PAGE = 200
 LONG = 32
 """Shorter ranges that are not needed are read and left out, which costs less than a gap."""
 
@@ -33,6 +34,34 @@ class Origin(msgspec.Struct, frozen=True):
 def origin_of(row: RunRow) -> Origin | None:
     """Return where a run came from, if it is a fork."""
     return None if row.origin is None else msgspec.json.decode(row.origin, type=Origin)
+
+
+def written_by_forks(run_id: str) -> tuple[str, str]:
+    """Return between which texts (the second is outside) the `origin` of each fork of a run lies."""
+    begins = msgspec.json.encode(Origin(run_id, 0)).decode().removesuffix("0}")
+    return begins, begins.removesuffix(":") + ";"
+
+
+def check_origin(row: RunRow, find: Callable[[str], RunRow | None]) -> None:
+    """Refuse a fork of a run that was deleted, in the transaction that is to write it. One that is
+    not in the store at all may come later, with a copy."""
+    origin = origin_of(row)
+    other = None if origin is None else find(origin.run)
+    if other is not None and other.deleted_us is not None:
+        raise RunDeleted(other.run_id)
+
+
+def forks(store: Store) -> dict[str, list[str]]:
+    """Return the forks of a store, by the run that they came from."""
+    found: dict[str, list[str]] = {}
+    query = Query(forks=True, limit=PAGE)
+    while page := store.list(query):
+        for row in page:
+            origin = origin_of(row)
+            if origin is not None:
+                found.setdefault(origin.run, []).append(row.run_id)
+        query.before_run_no = page[-1].run_no
+    return found
 
 
 def fold(

@@ -26,7 +26,7 @@ from holdfast._core.rows import (
     apply,
     entry_digest,
 )
-from holdfast._store import decisions
+from holdfast._store import decisions, lineage
 from holdfast._store.contract import (
     Broken,
     Busy,
@@ -168,6 +168,7 @@ class MemoryStore(MemoryFleet, MemoryBeside):
                 return Started(existing, created=False)
             run_no = len(self.world.rows) + 1
             made = decisions.new_run(new, self.namespace, run_no, owner, self._lease_until_us())
+            lineage.check_origin(made.row, self.get)
             self.world.numbers[self.namespace, new.run_id] = run_no
             self._keep(made, new.chunks)
             self.world.committed()

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast._core.lifecycle import ENDED
 from holdfast._core.rows import Memo, Message, Pot, Question, RunRow, Write
-from holdfast._store import decisions
+from holdfast._store import decisions, lineage
 from holdfast._store.contract import Exhausted, Posted
 from holdfast.errors import RunNotFound
 
@@ -204,6 +204,8 @@ class MemoryBeside:
             now = self.by_number(row.run_no)
             if now is None or now.digest != row.digest or now.status not in ENDED:
                 return False
+            if self._has_fork(now):
+                return False
             world, run_no = self.world, row.run_no
             world.journals[run_no] = []
             world.chunks.pop(run_no, None)
@@ -216,3 +218,13 @@ class MemoryBeside:
             world.rows[run_no] = decisions.deleted(now, at_us)
             world.committed()
             return True
+
+    def _has_fork(self, origin: RunRow) -> bool:
+        low, high = lineage.written_by_forks(origin.run_id)
+        return any(
+            row.namespace == self.namespace
+            and row.origin is not None
+            and low <= row.origin < high
+            and row.deleted_us is None
+            for row in self.world.rows.values()
+        )

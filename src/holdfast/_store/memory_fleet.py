@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast._core.lifecycle import CLAIMABLE, HeldReason, Status
 from holdfast._core.rows import Applied, KeyState, Lease, Pot, Question, RunRow, Write, apply
-from holdfast._store import decisions, gates
+from holdfast._store import decisions, gates, lineage
 from holdfast._store.contract import (
     Fenced,
     Limits,
@@ -257,6 +257,7 @@ class MemoryFleet:
                 return False
             run_no = len(self.world.rows) + 1
             row = decisions.arrived(run.row, self.namespace, run_no)
+            lineage.check_origin(row, self.get)
             for state in run.keys:
                 at = (self.namespace, state.effect, state.key)
                 if at in self.world.keys:

@@ -213,6 +213,11 @@ WHERE run_no IN (SELECT run_no FROM runs INDEXED BY runs_by_parent
   AND {is_listed}
 ORDER BY run_no DESC LIMIT :limit
 
+-- name: fork_of
+SELECT run_id FROM runs
+WHERE namespace = ? AND origin IS NOT NULL AND origin >= ? AND origin < ? AND deleted_us IS NULL
+LIMIT 1
+
 -- name: list_children_hidden
 SELECT run_no FROM ({list_runs}) EXCEPT SELECT run_no FROM ({list_children})
 

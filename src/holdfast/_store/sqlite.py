@@ -10,6 +10,7 @@ SqliteStore ─┬─ Database    connections: one writes, a few read; none cros
 from __future__ import annotations
 
 import builtins
+import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ import msgspec
 
 from holdfast._core.entries import Entry
 from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write, apply
-from holdfast._store import decisions, filesystem, lookups, opening, reading, records
+from holdfast._store import decisions, filesystem, lineage, lookups, opening, reading, records
 from holdfast._store.appending import Appender
 from holdfast._store.connections import Connection
 from holdfast._store.contract import (
@@ -142,6 +143,10 @@ class SqliteStore(SqliteFleet, SqliteBeside):
                     continue
                 run_no = first + len(digests)
                 made = decisions.new_run(new, self.namespace, run_no, owner, until_us)
+                lineage.check_origin(
+                    made.row,
+                    functools.partial(lookups.find_run, self._inside(connection), self.namespace),
+                )
                 connection.execute(Q["add_run"], records.run_values(made.row))
                 self._add(connection, made, new.chunks)
                 digests.append(made.row.digest)

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast._core.lifecycle import ENDED
 from holdfast._core.rows import Memo, Message, Pot, Question, RunRow
-from holdfast._store import beside_rows, decisions, delivering, lookups, records
+from holdfast._store import beside_rows, decisions, delivering, lineage, lookups, records
 from holdfast._store.connections import Connection
 from holdfast._store.contract import Posted
 from holdfast._store.database import Q
@@ -174,6 +174,9 @@ class SqliteBeside:
             last_run_no = self._writer.row.last_run_no
             now = lookups.run_by_number(self._inside(connection), row.run_no, last_run_no)
             if now is None or now.digest != row.digest or now.status not in ENDED:
+                return False, None
+            forks = (now.namespace, *lineage.written_by_forks(now.run_id))
+            if self._inside(connection)("fork_of", forks):
                 return False, None
             first = now.run_no << SEQ_BITS
             for name in ("remove_entries", "remove_chunks", "remove_messages"):

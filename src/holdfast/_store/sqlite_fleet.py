@@ -4,6 +4,7 @@ transactions."""
 from __future__ import annotations
 
 import builtins
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from holdfast._store import (
     delivering,
     fleet_rows,
     gates,
+    lineage,
     lookups,
     reading,
     records,
@@ -186,6 +188,9 @@ class SqliteFleet:
                 return False, None
             run_no = self._writer.row.last_run_no + 1
             row = decisions.arrived(run.row, self.namespace, run_no)
+            lineage.check_origin(
+                row, functools.partial(lookups.find_run, self._inside(connection), self.namespace)
+            )
             connection.execute(Q["add_run"], records.run_values(row))
             self._add(connection, Applied(run.entries, row), list(run.chunks.items()))
             self._add_keys(connection, run, row)

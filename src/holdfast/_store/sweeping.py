@@ -14,8 +14,8 @@ from holdfast._core import retention
 from holdfast._core.lifecycle import ENDED
 from holdfast._core.retention import Asked
 from holdfast._core.rows import RunRow
+from holdfast._store import lineage
 from holdfast._store.contract import Query, Store
-from holdfast._store.lineage import origin_of
 from holdfast.errors import Corrupt
 
 PAGE = 200
@@ -89,7 +89,7 @@ class Sweeper:
                 self._gone.add(row.run_id)
                 yield _swept(row)
             else:
-                yield _swept(row, "it has changed meanwhile")
+                yield _swept(row, self._meanwhile(row))
                 return
 
     def _limit_us(self, top: RunRow) -> int | None:
@@ -124,6 +124,13 @@ class Sweeper:
             return f"run {fork!r} was forked from it"
         return self._remembered(row)
 
+    def _meanwhile(self, row: RunRow) -> str:
+        """Say why a run was not removed that could have been a moment ago."""
+        self._forks = None
+        for fork in self._forks_of(row.run_id):
+            return f"run {fork!r} was forked from it meanwhile"
+        return "it has changed meanwhile"
+
     def _remembered(self, row: RunRow) -> str | None:
         for claimed in retention.claims(self._store.load(row)):
             state = self._store.key(claimed.effect, claimed.key)
@@ -135,14 +142,7 @@ class Sweeper:
         """Return the forks that stand on a run; all of them are looked up, every few seconds."""
         now_us = self._store.now_us()
         if self._forks is None or now_us - self._looked_us > FORKS_LOOK_US:
-            self._forks, self._looked_us = {}, now_us
-            query = Query(forks=True, limit=PAGE)
-            while page := self._store.list(query):
-                for row in page:
-                    origin = origin_of(row)
-                    if origin is not None:
-                        self._forks.setdefault(origin.run, []).append(row.run_id)
-                query.before_run_no = page[-1].run_no
+            self._forks, self._looked_us = lineage.forks(self._store), now_us
         return [fork for fork in self._forks.get(run_id, ()) if fork not in self._gone]
 
 

@@ -30,6 +30,7 @@ from holdfast._store.postgres.beside import message_values
 from holdfast._store.postgres.failures import LinkLost, passes
 from holdfast._store.postgres.lending import USERS_PATIENCE_S, lent
 from holdfast._store.postgres.link import Link, idle_ms
+from holdfast._store.postgres.origins import keep_origins
 from holdfast._store.postgres.packing import fetch_with
 from holdfast._store.records import SEQ_BITS
 from holdfast.errors import RunConflict
@@ -243,6 +244,7 @@ class PostgresFleet:
                 if not numbers:
                     numbers.append(link.fetch("run_numbers", (1,))[0][0])
                 row = decisions.arrived(run.row, self.namespace, numbers[0])
+                keep_origins(link, self.namespace, [row])
                 chunks = [(row.run_no, number, body) for number, body in run.chunks.items()]
                 made = Applied(list(run.entries), row)
                 if not sending.start(link, [made], chunks):

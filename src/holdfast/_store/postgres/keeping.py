@@ -13,6 +13,7 @@ from holdfast._store import beside_rows, decisions, lookups, records
 from holdfast._store.contract import Posted
 from holdfast._store.lookups import Fetch
 from holdfast._store.postgres.beside import inbox_lock, memo_lock, memo_values, message_values
+from holdfast._store.postgres.origins import has_fork
 from holdfast._store.postgres.packing import fetch_with, in_order
 from holdfast._store.postgres.sending import send
 from holdfast._store.records import SEQ_BITS, MessageRow
@@ -79,9 +80,7 @@ class PostgresBeside:
                 link.fetch("lock_names", ([number],))
                 found = link.fetch("pots_locked", (self.namespace, [pot.root]))
                 before: Pot | None = beside_rows.pot_of(found[0]) if found else None
-                before = before or beside_rows.find_pot(
-                    fetch_with(link), self.namespace, pot.root
-                )
+                before = before or beside_rows.find_pot(fetch_with(link), self.namespace, pot.root)
                 if before is not None and only_new:
                     return before
                 made = decisions.new_limits(pot, before)
@@ -156,6 +155,8 @@ class PostgresBeside:
                 if any(now.digest == before.digest for before in made):
                     return True  # An earlier try went through.
                 if now.digest != row.digest or now.status not in ENDED:
+                    return False
+                if has_fork(link, self.namespace, row.run_id):
                     return False
                 made.append(decisions.deleted(now, at_us))
                 changed = send(link, [(row, Applied([], made[-1]))], [])

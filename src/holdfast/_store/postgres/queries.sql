@@ -300,6 +300,12 @@ RETURNING 1
 
 -- Removing a run: everything but its row, which says that the id was used.
 
+-- name: fork_of
+SELECT run_id FROM holdfast.runs
+WHERE namespace = %s AND origin IS NOT NULL AND origin COLLATE "C" >= %s AND origin COLLATE "C" < %s
+  AND deleted_us IS NULL
+LIMIT 1
+
 -- name: forget_journal
 DELETE FROM holdfast.journal WHERE run_no = %s
 

@@ -40,6 +40,7 @@ from holdfast._store.postgres.fleet import PostgresFleet
 from holdfast._store.postgres.keeping import PostgresBeside
 from holdfast._store.postgres.link import Link
 from holdfast._store.postgres.notices import Notices
+from holdfast._store.postgres.origins import keep_origins
 from holdfast._store.postgres.owners import Owners
 from holdfast._store.postgres.packing import packed
 from holdfast._store.postgres.place import parse
@@ -197,12 +198,13 @@ class PostgresStore(PostgresFleet, PostgresBeside):
                 for run, (new, _) in zip(made, news, strict=True)
                 for number, body in new.chunks
             ]
-            if not tries:
+            if not tries and all(new.origin is None for new, _ in news):
                 fresh = sending.start(link, made, chunks)
                 return self._started(link, news, made, fresh)
             # What an earlier try committed may not be on the replicas yet. A lock is a write: the
             # commit of it waits until they have both.
             with link.writing():
+                keep_origins(link, self.namespace, [run.row for run in made])
                 fresh = sending.start(link, made, chunks)
                 started = self._started(link, news, made, fresh)
                 for run in started:

@@ -15,6 +15,9 @@ ALTER TABLE runs ADD COLUMN deleted_us INTEGER;
 -- The children of a run.
 CREATE INDEX runs_by_parent ON runs (namespace, parent) WHERE parent IS NOT NULL;
 
+-- The forks of a run, by the text that says where they came from.
+CREATE INDEX runs_by_origin ON runs (namespace, origin) WHERE origin IS NOT NULL;
+
 -- What workers look through, in two parts: runs that may be taken at any time, and those that wait
 -- for a time or a message. Of the second kind there may be many: one whose time has come is found by
 -- its time, one that was spoken to by the message, and the others are not read. (A process that

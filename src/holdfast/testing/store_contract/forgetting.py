@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
 import pytest
 
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import Status
 from holdfast._core.rows import KeyChange, KeyClaim, Lease, Memo, Message, Pot, RunRow, Write
-from holdfast._store.contract import Busy, Committed, Fenced, Posted, Query, WholeRun
-from holdfast.errors import Corrupt, RunConflict
+from holdfast._store.contract import (
+    Busy,
+    Committed,
+    Fenced,
+    NewRun,
+    Posted,
+    Query,
+    WholeRun,
+)
+from holdfast.errors import Corrupt, RunConflict, RunDeleted
 from holdfast.testing.store_contract.asking import question
-from holdfast.testing.store_contract.ground import A, B, Ground, entry, intent, new_run, step
+from holdfast.testing.store_contract.ground import (
+    ODD_STRINGS,
+    A,
+    B,
+    Ground,
+    entry,
+    intent,
+    new_run,
+    step,
+)
+
+RACES = 20
 
 
 class Forgetting(Ground):
@@ -220,6 +243,93 @@ class Forgetting(Ground):
     def _whole_of_another(self) -> WholeRun:
         self._ended()
         return self.store.whole(self.row())
+
+    # -- forks -------------------------------------------------------------------------------------
+
+    def _fork(self, run_id: str, origin: str) -> NewRun:
+        new = new_run(run_id)
+        new.origin = msgspec.json.encode({"run": origin, "base": 2}).decode()
+        new.next_chunk = 2
+        return new
+
+    @pytest.mark.parametrize("origin", ["r", *ODD_STRINGS])
+    def test_a_run_that_a_fork_stands_on_is_not_removed(self, origin: str) -> None:
+        row = self._ended(origin)
+        self.started_run(origin + "-")  # Neither a fork, nor one of this run.
+        self.store.start(self._fork("beside", origin + "-"), None)
+        fork = self.store.start(self._fork("fork", origin), self.owner).lease
+        assert fork is not None
+        assert not self.store.forget(row, 99)
+        assert self.row(origin) == row
+        assert len(self.store.load(row)) > 4
+        self.append(fork, entry(Kind.RUN_COMPLETED))
+        assert not self.store.forget(row, 99)
+        assert self.store.forget(self.row("fork"), 99)
+        assert self.store.forget(row, 99)
+
+    def test_a_fork_in_another_namespace_is_of_another_run(self) -> None:
+        row = self._ended()
+        other = self.open_store("other")
+        other.start(self._fork("fork", "r"), None)
+        assert self.store.forget(row, 99)
+        other.close()
+
+    def test_a_run_that_was_removed_cannot_be_forked(self) -> None:
+        moved = self.store.whole(self.store.start(self._fork("moved", "r"), None).row)
+        target = self.open_store("target")
+        here, self.store = self.store, target
+        try:
+            assert target.forget(self._ended(), 99)
+            with pytest.raises(RunDeleted, match="'r'"):
+                target.start(self._fork("fork", "r"), None)
+            with pytest.raises(RunDeleted, match="'r'"):
+                target.put_whole(moved)
+            assert target.get("fork") is None
+            assert target.get("moved") is None
+        finally:
+            self.store = here
+            target.close()
+
+    def test_a_fork_that_is_there_is_found_whatever_became_of_its_origin(self) -> None:
+        row = self._ended()
+        fork = self.store.start(self._fork("fork", "r"), self.owner).lease
+        assert fork is not None
+        self.append(fork, entry(Kind.RUN_COMPLETED))
+        assert self.store.forget(self.row("fork"), 99)
+        assert self.store.forget(row, 99)
+        again = self.store.start(self._fork("fork", "r"), None)
+        assert (again.created, again.row.deleted_us) == (False, 99)
+
+    def test_forked_and_removed_at_once_only_one_of_them_is_done(self) -> None:
+        """Two processes, on each run at the same moment: never a fork without its origin."""
+        other = self.open_store()
+        rows = [self._ended(f"r{number}") for number in range(RACES)]
+        meet = threading.Barrier(2, timeout=30)
+
+        def remove() -> list[bool]:
+            removed: list[bool] = []
+            for row in rows:
+                meet.wait()
+                removed.append(other.forget(row, 99))
+            return removed
+
+        def fork() -> list[bool]:
+            made: list[bool] = []
+            for row in rows:
+                meet.wait()
+                try:
+                    made.append(
+                        self.store.start(self._fork(row.run_id + "f", row.run_id), None).created
+                    )
+                except RunDeleted:
+                    made.append(False)
+            return made
+
+        with ThreadPoolExecutor(2) as pool:
+            removing, forking = pool.submit(remove), pool.submit(fork)
+            removed, made = removing.result(), forking.result()
+        assert [one != two for one, two in zip(removed, made, strict=True)] == [True] * RACES
+        other.close()
 
     def test_removal_stays_in_its_namespace(self) -> None:
         other = self.open_store("other")

@@ -14,6 +14,10 @@ ALTER TABLE holdfast.runs ADD COLUMN deleted_us bigint;
 
 CREATE INDEX runs_by_parent ON holdfast.runs (namespace, parent, run_no) WHERE parent IS NOT NULL;
 
+-- The forks of a run, by the text that says where they came from.
+CREATE INDEX runs_by_origin ON holdfast.runs (namespace, origin COLLATE "C")
+  WHERE origin IS NOT NULL;
+
 -- What workers look through. Runs that wait for a person or a timer may be many, and are not among
 -- those that can be taken at any time: one whose time has come is found by its time, and one that
 -- got a message by the message.
