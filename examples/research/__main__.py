@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-import threading
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import holdfast
@@ -21,15 +20,14 @@ GUIDE = Path(__file__).parent / "style_guide.md"
 
 def main() -> None:
     options = _options()
-    if "RESEARCH_WORLD" not in os.environ:
-        server = servers.serve()
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        os.environ["RESEARCH_WORLD"] = f"http://127.0.0.1:{server.server_port}"
-    if options.command == "demo":
-        with tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
+        if "RESEARCH_WORLD" not in os.environ:
+            os.environ["RESEARCH_WORLD"] = stack.enter_context(servers.serving())
+        if options.command == "demo":
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
             _run(f"sqlite:///{folder}/research.db", options, attended=True)
-    else:
-        _run(options.url, options, attended=options.demo)
+        else:
+            _run(options.url, options, attended=options.demo)
 
 
 def _options() -> argparse.Namespace:

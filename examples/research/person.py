@@ -50,8 +50,8 @@ def somebody(
             _thread.interrupt_main()  # nobody is left to answer: stop, rather than wait for ever
 
     thread = threading.Thread(target=attend, name="edna")
-    thread.start()
     try:
+        thread.start()
         yield
     except KeyboardInterrupt:
         if failed:

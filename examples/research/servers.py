@@ -18,6 +18,7 @@ import json
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -161,19 +162,27 @@ class Handler(BaseHTTPRequestHandler):
         """The books are the log."""
 
 
-def serve(port: int = 0) -> ThreadingHTTPServer:
-    """Return a server that is bound to a port of this machine and not yet at work."""
+@contextlib.contextmanager
+def serving(port: int = 0) -> Iterator[str]:
+    """Serve on a port of this machine; gives the address, and leaves no thread behind."""
     handler = type("Handler", (Handler,), {"books": Books()})
-    return ThreadingHTTPServer(("127.0.0.1", port), handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    server.daemon_threads = False
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="servers")
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def main() -> None:
     """Print the address, and serve until stdin is closed."""
-    server = serve(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(f"http://127.0.0.1:{server.server_port}", flush=True)
-    sys.stdin.read()
-    server.shutdown()
+    with serving(int(sys.argv[1]) if len(sys.argv) > 1 else 0) as url:
+        print(url, flush=True)
+        sys.stdin.read()
 
 
 if __name__ == "__main__":
