@@ -34,9 +34,10 @@ from holdfast._ops.signals import Sent
 from holdfast._store.contract import Finding
 from holdfast._store.sweeping import Swept
 
+_OTHER = "what the run waits for now, if that is something else; else null"
 SHAPES: dict[str, dict[str, str]] = {
-    "answer": {"answer": "Answered"},
-    "approve": {"answer": "Answered"},
+    "answer": {"answer": "Answered", "note": _OTHER},
+    "approve": {"answer": "Answered", "note": _OTHER},
     "adopt": {"adopted": "text, or null if nothing was missing", "actor": "text"},
     "backup": {"backup": "path", "bytes": "number"},
     "cancel": {
@@ -118,7 +119,7 @@ SHAPES: dict[str, dict[str, str]] = {
     "schedules": {"schedules": "list of ScheduleView"},
     "settle": {"answer": "Answer", "next": "commands that execute what was freed"},
     "show": {"run": "RunView"},
-    "signal": {"signal": "Sent"},
+    "signal": {"signal": "Sent", "note": _OTHER},
     "worker": {"exit_code": "number"},
     "verify": {"sound": "true or false", "findings": "list of Finding"},
 }
