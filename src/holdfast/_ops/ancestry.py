@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from holdfast._core import forking
 from holdfast._core.entries import Entry
 from holdfast._core.forking import Facts
+from holdfast._core.lifecycle import Status
 from holdfast._core.rows import RunRow
 from holdfast._ops.readable import Reader
 from holdfast._ops.text import count
@@ -42,6 +44,25 @@ def lacking(source: Store, target: Store, row: RunRow) -> str | None:
         if entry is None or entry.digest.hex() != part.head:
             return part.run
     return None
+
+
+def standing_on(store: Store, run_id: str, seqs: Sequence[int]) -> tuple[str, ...]:
+    """Return the forks of a run, and the forks of those, that borrow something with one of these
+    numbers: as an outcome, or in the state of a loop. One that was rolled back stands on nothing."""
+    if not seqs:
+        return ()
+    forks = lineage.forks(store)
+    found: list[str] = []
+    below = list(forks.get(run_id, ()))
+    for fork in below:
+        below += forks.get(fork, ())
+        row = store.get(fork)
+        if row is None or row.deleted_us is not None or row.status is Status.ROLLED_BACK:
+            continue
+        told = forking.read(fork, store.entry(row.run_no, 2))
+        if any(part.run == run_id and min(seqs) <= part.seq for part in told.parts):
+            found.append(fork)
+    return tuple(found)
 
 
 def about(case: Case) -> None:

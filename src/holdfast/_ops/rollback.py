@@ -19,7 +19,7 @@ from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.resume import doubts_of_the_dead, moved_to
 from holdfast._core.rollback import Effect, Fate, Wanted
 from holdfast._core.rows import Lease, Message, RunRow, Write
-from holdfast._ops import actions, control as stopping
+from holdfast._ops import actions, ancestry, control as stopping
 from holdfast._ops.actions import Answer
 from holdfast._ops.inspect import fold, found
 from holdfast._store.contract import Committed, Posted, Query, Store
@@ -68,6 +68,8 @@ class RollbackPlan(msgspec.Struct, frozen=True):
     """Whether something cannot be undone, so that it must be confirmed."""
     stopped: tuple[str, ...] = ()
     """Child runs that have not ended: they are cancelled."""
+    forks: tuple[str, ...] = ()
+    """Forks that stand on what is undone: none of them is rolled back with this one."""
     elsewhere: str = ""
     """Where else the run is, so that it could be undone twice."""
 
@@ -88,6 +90,11 @@ class RollbackPlan(msgspec.Struct, frozen=True):
             for child in self.children
         ]
         lines += [f"  run {child} has not ended: it is cancelled" for child in self.stopped]
+        lines += [
+            f"  run {fork} was forked from it, stands on what is undone and is left as it is; roll it "
+            f"back by itself: {command('rollback', fork)}"
+            for fork in self.forks
+        ]
         if self.elsewhere:
             lines.append(f"  {self.elsewhere}; rolled back in both stores, it is undone twice")
         return "\n".join(lines)
@@ -101,6 +108,7 @@ def plan(store: Store, run_id: str, to: str | None = None) -> RollbackPlan:
 
 def _planned(store: Store, row: RunRow, effects: list[Effect], to: str | None) -> RollbackPlan:
     children = store.list(Query(parent=row.run_id, limit=CHILDREN_MAX))
+    undone = [effect.record.last_seq for effect in effects if effect.fate is Fate.UNDO]
     return RollbackPlan(
         run_id=row.run_id,
         flow=row.flow,
@@ -109,6 +117,7 @@ def _planned(store: Store, row: RunRow, effects: list[Effect], to: str | None) -
         effects=tuple(_shown(effect, to) for effect in effects),
         children=tuple(child.run_id for child in children if child.status != Status.ROLLED_BACK),
         stopped=tuple(child.run_id for child in children if child.status not in ENDED),
+        forks=ancestry.standing_on(store, row.run_id, undone),
         confirm=bool(core.left_as_they_are(effects) or where_else(row)),
         elsewhere=where_else(row),
     )
