@@ -30,6 +30,9 @@ LOOK_S = 0.25
 QUIET_S = 0.02
 """How long changes gather before they are looked at, so that a busy store is not read all the time."""
 
+CLOSING_S = 5.0
+"""How long the end waits for a look that is under way."""
+
 Handler = Callable[["Execution", Message], None]
 handlers: dict[str, Handler] = {}
 """What is done with a message that stops or steers a run, by its kind."""
@@ -125,6 +128,8 @@ class Postman:
         """End the thread."""
         self._over = True
         self._rung.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=CLOSING_S)
 
     def _run(self) -> None:
         while not self._over:
