@@ -84,10 +84,13 @@ def test_what_a_dead_process_left_open_is_said_with_it(clock, did):
     journal = Journal(store, "r").step("search").intent("mail")
     store.world.kill(journal.owner)
     clock.advance(FLOOR_S + 1)
-    [finding] = watchdog.Survey(store).findings(store.get("r"))
+    row = store.get("r")
+    assert row is not None
+    [finding] = watchdog.Survey(store).findings(row)
     watchdog.tell(store, finding, did)
     watchdog.tell(store, finding, did)
     row = store.get("r")
+    assert row is not None
     kinds = [entry.kind for entry in store.load(row)]
     assert kinds.count(Kind.FINDING_NOTED) == 1
     assert kinds.count(Kind.STEP_IN_DOUBT) == 1

@@ -385,14 +385,15 @@ def why_not(value: object) -> str:
         return f"the class {name} is not known to the reader; add: holdfast.register({name})"
     if isinstance(value, type):
         return f"{value.__qualname__} is a class, not a value"
+    one = f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
     if callable(value):
-        return f"a {name} can be called, but not stored"
+        return f"{one} can be called, but not stored"
     if isinstance(value, types.GeneratorType | types.CoroutineType | types.AsyncGeneratorType):
-        return f"a {name} runs once and cannot be stored; return a list"
+        return f"{one} runs once and cannot be stored; return a list"
     for base in (*LEAVES, dict, list, tuple, set, frozenset, str):
         if isinstance(value, base):
-            return f"a {name} would come back as {base.__name__}; convert it: {base.__name__}(...)"
+            return f"{one} would come back as {base.__name__}; convert it: {base.__name__}(...)"
     return (
-        f"a {name} cannot be stored; return plain data, a dataclass, a msgspec Struct or a pydantic "
+        f"{one} cannot be stored; return plain data, a dataclass, a msgspec Struct or a pydantic "
         "model, and take clients with holdfast.use(...)"
     )

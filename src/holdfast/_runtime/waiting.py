@@ -52,7 +52,7 @@ class Waits:
     def __init__(self) -> None:
         self.unloads = False
         """Whether the run is unloaded when all its lines wait: in a worker."""
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._busy = 1
         self._lines: list[Line] = []
         self._said: list[Waiting] = []
@@ -61,7 +61,7 @@ class Waits:
 
     def add(self, lines: int) -> None:
         """Say that so many more lines are at work (or fewer)."""
-        with self._lock:
+        with self.lock:
             self._busy += lines
             idle = self._busy <= 0
         if idle:
@@ -80,14 +80,14 @@ class Waits:
         not counted: whoever started it is at work, and so the run is not unloaded."""
         counts = is_counted()
         line = Line(request)
-        with self._lock:
+        with self.lock:
             self._lines.append(line)
         if counts:
             self.add(-1)
         try:
             yield line
         finally:
-            with self._lock:
+            with self.lock:
                 self._lines.remove(line)
                 if request.looks_us is None:
                     self._said = []
@@ -96,28 +96,28 @@ class Waits:
 
     def ring(self) -> None:
         """Wake every line that waits, so that it looks again."""
-        with self._lock:
+        with self.lock:
             lines = list(self._lines)
         for line in lines:
             line.wake()
 
     def reserve(self, execution: Execution, line: Line) -> Message | None:
         """Give a line its message; from then on it does not wait."""
-        with self._lock:
+        with self.lock:
             message = execution.mail.reserve(line.request.kind)
             line.over = message is not None
             return message
 
     def for_messages(self) -> bool:
         """Tell whether a line waits for a message."""
-        with self._lock:
+        with self.lock:
             return any(line.request.kind is not None for line in self._lines)
 
     def idle(self, execution: Execution) -> list[Waiting]:
         """Return what the lines wait for, if all of them do and no step is executing."""
         if execution.unawaited:
             return []
-        with self._lock:
+        with self.lock:
             # A call that waits (for an approval, between two attempts) executes nothing.
             still = {line.request.call.key for line in self._lines}
             if self._busy > 0 or any(key not in still for key in execution.open_calls):
@@ -128,7 +128,7 @@ class Waits:
 
     def says_new(self, waiting: list[Waiting]) -> bool:
         """Tell whether people were not told of this wait yet; they are now."""
-        with self._lock:
+        with self.lock:
             said, self._said = self._said, waiting
             return said != waiting
 
@@ -151,7 +151,7 @@ class Fan:
 
     def ended(self) -> None:
         """One branch has ended: its place is for the next, or, at last, for who opened them."""
-        with self._waits._lock:
+        with self._waits.lock:
             if self._later:
                 self._later -= 1
                 return
