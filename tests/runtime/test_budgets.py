@@ -596,6 +596,58 @@ def test_prices_that_are_none_are_refused():
         holdfast.prices({"gpt-x": 3})  # type: ignore[dict-item]
 
 
+# -- more than can be counted ------------------------------------------------------------------
+
+
+@effect(name="budget-much")
+def much(tokens: int, cost: float) -> int:
+    done.append(tokens)
+    usage(input_tokens=tokens, output_tokens=tokens, cost=cost)
+    return 1
+
+
+@flow(name="budget-muchness", budget=Budget(usd=10**9, tokens=2**62, steps=100))
+def muchness(times: int, tokens: int, cost: float) -> int:
+    return sum(much(tokens, cost) for _ in range(times))
+
+
+@pytest.mark.parametrize(("tokens", "cost"), [(2**62, 0.0), (0, 1e9)])
+def test_an_outcome_is_recorded_whatever_it_used(store, tokens, cost):
+    held(muchness.run, "r", 9, tokens, cost)
+    assert len(done) == 1, "the pot is used up, and the next one is not executed"
+    assert "step_completed" in kinds(store)
+
+
+def test_sums_of_a_pot_stop_where_a_database_cannot_count_on(store):
+    free = muchness.with_options(budget=Budget(steps=100))
+    assert free.run("r", 4, 2**62, 1e9) == 4
+    pot = store.kept.pot("r")
+    assert pot is not None
+    assert pot.spent_tokens == 2**63 - 1
+    assert pot.spent_usd_nanos == 4 * 10**18
+    assert len(done) == 4
+    assert free.run("s", 12, 0, 1e9) == 12
+    assert spent(store, "s") == 2**63 - 1
+    assert json.loads(store.kept.get("r").usage)["input_tokens"] == 2**63 - 1
+
+
+@pytest.mark.parametrize("used", [{"input_tokens": 2**63}, {"cost": 2e9}, {"cost": 10**400}])
+def test_what_no_pot_counts_is_refused_where_it_is_said(store, used):
+    @step(name="budget-too-much")
+    def too_much() -> str:
+        usage(input_tokens=1)
+        with pytest.raises(UsageError, match="counts up to"):
+            usage(**used)
+        return "ok"
+
+    @flow(name="budget-too-much-flow", budget=Budget(tokens=2))
+    def flow_of_much() -> str:
+        return too_much()
+
+    assert flow_of_much.run("r") == "ok"
+    assert store.kept.pot("r").spent_tokens == 1
+
+
 # -- first mistakes ----------------------------------------------------------------------------
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from holdfast._core import effects
+from holdfast._core.claims import CLAIMED_AS, claimed_name
 from holdfast._core.entries import Kind
+from holdfast._core.keys import name_of
 from holdfast._core.requests import (
     Append,
     Call,
@@ -51,6 +53,8 @@ def intent(call: StepCall) -> Note:
         facts["on_doubt"] = effects.policy_name(spec.on_doubt)
     if call.business_key is not None:
         facts["business_key"] = call.business_key
+        if claimed_name(call) != name_of(call.key):
+            facts[CLAIMED_AS] = claimed_name(call)
     if spec.key_ttl_s != effects.KEY_TTL_S:
         facts["key_ttl_s"] = spec.key_ttl_s
     if spec.timeout_s is not None:
@@ -224,4 +228,4 @@ def key_change(call: StepCall, state: str, *, result: bool = False) -> list[KeyC
         return [KeyChange(undoes.effect, str(undoes.key), "undone")] if undone else []
     if call.business_key is None or (call.spec.transaction and state != "completed"):
         return []  # A transaction that was rolled back never had the key.
-    return [KeyChange(call.spec.name, call.business_key, state, result)]
+    return [KeyChange(claimed_name(call), call.business_key, state, result)]

@@ -30,6 +30,8 @@ NANOS = 10**9
 USD_MAX = 10**9
 COUNT_MAX = 2**62
 """Sums of a pot stay far below what a database can count."""
+SPENT_MAX = 2**63 - 1
+"""The largest number that every database has room for: what was spent stops there."""
 
 Amount = int | float | Decimal
 
@@ -102,6 +104,15 @@ def dollars(amount: int) -> str:
     whole, rest = divmod(abs(amount), NANOS)
     places = f"{rest:09}".rstrip("0").ljust(2, "0")
     return f"{'-' if amount < 0 else ''}${whole:,}.{places}"
+
+
+def added(name: str, before: float, amount: float) -> float:
+    """Return what `usage` has said so far, and this; what no pot could count is refused there,
+    where it is said. Once the body has returned it is too late: what it did has happened."""
+    most = USD_MAX if name == "cost" else COUNT_MAX
+    if amount > most or before + amount > most:
+        raise UsageError(f"usage({name}={amount!r:.80}): a step counts up to {most:,}")
+    return before + amount
 
 
 # -- limits ------------------------------------------------------------------------------------
@@ -178,8 +189,8 @@ def settlement(call: StepCall) -> Spend | None:
     if not call.begun:
         return Spend(call.pot, usd_nanos=-reserved, steps=-1)
     usage = call.usage or {}
-    reported = nanos(usage.get("cost", 0), "usage(cost=…)")
-    tokens = int(usage.get("input_tokens", 0)) + int(usage.get("output_tokens", 0))
+    reported = nanos(min(usage.get("cost", 0), USD_MAX), "usage(cost=…)")
+    tokens = min(COUNT_MAX, int(usage.get("input_tokens", 0) + usage.get("output_tokens", 0)))
     # What an earlier attempt that is in doubt has reported stands in the same record.
     reported_before, tokens_before = call.counted
     call.counted = (reported, tokens)

@@ -23,6 +23,7 @@ from holdfast._core.attempts import (
     told,
 )
 from holdfast._core.budgets import begun
+from holdfast._core.claims import claim_of, find_name
 from holdfast._core.commands import command
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done
 from holdfast._core.entries import Kind
@@ -50,6 +51,7 @@ NOTHING: Any = object()
 
 
 def effect_script(call: StepCall, record: Record | None, run_id: str) -> Script:
+    yield from find_name(call, record)
     if record is None and call.adopted:
         facts = {"why": "adopted", "ended": True, "key": call.idempotency_key}
         yield Append(call, [Note(Kind.STEP_IN_DOUBT, facts)])
@@ -116,12 +118,11 @@ def _claim(call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
     if call.attempt:
         yield from _check_lifetime(call, run_id)
     yield from begin(call)
-    if call.business_key is None:
+    claim = claim_of(call)
+    if claim is None:
         yield from begun(call, [intent(call)], run_id)
         call.used_up()
         return NOTHING
-    assert call.args_digest is not None
-    claim = KeyClaim(call.spec.name, call.business_key, call.key, call.args_digest)
     while True:
         wrote: Wrote = yield from begun(call, [intent(call)], run_id, claim)
         if wrote.taken is None:
@@ -328,7 +329,7 @@ def _held_on_key(call: StepCall, taken: KeyState, run_id: str) -> Unwind:
     )
     actions = settle_actions(run_id, call.key)
     held = RunHeld(run_id, "in_doubt", detail, actions, step=call.key)
-    return Unwind(held, waiting_on=key_token(call.spec.name, str(call.business_key)))
+    return Unwind(held, waiting_on=key_token(taken.effect, taken.key))
 
 
 def key_token(effect: str, key: str) -> str:

@@ -33,6 +33,8 @@ class Spec(msgspec.Struct, frozen=True):
     """Whether it is meant to be called with the same arguments again and again."""
     has_undo: bool = False
     """Whether it can be taken back: the intent says so, for those who plan a rollback."""
+    aliases: tuple[str, ...] = ()
+    """Names that it had before: its business keys may stand under them."""
 
 
 class Undoes(msgspec.Struct, frozen=True):
@@ -70,6 +72,8 @@ class StepCall(msgspec.Struct):
     """None for what is matched by place and name alone."""
     idempotency_key: str
     business_key: str | None
+    claimed_as: str = ""
+    """The name under which the business key is claimed, if that is known to be another one."""
     adopted: bool = False
     """The run existed when a store with a lost tail was adopted: the first try is a doubt."""
     args_node: bytes = b""
@@ -300,6 +304,13 @@ class FoundQuestion(msgspec.Struct):
     open: Question | None
 
 
+class LookUpKey(msgspec.Struct):
+    """Ask what became of a business key; sends back its `KeyState`, or None if nobody claimed it."""
+
+    effect: str
+    key: str
+
+
 class CopyResult(msgspec.Struct):
     """Read the result that another run's step recorded (a duplicate of a business key)."""
 
@@ -321,6 +332,7 @@ Request = (
     | FindKey
     | FindQuestion
     | CopyResult
+    | LookUpKey
     | Recall
 )
 Script = Generator[Request, Any, Any]

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast._core.claims import claimed_key
 from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Entry, Kind
 from holdfast._core.history import History, Record, State
-from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.repeating import check_repeated, decided_drafts
 from holdfast._core.rows import KeyChange
@@ -282,8 +282,8 @@ def key_changes(record: Record, state: str, *, result: bool = False) -> list[Key
     if undoes is not None:
         undone = undoes["key"] is not None and state == "completed"
         return [KeyChange(undoes["effect"], undoes["key"], "undone")] if undone else []
-    key = facts.get("business_key")
-    return [] if key is None else [KeyChange(name_of(record.key), key, state, result)]
+    claimed = claimed_key(record.intent)
+    return [] if claimed is None else [KeyChange(*claimed, state, result)]
 
 
 # -- small pieces ------------------------------------------------------------------------------

@@ -10,14 +10,13 @@ not while a fork stands on it
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 
 from holdfast._core import durations, effects
+from holdfast._core.claims import claimed_key
 from holdfast._core.durations import Duration
 from holdfast._core.entries import Entry, Kind
-from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import ENDED, FINAL, Status
 from holdfast._core.rows import KeyState, RunRow
 from holdfast.errors import UsageError
@@ -88,15 +87,11 @@ def too_young(row: RunRow, limit_us: int | None, now_us: int) -> str | None:
 def claims(journal: Iterable[Entry]) -> Iterator[Claimed]:
     """Yield the business keys that a run claimed."""
     for entry in journal:
-        if entry.kind is not Kind.STEP_STARTED or b'"business_key":' not in entry.body:
-            continue
-        facts: dict[str, Any] = {
-            name: msgspec.json.decode(raw)
-            for name, raw in entry.data().items()
-            if name in ("business_key", "key_ttl_s")
-        }
-        ttl_s = facts.get("key_ttl_s", effects.KEY_TTL_S)
-        yield Claimed(name_of(entry.step or ""), str(facts["business_key"]), int(ttl_s * 1e6))
+        claimed = claimed_key(entry) if entry.kind is Kind.STEP_STARTED else None
+        if claimed is not None:
+            ttl_s = entry.data().get("key_ttl_s")
+            seconds = effects.KEY_TTL_S if ttl_s is None else msgspec.json.decode(ttl_s, type=float)
+            yield Claimed(*claimed, int(seconds * 1e6))
 
 
 def still_remembered(claimed: Claimed, state: KeyState | None, row: RunRow, now_us: int) -> bool:

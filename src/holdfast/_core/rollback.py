@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast._core.claims import claimed_key
 from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Entry, Kind
 from holdfast._core.history import History, Record, State
@@ -199,8 +200,9 @@ def _check_kept(history: History, kept: Record) -> None:
 
 def effect_undone(record: Record) -> Undoes:
     """Return what the undo of an effect takes back."""
-    key = None if record.intent is None else facts_of(record.intent).get("business_key")
-    return Undoes(record.key, name_of(record.key), key)
+    claimed = None if record.intent is None else claimed_key(record.intent)
+    effect, key = claimed or (name_of(record.key), None)
+    return Undoes(record.key, effect, key)
 
 
 def requested(history: History, wanted: Wanted, at_us: int) -> Draft:

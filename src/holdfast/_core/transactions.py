@@ -15,16 +15,17 @@ from __future__ import annotations
 from holdfast._core.approvals import approved
 from holdfast._core.attempts import begin, failed_attempt, give_up, intent, key_change, pause
 from holdfast._core.budgets import begun
+from holdfast._core.claims import claim_of, find_name
 from holdfast._core.doubt import NOTHING, ended_by_itself, key_is_taken, resume_effect
 from holdfast._core.entries import Kind
 from holdfast._core.history import Record, State
 from holdfast._core.requests import Note, Script, Sleep, StepCall, Transact, Transacted
 from holdfast._core.retry import ONCE
-from holdfast._core.rows import KeyClaim
 
 
 def transaction_script(call: StepCall, record: Record | None, run_id: str) -> Script:
     """Execute one call of an effect that is declared with `transaction=True`."""
+    yield from find_name(call, record)
     if record is not None:
         if record.state in (State.RUNNING, State.IN_DOUBT):
             # It was begun by code that did not declare it so: that doubt is a real one.
@@ -47,24 +48,17 @@ def transaction_script(call: StepCall, record: Record | None, run_id: str) -> Sc
         if done.error is None:
             return done.value
         if done.in_doubt:
-            yield from ended_by_itself(call, intent(call), _claim(call), done.error, run_id)
+            yield from ended_by_itself(call, intent(call), claim_of(call), done.error, run_id)
         wait_s = None if done.refused else (yield from pause(call, policy, done.error))
         if wait_s is None:
             return (yield from give_up(call, done.error, run_id))
         yield from failed_attempt(call, done.error, wait_s)
 
 
-def _claim(call: StepCall) -> KeyClaim | None:
-    if call.business_key is None:
-        return None
-    assert call.args_digest is not None
-    return KeyClaim(call.spec.name, call.business_key, call.key, call.args_digest)
-
-
 def _transact(call: StepCall) -> Transact:
     return Transact(
         call,
         [intent(call), Note(Kind.STEP_COMPLETED, ends_attempt=True)],
-        _claim(call),
+        claim_of(call),
         key_change(call, "completed", result=True),
     )

@@ -17,6 +17,7 @@ from holdfast._core.requests import (
     FindChild,
     FindKey,
     FindQuestion,
+    LookUpKey,
     Now,
     ReadChild,
     Recall,
@@ -150,7 +151,7 @@ async def _perform(execution: Execution, request: Any) -> Any:
         if not stranded and key_takes_long(execution, request):
             await await_async(execution, waits_for_key(execution, request))
         return stranded
-    if isinstance(request, Recall):
+    if isinstance(request, Recall | LookUpKey):
         return await attempt_async.in_thread(
             execution, functools.partial(perform, execution, request)
         )

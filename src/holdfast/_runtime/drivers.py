@@ -23,6 +23,7 @@ from holdfast._core.requests import (
     FindChild,
     FindKey,
     FindQuestion,
+    LookUpKey,
     Note,
     Now,
     ReadChild,
@@ -147,6 +148,8 @@ def perform(execution: Execution, request: Any) -> Any:
         return CHANCE.random()
     if isinstance(request, CopyResult):
         return engine.result_of(request.key)
+    if isinstance(request, LookUpKey):
+        return engine.kept.key(request.effect, request.key)
     if isinstance(request, Recall):
         return recalled(execution, request)
     if isinstance(request, Sleep):

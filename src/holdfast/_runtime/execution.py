@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast._core.budgets import SPENT_MAX
 from holdfast._core.chunks import Values
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
@@ -330,7 +331,7 @@ class Execution:
         if call.usage and request.notes and request.notes[-1].ends_attempt:
             for name, amount in call.usage.items():
                 if isinstance(amount, int | float):
-                    self._usage[name] = self._usage.get(name, 0) + amount
+                    self._usage[name] = min(SPENT_MAX, self._usage.get(name, 0) + amount)
             call.usage = None
             self._owes_usage = True
         if self._owes_usage:

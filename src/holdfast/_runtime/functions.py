@@ -102,6 +102,7 @@ class Settings:
             grouped=commit == "grouped",
             transaction=transaction,
             polls=polls,
+            aliases=self.aliases,
         )
         if registered:
             registry.steps.update(dict.fromkeys((self.name, *self.aliases), self))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+from holdfast._core.budgets import added
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.requests import Spec, StepCall
 from holdfast._core.scripts import find
@@ -149,7 +150,7 @@ def usage(
     frame = in_step("holdfast.usage(…)")
     call = frame.call
     assert call is not None
-    used: dict[str, Any] = call.usage if call.usage is not None else {}
+    used: dict[str, Any] = dict(call.usage or {})
     amounts: dict[str, Any] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
     if cost is not None:
         amounts["cost"] = float(cost) if isinstance(cost, Decimal) else cost
@@ -159,7 +160,7 @@ def usage(
         if amount - amount != 0:
             raise UsageError(f"usage({name}={amount!r}): a finite number")
         if amount:
-            used[name] = used.get(name, 0) + amount
+            used[name] = added(name, used.get(name, 0), amount)
     if model is not None:
         used["model"] = str(model)
     if cost is not None:
@@ -167,7 +168,7 @@ def usage(
     elif input_tokens or output_tokens:
         worth = priced(frame.execution, used, input_tokens, output_tokens)
         if worth is not None:
-            used["cost"] = used.get("cost", 0) + worth
+            used["cost"] = added("cost", used.get("cost", 0), worth)
     known = {"prompt": prompt, "tools": tools}
     used.update({n: version_text(value) for n, value in known.items() if value is not None})
     used.update({name: str(value) for name, value in more.items()})

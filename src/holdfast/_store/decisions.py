@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from holdfast._core.budgets import SPENT_MAX
 from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Entry, Kind
 from holdfast._core.lifecycle import CLAIMABLE, ENDED, ClaimedBecause, HeldReason, Status
@@ -292,11 +293,12 @@ def is_exhausted(pot: Pot, spend: Spend, at_us: int) -> bool:
 
 def spent(pot: Pot, spend: Spend) -> Pot:
     """Return the pot after something was taken from it."""
+    # The end of an attempt is never refused, so what no database can count stops at its limit.
     return msgspec.structs.replace(
         pot,
-        spent_usd_nanos=pot.spent_usd_nanos + spend.usd_nanos,
-        spent_tokens=pot.spent_tokens + spend.tokens,
-        spent_steps=pot.spent_steps + spend.steps,
+        spent_usd_nanos=min(SPENT_MAX, pot.spent_usd_nanos + spend.usd_nanos),
+        spent_tokens=min(SPENT_MAX, pot.spent_tokens + spend.tokens),
+        spent_steps=min(SPENT_MAX, pot.spent_steps + spend.steps),
     )
 
 
