@@ -129,7 +129,10 @@ def test_what_goes_wrong_says_what_to_do(holdfast: Callable[..., Result], run: h
     assert (wrong.exit_code, "not integer" in wrong.stderr) == (2, True)
     assert holdfast("answer", "r", "count").exit_code == 2
     assert holdfast("signal", "r", "go", "{not json").exit_code == 2
-    assert holdfast("answer", "nobody", "count", "1").exit_code == 6
+    missing = holdfast("answer", "nobody", "count", "1")
+    assert (missing.exit_code, missing.stderr.split(" in ")[1]) == (6, f"{run.kept.url}\n")
+    elsewhere = holdfast("--namespace", "b", "signal", "nobody", "go")
+    assert f"no run 'nobody' in namespace 'b' of {run.kept.url}" in elsewhere.stderr
     stale = holdfast("approve", "r", PAY, "--digest", "00")
     assert (stale.exit_code, "'00' is not the digest of what" in stale.stderr) == (2, True)
     assert "holdfast questions --run r" in stale.stderr

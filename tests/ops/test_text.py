@@ -4,6 +4,7 @@ import unicodedata
 
 import pytest
 
+from holdfast._ops.budget_view import BudgetView, line
 from holdfast._ops.text import ago, clipped, length, moment, shown, visible
 
 CORPUS = [
@@ -63,3 +64,14 @@ def test_moments():
 def test_long_values_say_how_much_is_left_out():
     assert clipped("abcdef", 3) == "abc… (3 more characters)"
     assert shown({"a": "\x1b"}) == '{"a":"\\u001b"}'
+
+
+@pytest.mark.parametrize(
+    ("steps", "spent", "told"),
+    [(None, 1, "1 step,"), (None, 2, "2 steps,"), (1, 0, "0 of 1 step,"), (5, 1, "1 of 5 steps,")],
+)
+def test_a_budget_counts_as_people_do(steps: int | None, spent: int, told: str) -> None:
+    left = None if steps is None else steps - spent
+    dollars = (None, 0.0, None)
+    view = BudgetView("r", *dollars, None, 0, None, steps, spent, left, None, 0.0, None)
+    assert f", {told} " in line(view)
