@@ -147,6 +147,50 @@ def test_a_run_that_is_over_is_copied_as_it_is(pair: Pair) -> None:
     assert not list(pair.target.verify())
 
 
+@effect(name="copy-undoable")
+def copy_pay(n: int) -> int:
+    return n
+
+
+@copy_pay.undo
+def copy_unpay(result: int, n: int) -> None:
+    called.append(f"unpaid {n}")
+
+
+@flow(name="copy-undoing")
+def copy_undoing(n: int) -> int:
+    return copy_pay(n)
+
+
+def test_a_run_that_is_over_is_undone_in_the_target_and_not_in_both(pair: Pair) -> None:
+    called.clear()
+    copy_undoing.with_options(store=pair.source).run("r", 7)
+    assert pair.copy(dry_run=True)["r"].fate is Fate.COPIED
+    assert not pair.source.rollback_plan("r").confirm
+    assert pair.fates() == {"r": Fate.COPIED}
+    assert pair.fates() == {"r": Fate.THERE}
+
+    with pytest.raises(UsageError, match="it was copied to .*: roll it back there"):
+        pair.source.rollback("r")
+    assert "it was copied to" in str(pair.source.explain("r"))
+    assert pair.source.get("r").waiting_for is None
+    assert not pair.target.rollback_plan("r").confirm
+    assert pair.target.rollback("r").status == "rolled_back"
+    assert called == ["unpaid 7"]
+    assert pair.fates() == {"r": Fate.THERE}
+    assert not list(pair.source.verify())
+    assert not list(pair.target.verify())
+
+
+def test_a_run_that_could_not_be_copied_is_undone_where_it_is(pair: Pair) -> None:
+    called.clear()
+    copy_undoing.with_options(store=pair.source).run("r", 7)
+    copy_undoing.with_options(store=pair.target).run("r", 8)
+    assert pair.fates() == {"r": Fate.CONFLICT}
+    assert pair.source.rollback("r").status == "rolled_back"
+    assert called == ["unpaid 7"]
+
+
 def test_a_copy_again_finds_everything_there(pair: Pair) -> None:
     run(pair.source, "a", "tea")
     report.with_options(store=pair.source).submit("b", "cake")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import hashlib
 import stat
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,59 @@ def test_what_is_no_export_is_refused(tmp_path: Path, text: bytes) -> None:
     path.write_bytes(text)
     with holdfast.open("memory:", default=False) as store, pytest.raises(UsageError):
         store.import_run(path)
+
+
+def test_a_key_that_was_cut_out_is_missed(exported: bytes, tmp_path: Path) -> None:
+    """The end is made anew, so that only the journal tells what is missing."""
+    *lines, _ = exported.splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith(b'{"key"')]
+    assert len(kept) == len(lines) - 1
+    total = hashlib.blake2b(b"".join(kept), digest_size=16).hexdigest()
+    path = tmp_path / "cut.jsonl"
+    path.write_bytes(b"".join(kept) + b'{"end":"%b"}\n' % total.encode())
+    with target(tmp_path) as other:
+        with pytest.raises(Corrupt, match="key 'export:.*' .*does not have it"):
+            other.import_run(path)
+        assert other.list() == []
+
+
+@effect(name="export-undoable")
+def export_pay(n: int) -> int:
+    return n
+
+
+@export_pay.undo
+def export_unpay(result: int, n: int) -> None:
+    undone.append(n)
+
+
+undone: list[int] = []
+
+
+@flow(name="export-undoing")
+def export_undoing(n: int) -> int:
+    return export_pay(n)
+
+
+def test_a_run_from_a_file_is_rolled_back_only_when_that_is_confirmed(
+    source: testing.PrivateStore, tmp_path: Path
+) -> None:
+    undone.clear()
+    export_undoing.run("r", 7)
+    path = tmp_path / "r.jsonl"
+    source.export("r", path)
+    assert source.import_run(path).there == ["r"]
+    with target(tmp_path) as other:
+        other.import_run(path)
+        assert "read from the file r.jsonl" in str(other.explain("r"))
+        assert other.get("r").waiting_for is None
+        with pytest.raises(UsageError, match="in both stores, it is undone twice"):
+            other.rollback("r")
+        assert source.rollback("r").status == "rolled_back"
+        assert undone == [7]
+        assert other.rollback_plan("r").confirm
+        assert other.rollback("r", confirm=True).status == "rolled_back"
+    assert undone == [7, 7], "what was confirmed is done"
 
 
 def test_a_compressed_file_that_was_cut_is_refused(exported: bytes, tmp_path: Path) -> None:

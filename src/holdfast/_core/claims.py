@@ -8,9 +8,11 @@ step.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast._core.entries import Entry
 from holdfast._core.keys import name_of
-from holdfast._core.record import Record, facts
+from holdfast._core.record import Record, State, facts
 from holdfast._core.requests import LookUpKey, Script, StepCall
 from holdfast._core.rows import KeyClaim, KeyState
 
@@ -54,3 +56,10 @@ def claimed_key(intent: Entry) -> tuple[str, str] | None:
     told = facts(intent)
     key = told.get("business_key")
     return None if key is None else (str(told.get(CLAIMED_AS) or name_of(intent.step or "")), key)
+
+
+def keys_of_done(records: Iterable[Record]) -> set[str]:
+    """Return the business keys of effects that completed: nobody else can have got one of them."""
+    done = [it for it in records if it.state is State.COMPLETED and not it.degraded]
+    found = [claimed_key(it.intent) for it in done if it.intent is not None and not it.borrowed]
+    return {claimed[1] for claimed in found if claimed is not None}

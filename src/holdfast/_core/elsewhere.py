@@ -6,6 +6,9 @@ matters for one thing: rolled back in both stores, its effects would be undone t
 
 from __future__ import annotations
 
+import msgspec
+
+from holdfast._core.lifecycle import FINAL, Status
 from holdfast._core.rows import RunRow
 
 COPIED_TO = "copied_to:"
@@ -14,9 +17,23 @@ FROM_FILE = "from_file:"
 """Before the name of the file that a run was read from."""
 
 
-def is_copied(row: RunRow) -> bool:
-    """Tell whether a run was copied to another store after it had ended."""
-    return (row.waiting_on or "").startswith(COPIED_TO)
+def before_copy(row: RunRow) -> RunRow:
+    """Return the row of a run that has ended without the mark that it was copied."""
+    if not (row.waiting_on or "").startswith(COPIED_TO):
+        return row
+    return msgspec.structs.replace(row, waiting_on=None).sealed()
+
+
+def from_file(row: RunRow, name: str) -> RunRow:
+    """Return the row of a run that is read from a file, as it is written to the store."""
+    if row.status is Status.ROLLED_BACK:
+        return row  # There is nothing left to undo.
+    return msgspec.structs.replace(row, waiting_on=FROM_FILE + name).sealed()
+
+
+def may_be_undone_twice(row: RunRow) -> bool:
+    """Tell whether a run that is final could still be rolled back."""
+    return row.status in FINAL and row.status is not Status.ROLLED_BACK
 
 
 def where_else(row: RunRow) -> str:

@@ -9,7 +9,8 @@ over, in this order:
 
 Killed after 1, the run is held in the source and the next copy finds it there and goes on with 2.
 Killed after 2, the next copy finds it in the target and compares. Nobody executes it in the source
-after 1, or in the target before 2. A run that is over needs no 1.
+after 1, or in the target before 2. A run that is over keeps its state in 1: its row is marked, since it
+could be rolled back.
 
 The way back is a person's decision: `holdfast resume RUN_ID --confirm` in the source.
 """
@@ -22,6 +23,7 @@ from enum import StrEnum
 import msgspec
 
 from holdfast._core.commands import command
+from holdfast._core.elsewhere import COPIED_TO, before_copy, may_be_undone_twice
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import FINAL, HeldReason, Status
 from holdfast._core.resume import doubts_of_the_dead, draft, moved_to
@@ -134,7 +136,9 @@ class _Mover:
                 return None
             before = self._before(row)
             if before is not None:
-                return self._write(before)
+                if not self._marked(row):
+                    continue
+                return self._write_marked(before)
             stays = self._why_not(row)
             if stays is not None:
                 return stays
@@ -151,7 +155,7 @@ class _Mover:
         """Return the row to be written, if the run can be written now: it is over, or an earlier
         copy to this target has held it."""
         if row.status in FINAL:
-            return row
+            return before_copy(row)
         if row.status is not Status.HELD or row.held_reason != HeldReason.PAUSED:
             return None
         gone = moved_to(fold(self._source, row))
@@ -237,6 +241,26 @@ class _Mover:
         changes = {"held_reason": HeldReason.PAUSED.value}
         write = Write(lease, [held], changes=changes)
         return before if isinstance(self._source.append([write])[0], Committed) else None
+
+    def _marked(self, row: RunRow) -> bool:
+        """Have it in the source where else a run is that has ended, before it is there: rolled back
+        in both stores, its effects would be undone twice. False if it has changed meanwhile."""
+        mark = f"{COPIED_TO}{told(self._target.url)} (namespace {self._target.namespace})"
+        if self._dry_run or not may_be_undone_twice(row) or row.waiting_on == mark:
+            return True
+        write = Write(Lease(row, acting=True), [], changes={"waiting_on": mark})
+        return isinstance(self._source.append([write])[0], Committed)
+
+    def _write_marked(self, before: RunRow) -> Moved:
+        """Write a run that is marked; the target that has another one under its id has it not."""
+        try:
+            return self._write(before)
+        except RunConflict:
+            row = self._source.get(before.run_id)
+            if row is not None and may_be_undone_twice(row):
+                changes = {"waiting_on": before.waiting_on}
+                self._source.append([Write(Lease(row, acting=True), [], changes=changes)])
+            raise
 
     def _facts(self, before: RunRow) -> dict[str, object]:
         target = self._target

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast._core.claims import keys_of_done
+from holdfast._core.elsewhere import from_file
+from holdfast._core.history import History
 from holdfast._core.lifecycle import ENDED
 from holdfast._core.rows import RunRow
 from holdfast._ops.inspect import found
@@ -85,6 +88,7 @@ def import_runs(store: Store, path: str | Path) -> Imported:
     read = exports.read(Path(path))
     for run in read.runs:
         _check(store, run)
+        run.row = from_file(run.row, Path(path).name)
     new: list[str] = []
     there: list[str] = []
     for run in read.runs:
@@ -102,6 +106,16 @@ def _check(store: Store, run: WholeRun) -> None:
             f"run {row.run_id!r} was {row.status} when it was exported, and may still go on there: "
             "a run lives in one store. Move it with `holdfast copy`, or export it when it has ended",
         )
+    _check_keys(run)
     here = store.get(row.run_id)
     if here is not None and here.deleted_us is not None:
         raise RunDeleted(row.run_id)
+
+
+def _check_keys(run: WholeRun) -> None:
+    """Without the key of an effect that happened, it would be executed for the next run that asks."""
+    run_id = run.row.run_id
+    past = History.fold(run_id, run.entries)
+    missing = keys_of_done([*past.records.values(), *past.superseded]) - {it.key for it in run.keys}
+    if missing:
+        raise Corrupt(f"key {min(missing)!r}", run_id=run_id, why="the file does not have it")

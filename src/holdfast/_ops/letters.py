@@ -10,7 +10,7 @@ import msgspec
 from holdfast._core.approvals import APPROVE
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.letters import ANSWER, SIGNAL
-from holdfast._core.lifecycle import FINAL
+from holdfast._core.lifecycle import ENDED, FINAL
 from holdfast._core.record import facts
 from holdfast._core.rows import Message, RunRow
 from holdfast._ops.readable import Reader
@@ -36,7 +36,7 @@ class SignalView(msgspec.Struct, frozen=True):
 
 def waiting_for(row: RunRow) -> str | None:
     """Return in a few words what a run waits for, from its row."""
-    if row.waiting_on is None:
+    if row.waiting_on is None or row.status in ENDED:
         return None
     what, _, name = row.waiting_on.partition(":")
     if what == "answer" and name.startswith(APPROVE):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast._core.commands import command
+from holdfast._core.elsewhere import where_else
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.resume import facts_of, held_facts
@@ -34,6 +35,9 @@ def about_rollback(case: Case) -> None:
     """Add what there is to say of a rollback that was asked for and has not ended."""
     if case.row.status is Status.ROLLED_BACK:
         return
+    elsewhere = where_else(case.row)
+    if elsewhere:
+        case.said.known.append(f"If it has to be undone: {elsewhere}, and only in one store.")
     if case.past.rollback is None:
         _was_rolled_back_to_a_step(case)
         return
