@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast import effect, flow, step, testing
 from holdfast._core.retention import Asked
+from holdfast._core.rows import RunRow
 from holdfast._runtime.sweeping import Broom
 from holdfast._store.sweeping import Sweeper
 from holdfast.errors import RunDeleted, RunFailed, UsageError
@@ -181,6 +182,26 @@ def test_a_run_that_a_fork_stands_on_stays(store: testing.PrivateStore) -> None:
     assert left(store.gc(older_than=0)) == {"origin": "run 'fork' was forked from it"}
     assert house_plain.run("fork", 3) == 6
     assert removed(store.gc(older_than=0)) == ["fork", "origin"]
+
+
+def test_a_fork_that_is_made_during_the_sweep_keeps_its_origin(
+    store: testing.PrivateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        house_plain.run(name, 3)
+    forget = store.kept.forget
+
+    def forked_just_before(row: RunRow, at_us: int) -> bool:
+        if row.run_id == "a":
+            store.fork("a", "fork", before="house_work", actor="test")
+        return forget(row, at_us)
+
+    monkeypatch.setattr(store.kept, "forget", forked_just_before)
+    collected = store.gc(older_than=0)
+    assert removed(collected) == ["b"]
+    assert left(collected) == {"a": "run 'fork' was forked from it meanwhile"}
+    assert store.verify() == []
+    assert house_plain.run("fork", 3) == 6
 
 
 def test_what_changed_meanwhile_stays(store: testing.PrivateStore) -> None:
