@@ -84,7 +84,9 @@ class ChildFailed(HoldfastError):
     """A child run failed or was cancelled; looks the same live and replayed."""
 
     def __init__(self, run_id: str, status: str, type_name: str, message: str) -> None:
-        what = "was cancelled" if status == "cancelled" else f"failed: {type_name}: {message}"
+        what = f"failed: {type_name}: {message}"
+        if status == "cancelled":  # The message says by whom, and why.
+            what = message.removeprefix(f"run {run_id!r} ") or "was cancelled"
         super().__init__(f"child run {run_id!r} {what}")
         self.run_id = run_id
         self.status = status

@@ -498,7 +498,7 @@ def test_a_cancelled_child_fails_in_its_parent(store: PrivateStore) -> None:
     until(lambda: store.kept.get("r::fam-waits") is not None)
     store.until("r::fam-waits", waiting="signal:go")
     store.cancel("r::fam-waits", actor="ana", reason="enough")
-    with pytest.raises(RunFailed, match="ChildFailed.*r::fam-waits"):
+    with pytest.raises(RunFailed, match="ChildFailed.*r::fam-waits' was cancelled by ana: enough"):
         handle.result(timeout=20)
 
 

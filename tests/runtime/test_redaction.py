@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +226,25 @@ def test_every_text_is_seen(value: Any) -> None:
     redacted(made, "v", lambda _path, part: again.append(part) or part)
     assert all(part == "T" for part in again if isinstance(part, str) and part)
     assert type(made) is type(value) or isinstance(value, str)
+
+
+@step(name="redact-uses")
+def redact_uses() -> None:
+    holdfast.usage(model="m", prompt=SECRET, tools=[SECRET], note=f"with {SECRET}")
+
+
+@flow(name="redact-rolls-back")
+def redact_rolls_back() -> None:
+    redact_uses()
+    raise holdfast.Rollback(f"because of {SECRET}")
+
+
+def test_what_a_model_call_used_and_why_a_flow_rolls_back(tmp_path: Path):
+    with holdfast.open(f"sqlite:///{tmp_path}/r.db", redact=hide) as store:
+        with pytest.raises(errors.RunRolledBack, match=f"because of {re.escape(HIDDEN)}"):
+            redact_rolls_back.run("r")
+        told = "".join(str(entry.body) for entry in store.history("r"))
+    assert f"with {HIDDEN}" in told
+    assert holdfast.fingerprint(SECRET) in told
+    for path in tmp_path.iterdir():
+        assert SECRET.encode() not in path.read_bytes(), path.name

@@ -263,6 +263,7 @@ def _check_stays(run_id: str, effect: Effect, want: Wanted) -> None:
     step = effect.record.key
     more = () if want.to is None else ("--to", want.to)
     again = f"{command('rollback', run_id, *more, '--yes')}    (leave it as it is)"
+    actions: tuple[str, ...] = (again,)
     if effect.fate in (Fate.UNDO, Fate.LOST):
         detail = f"{step} has an undo, but the process that took the run up does not know it"
         actions = (
@@ -271,10 +272,8 @@ def _check_stays(run_id: str, effect: Effect, want: Wanted) -> None:
         )
     elif effect.fate is Fate.UNKNOWN:
         detail = f"{step} was given up, and whether it happened is not known"
-        actions = (again,)
     else:
         detail = f"{step} has no undo"
-        actions = (again,)
     raise Unwind(
         RunHeld(run_id, HeldReason.PAUSED, f"it is to be rolled back, but {detail}", actions, step)
     )

@@ -118,7 +118,8 @@ def raised(execution: Execution, error: BaseException, *, wraps: bool = True) ->
         return stopped(execution, stop)
     asked = _asks_for_rollback(error)
     if asked is not None:
-        return stopped(execution, RollBack(execution.run_id, Wanted("flow", asked.reason)))
+        reason = redact_text(asked.reason, "rollback", execution.engine.redact)
+        return stopped(execution, RollBack(execution.run_id, Wanted("flow", reason)))
     if interrupt:
         body = _encode({"why": "interrupted", "by": type(error).__name__})
         return Ending(

@@ -15,10 +15,11 @@ from typing import Any
 
 from holdfast._core.budgets import added
 from holdfast._core.entries import Draft, Kind
+from holdfast._core.redacting import redact_text
 from holdfast._core.requests import Spec, StepCall
 from holdfast._core.scripts import find
 from holdfast._core.stops import Unwind
-from holdfast._runtime.fingerprints import version_text
+from holdfast._runtime.fingerprints import fingerprint
 from holdfast._runtime.frames import Frame, check_owner, current, in_flow, in_step
 from holdfast._runtime.spending import priced
 from holdfast.errors import UsageError
@@ -170,8 +171,10 @@ def usage(
         if worth is not None:
             used["cost"] = added("cost", used.get("cost", 0), worth)
     known = {"prompt": prompt, "tools": tools}
-    used.update({n: version_text(value) for n, value in known.items() if value is not None})
-    used.update({name: str(value) for name, value in more.items()})
+    used.update({n: fingerprint(value) for n, value in known.items() if value is not None})
+    redact = frame.execution.engine.redact
+    for name, value in more.items():
+        used[name] = redact_text(str(value), f"{call.key}: usage.{name}", redact)
     call.usage = used
 
 
