@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast import effect, flow, idempotency_key, step, testing, turns
-from holdfast._core import forking, repetition
+from holdfast._core import forking, repetition, rollback
 from holdfast._ops import fork
 from holdfast._runtime.execution import Execution
 from holdfast._store import lineage
@@ -59,6 +59,14 @@ def scenario() -> None:
         assert row is not None
         stored = store.kept.whole(row).chunks.values()
         assert not any(b"old " in body for body in stored)
+        executed.clear()
+        store.rollback("f", to="turns[17]/planted-fork-think", confirm=True)
+        store.resume("f")
+        agent.run("f", "new")
+        assert executed == {"think 19": 1, "think 20": 1, "pay": 1}
+        origin = store.kept.get("r")
+        assert origin is not None
+        assert not store.kept.forget(origin, store.kept.now_us())
         assert store.verify() == []
 
 
@@ -124,6 +132,16 @@ def nothing_is_borrowed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(forking, "_begin", empty)
 
 
+def states_are_lost(patch: pytest.MonkeyPatch) -> None:
+    """Rolled back inside a loop, a fork begins with the first turn."""
+    patch.setattr(rollback, "starting_over", lambda _history, loops: {"loops": loops})
+
+
+def forks_are_not_seen(patch: pytest.MonkeyPatch) -> None:
+    """A run is removed although a fork stands on it."""
+    patch.setattr(lineage, "written_by_forks", lambda _run_id: ("", ""))
+
+
 PLANTED = [
     nothing_is_listed,
     keys_are_shared,
@@ -131,6 +149,8 @@ PLANTED = [
     numbers_begin_anew,
     too_much_is_borrowed,
     nothing_is_borrowed,
+    states_are_lost,
+    forks_are_not_seen,
 ]
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import psycopg
 
 from holdfast._core.entries import Draft, Kind
@@ -304,6 +305,34 @@ class Start(Exchange):
 
 class Submit(Start):
     owned = False
+
+
+class Fork(Start):
+    """A new run that stands on another one."""
+
+    owned = False
+
+    def prepare(self) -> None:
+        self.origin = f"{self.run_id}-origin"
+        self.bench.store.start(new_run(self.origin), None)
+        super().prepare()
+
+    def new(self) -> NewRun:
+        new = super().new()
+        told = {"from": self.origin, "from_seq": 0, "before": "s", "actor": "me", "parts": []}
+        told |= {"differences": [], "repeats": [], "given": ""}
+        new.drafts.append(Draft(Kind.RUN_FORKED, 1, body=msgspec.json.encode(told)))
+        new.origin = msgspec.json.encode({"run": self.origin, "base": 1}).decode()
+        return new
+
+    def check(self, told: Started) -> None:
+        assert told.created
+        assert told.row == self.bench.row(self.run_id)
+        assert self.bench.kinds(self.run_id) == [Kind.RUN_FORKED]
+
+    def check_unknown(self) -> None:
+        if self.bench.truth.get(self.run_id) is not None:
+            assert self.bench.kinds(self.run_id) == [Kind.RUN_FORKED]
 
 
 class StartAll(Exchange):
@@ -650,6 +679,7 @@ EXCHANGES: dict[str, type[Exchange]] = {
     "several runs": Several,
     "start": Start,
     "submit": Submit,
+    "fork": Fork,
     "start all": StartAll,
     "claim": Claim,
     "take": Take,

@@ -61,7 +61,8 @@ def shaky() -> str:
 
 
 def turn_after_turn() -> list[int]:
-    for numbers in turns([]):
+    none: list[int] = []
+    for numbers in turns(none):
         think(len(numbers))
         act(len(numbers))
         numbers.append(len(numbers))
@@ -145,7 +146,8 @@ def test_a_fork_of_a_fork_that_went_back(store: testing.PrivateStore) -> None:
 
 @flow(name="goback.nested")
 def nested() -> list[int]:
-    for outer in turns([]):
+    none: list[int] = []
+    for outer in turns(none):
         for inner in turns({"i": 0}):
             think((len(outer), inner["i"]))
             act(10 * len(outer) + inner["i"])
@@ -186,9 +188,10 @@ def test_to_a_step_that_it_borrowed_is_refused_with_a_way_out(store: testing.Pri
     forked(store, straight, before="goback.act#3")
     straight.run("f")
     done.clear()
-    for ask in (store.rollback_plan, store.rollback):
-        with pytest.raises(UsageError, match="came along from run 'o'") as refused:
-            ask("f", to="goback.think")
+    with pytest.raises(UsageError, match="came along from run 'o'"):
+        store.rollback_plan("f", to="goback.think")
+    with pytest.raises(UsageError, match="came along from run 'o'") as refused:
+        store.rollback("f", to="goback.think")
     assert done == []
     assert store.get("f").status == "completed"
     command = shlex.split(str(refused.value).rpartition("once more: ")[2])
