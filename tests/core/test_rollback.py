@@ -136,6 +136,37 @@ def test_what_nobody_has_seen_to_stay_holds_it(facts, knows, said):
     assert to_be_undone(confirmed, lambda _record: knows)[0] == []
 
 
+def test_an_undo_is_lost_only_where_the_hold_says_so():
+    journal = did(did(Journal(), "a", 0), "a#2", 1)
+    intent(journal, "b", 2)
+    journal.step(Kind.STEP_FAILED, "b", 2, final=True, error=ERROR, unknown=True)
+    did(journal, "b#2", 3)
+    ask(journal)
+    held = {"reason": "paused", "detail": "", "actions": []}
+    before = journal.fold()
+    assert fates(before) == [("b#2", "undo"), ("b", "unknown"), ("a#2", "undo"), ("a", "undo")]
+    for step, facts, lost in (
+        ("a", {}, ["a#2", "a"]),
+        ("a", {"actor": "kim"}, []),
+        ("b", {}, []),
+        ("a", {"reason": "in_doubt"}, []),
+    ):
+        past = list(journal.entries)
+        journal.run(Kind.RUN_HELD, **{**held, "step": step, **facts})
+        found = fates(journal.fold())
+        assert [key for key, fate in found if fate == "lost"] == lost
+        journal.entries[:] = past
+
+
+def test_what_is_kept_was_not_undone():
+    journal = did(did(Journal(), "a", 0), "b", 1)
+    ask(journal)
+    did(journal, "undo/b", None, undo=False)
+    assert fates(journal.fold(), to="a") == [("b", "undone")]
+    with pytest.raises(UsageError, match="b would be kept, and its undo was begun already"):
+        effects_to_undo(journal.fold(), "b")
+
+
 def test_to_a_step_keeps_that_step_and_what_ran_beside_it():
     journal = did(did(did(Journal(), "a", 0), "b", 1), "c", 2)
     did(journal, "gather[0]/d", 0)

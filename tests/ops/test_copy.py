@@ -468,6 +468,26 @@ def test_a_copy_that_died_between_its_two_commits_is_finished_by_the_next(
     assert (there.status, there.held_reason, there.head) == (row.status, row.held_reason, row.head)
 
 
+def test_a_run_that_is_over_is_marked_before_it_is_in_the_target(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called.clear()
+    copy_undoing.with_options(store=pair.source).run("r", 7)
+    with monkeypatch.context() as patch:
+        dies_before(pair.target.kept, "put_whole", patch)
+        with pytest.raises(Died):
+            pair.copy()
+
+    with pytest.raises(UsageError, match="it was copied to"):
+        pair.source.rollback("r")
+    assert pair.fates() == {"r": Fate.COPIED}
+    there = pair.target.kept.get("r")
+    assert there is not None
+    assert there.waiting_on is None, "the mark is the source's"
+    assert pair.source.rollback("r", confirm=True).status == "rolled_back"
+    assert called == ["unpaid 7"]
+
+
 def test_a_copy_that_died_before_it_compared_is_finished_by_the_next(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

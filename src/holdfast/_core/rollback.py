@@ -151,8 +151,12 @@ def _undo_not_known(history: History) -> str | None:
     if history.status is not Status.HELD or held_reason(history) != HeldReason.PAUSED:
         return None
     facts = facts_of(held)
+    step = str(facts.get("step") or "")
+    record = history.records.get(step)
+    if record is not None and record.state is not State.COMPLETED:
+        return None  # It was given up, and whether it happened is what stands against it.
     # Who pauses a run is named in the entry; here it was the process itself.
-    return None if "actor" in facts else name_of(str(facts.get("step") or ""))
+    return None if "actor" in facts else name_of(step)
 
 
 def step_to_keep(history: History, to: str) -> Record:
