@@ -41,6 +41,32 @@ def test_killed_at_each_boundary_of_its_life(world: World) -> None:
         assert_sound(store, "f")
 
 
+@BOTH_STORES
+def test_killed_while_it_goes_back_inside_its_loop(world: World) -> None:
+    """Whoever takes it up, it goes on from the state that it borrowed."""
+    world.run(SCRIPT, "go", "r")
+    world.run(SCRIPT, "fork", "r", "f", BEFORE)
+    world.run(SCRIPT, "go", "f")
+    kept = f"turns[{CUT}]/forking.think"
+    world.crash(SCRIPT, "back", "f", kept, at="rolled back")
+    with world.store() as store:
+        assert store.get("f").status == "held"
+        store.resume("f")
+    for point in (f"before {CUT + 2}", f"in {CUT + 3}"):
+        world.crash(SCRIPT, "go", "f", at=f"f {point}")
+    assert world.run(SCRIPT, "go", "f").result == RESULT
+    assert world.counts("f") == {
+        f"think-{CUT}": 1,
+        f"think-{CUT + 1}": 1,
+        f"think-{CUT + 2}": 2,
+        f"think-{CUT + 3}": 3,
+        "tell": 2,
+    }
+    with world.store() as store:
+        assert_sound(store, "r")
+        assert_sound(store, "f")
+
+
 def test_of_a_run_whose_process_died(world: World) -> None:
     """Its journal so far counts, whoever takes it up; both go on, apart from each other."""
     world.crash(SCRIPT, "go", "r", at="r in 9")

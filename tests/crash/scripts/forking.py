@@ -2,6 +2,7 @@
 
 python forking.py go RUN_ID
 python forking.py fork RUN_ID NEW_RUN_ID STEP
+python forking.py back RUN_ID STEP
 """
 
 from __future__ import annotations
@@ -64,6 +65,15 @@ def fork(run_id: str, new_run_id: str, before: str) -> object:
         return {"created": made.created, "repeats": made.repeats}
 
 
+def back(run_id: str, to: str) -> object:
+    """Roll a run back to a step, and let it go on; the process may die in between."""
+    with probe.open_store() as store:
+        answer = store.rollback(run_id, to=to, confirm=True, actor="ann")
+        probe.point("rolled back")
+        store.resume(run_id, actor="ann")
+        return answer.status
+
+
 def go(run_id: str) -> object:
     with probe.open_store():
         return agent.run(run_id, 7)
@@ -71,4 +81,4 @@ def go(run_id: str) -> object:
 
 if __name__ == "__main__":
     what, *arguments = sys.argv[1:]
-    probe.end(lambda: {"fork": fork, "go": go}[what](*arguments))
+    probe.end(lambda: {"fork": fork, "back": back, "go": go}[what](*arguments))
