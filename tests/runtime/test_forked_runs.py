@@ -341,7 +341,7 @@ def test_another_state(store: testing.PrivateStore) -> None:
     calls.clear()
     agent.run("g", "x", 12)
     assert sorted(calls) == sorted(f"think {n}" for n in range(9, 13))
-    with pytest.raises(UsageError, match="is a Talk, not a list"):
+    with pytest.raises(UsageError, match="of type Talk, not list"):
         store.fork("r", "wrong", before="turns[4]", state=[])
     with pytest.raises(UsageError, match="no loop"):
         store.fork("r", "wrong", before="turns", state=state)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,16 +158,39 @@ def new_sqlite_url(stack: contextlib.ExitStack) -> str:
 
 @contextlib.contextmanager
 def strict() -> Generator[None, None, None]:
-    """Turn strict mode on for a while."""
-    before = os.environ.get(STRICT)
-    os.environ[STRICT] = "1"
+    """Turn strict mode on for a while; several whiles may overlap, in any order."""
+    _Strict.enter()
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(STRICT, None)
-        else:
-            os.environ[STRICT] = before
+        _Strict.leave()
+
+
+class _Strict:
+    """How many want strict mode, and what was set before the first of them."""
+
+    lock = threading.Lock()
+    users = 0
+    before: str | None = None
+
+    @classmethod
+    def enter(cls) -> None:
+        with cls.lock:
+            if cls.users == 0:
+                cls.before = os.environ.get(STRICT)
+            cls.users += 1
+            os.environ[STRICT] = "1"
+
+    @classmethod
+    def leave(cls) -> None:
+        with cls.lock:
+            cls.users -= 1
+            if cls.users:
+                return
+            if cls.before is None:
+                os.environ.pop(STRICT, None)
+            else:
+                os.environ[STRICT] = cls.before
 
 
 @contextlib.contextmanager
