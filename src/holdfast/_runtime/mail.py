@@ -108,14 +108,11 @@ class Postman:
         self._over = False
 
     def ensure(self) -> None:
-        """Start the thread if it is not there."""
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None and not self._over:
-                    self._thread = threading.Thread(
-                        target=self._run, name="holdfast-mail", daemon=True
-                    )
-                    self._thread.start()
+        """Start the thread if it is not there: a run is at work. It ends when none is."""
+        with self._lock:
+            if self._thread is None and not self._over:
+                self._thread = threading.Thread(target=self._run, name="holdfast-mail", daemon=True)
+                self._thread.start()
 
     def listen(self) -> None:
         """A line waits for a message: hear of every change from now on, until none waits."""
@@ -128,11 +125,12 @@ class Postman:
         """End the thread."""
         self._over = True
         self._rung.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=CLOSING_S)
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=CLOSING_S)
 
     def _run(self) -> None:
-        while not self._over:
+        while not self._is_over():
             if self._rung.wait(LOOK_S):
                 time.sleep(QUIET_S)
                 self._rung.clear()
@@ -142,6 +140,14 @@ class Postman:
                 if not self._engine.closed:
                     logs.debug("the inboxes could not be looked at: %s", error)
             self._hush()
+
+    def _is_over(self) -> bool:
+        """Tell whether nothing is at work any more; then the thread ends, and the next is another."""
+        with self._lock:
+            if self._over or not (self._listens or self._engine.executing()):
+                self._thread = None
+                return True
+            return False
 
     def look(self) -> None:
         """Look once at the inboxes of all runs at work here."""

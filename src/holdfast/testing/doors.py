@@ -24,6 +24,7 @@ from holdfast._runtime.frames import Frame, current, here
 from holdfast._runtime.functions import Settings, Step
 from holdfast._runtime.heartbeat import Heartbeat
 from holdfast._runtime.loops import Turns
+from holdfast._runtime.mail import Postman
 from holdfast._store import exports, lineage
 from holdfast._store.contract import Store as Kept
 from holdfast._store.locate import open_store
@@ -119,6 +120,7 @@ __all__ = [
     "Kept",
     "MemoryStore",
     "MemoryWorld",
+    "Postman",
     "Settings",
     "Step",
     "Store",

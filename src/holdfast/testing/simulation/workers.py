@@ -25,6 +25,7 @@ from holdfast.testing.doors import (
     Execution,
     Frame,
     Heartbeat,
+    Postman,
     Ticket,
     Turns,
     admission,
@@ -52,6 +53,13 @@ class _QuietHeartbeat(Heartbeat):
         """There is no thread to start."""
 
 
+class _QuietPostman(Postman):
+    """Inboxes are looked after when the scheduler says so, and not by a thread."""
+
+    def ensure(self) -> None:
+        """Start nothing."""
+
+
 class Worker:
     """A process that executes runs, one at a time."""
 
@@ -63,6 +71,7 @@ class Worker:
         self.engine = Engine(self.kept.as_store())
         self.engine.committer = _QuietCommitter(self.kept.as_store())
         self.engine.heartbeat = _QuietHeartbeat(self.engine, every_s=0)
+        self.engine.postman = _QuietPostman(self.engine)
         self.owner = self.engine.owner()
         self.kept.owner = self.owner
         self.life: Life | None = None
