@@ -28,10 +28,11 @@ from holdfast._core.stops import Unwind
 from holdfast.errors import RunHeld, UsageError
 from tests.core.test_history import ERROR, Journal
 
-UNDO = {"effect": True, "undo": True}
+UNDO: dict[str, Any] = {"effect": True, "undo": True}
+BY_HAND: dict[str, Any] = {"as": "done", "result": 1}
 
 
-def intent(journal: Journal, key: str, position: int | None = 0, **facts: object) -> Journal:
+def intent(journal: Journal, key: str, position: int | None = 0, **facts: Any) -> Journal:
     return journal.step(Kind.STEP_STARTED, key, position, **{**UNDO, **facts})
 
 
@@ -39,7 +40,7 @@ def has_undo(record: Record) -> bool:
     return record.intent is not None and b'"undo":true' in record.intent.body
 
 
-def did(journal: Journal, key: str, position: int | None = 0, **facts: object) -> Journal:
+def did(journal: Journal, key: str, position: int | None = 0, **facts: Any) -> Journal:
     intent(journal, key, position, **facts)
     return journal.step(Kind.STEP_COMPLETED, key, position, result=1)
 
@@ -74,11 +75,11 @@ def test_what_each_record_comes_to():
     settled: dict[str, Any] = {"as": "not_done"}
     journal.step(Kind.STEP_SETTLED, "not_done", 5, **settled)
     intent(journal, "settled", 6)
-    journal.step(Kind.STEP_SETTLED, "settled", 6, **{"as": "done", "result": 1})
+    journal.step(Kind.STEP_SETTLED, "settled", 6, **BY_HAND)
     intent(journal, "open", 7)
     # One whose intent was lost with the tail of a store.
     journal.step(Kind.STEP_IN_DOUBT, "adopted", 8, why="adopted", ended=True, args={})
-    journal.step(Kind.STEP_SETTLED, "adopted", 8, **{"as": "done", "result": 1})
+    journal.step(Kind.STEP_SETTLED, "adopted", 8, **BY_HAND)
     assert fates(journal.fold()) == [
         ("adopted", "stays"),
         ("open", "in_doubt"),
@@ -240,7 +241,8 @@ KINDS = st.sampled_from(["done", "plain", "no_undo", "refused", "new_generation"
 @given(st.lists(KINDS, max_size=12), st.integers(0, 12))
 def test_each_effect_is_undone_once_and_in_reverse(life: list[str], already: int):
     """Whatever a run did, and however far a rollback had got."""
-    journal, expected, generation = Journal(), [], 1
+    journal, generation = Journal(), 1
+    expected: list[tuple[str, int]] = []
     for number, what in enumerate(life):
         key = f"s{number}"
         if what == "done":

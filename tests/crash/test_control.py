@@ -4,6 +4,7 @@ their end once, whoever is killed."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 
 import pytest
@@ -211,8 +212,11 @@ def test_workers_are_killed_and_each_child_ends_once_in_its_parent(world: World)
         def ended() -> int:
             return len(store.list(status="completed"))
 
+        def ended_at_least(wanted: int) -> bool:
+            return ended() >= wanted
+
         for wanted in (2, 5, 9):
-            wait_for(lambda wanted=wanted: ended() >= wanted, f"{wanted} runs that ended")
+            wait_for(functools.partial(ended_at_least, wanted), f"{wanted} runs that ended")
             workers[chance.randrange(2)].process.kill()
             kills += 1
             workers = [w for w in workers if w.process.poll() is None][:1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_killed_while_it_waits_and_told_while_nobody_has_it(world: World) -> Non
     for what in ("answer:count", "answer:approve:pay", "signal:go"):
         script = world.start("people.py")
         with world.store() as store:
-            wait_for(lambda store=store, what=what: waiting_for(store, what), what)
+            wait_for(functools.partial(waiting_for, store, what), what)
             assert script.kill().killed
             say(store)
 
@@ -90,7 +91,7 @@ def test_killed_again_and_again_while_it_waits_it_is_no_poison(world: World) -> 
     for _ in range(6):
         script = world.start("people.py")
         with world.store() as store:
-            wait_for(lambda store=store: _is_at_rest(store), "a run that waits in that process")
+            wait_for(functools.partial(_is_at_rest, store), "a run that waits in that process")
         assert script.kill().killed
     assert world.status() == "waiting"
     assert world.counts()["facts"] == 1

@@ -154,7 +154,7 @@ def copy_pay(n: int) -> int:
 
 @copy_pay.undo
 def copy_unpay(result: int, n: int) -> None:
-    called.append(f"unpaid {n}")
+    called.append(("unpaid", str(n)))
 
 
 @flow(name="copy-undoing")
@@ -176,7 +176,7 @@ def test_a_run_that_is_over_is_undone_in_the_target_and_not_in_both(pair: Pair) 
     assert pair.source.get("r").waiting_for is None
     assert not pair.target.rollback_plan("r").confirm
     assert pair.target.rollback("r").status == "rolled_back"
-    assert called == ["unpaid 7"]
+    assert called == [("unpaid", "7")]
     assert pair.fates() == {"r": Fate.THERE}
     assert not list(pair.source.verify())
     assert not list(pair.target.verify())
@@ -188,7 +188,7 @@ def test_a_run_that_could_not_be_copied_is_undone_where_it_is(pair: Pair) -> Non
     copy_undoing.with_options(store=pair.target).run("r", 8)
     assert pair.fates() == {"r": Fate.CONFLICT}
     assert pair.source.rollback("r").status == "rolled_back"
-    assert called == ["unpaid 7"]
+    assert called == [("unpaid", "7")]
 
 
 def test_a_copy_again_finds_everything_there(pair: Pair) -> None:
@@ -485,7 +485,7 @@ def test_a_run_that_is_over_is_marked_before_it_is_in_the_target(
     assert there is not None
     assert there.waiting_on is None, "the mark is the source's"
     assert pair.source.rollback("r", confirm=True).status == "rolled_back"
-    assert called == ["unpaid 7"]
+    assert called == [("unpaid", "7")]
 
 
 def test_a_copy_that_died_before_it_compared_is_finished_by_the_next(

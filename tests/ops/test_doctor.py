@@ -140,7 +140,7 @@ def test_a_full_disk_and_a_log_that_grows(sqlite, url, monkeypatch):
     assert doctor.checkup(sqlite)[0].troubles == []
     monkeypatch.setattr(doctor, "WAL_BYTES", max(0, wal.stat().st_size - 1))
     usage = SimpleNamespace(total=10**12, used=10**12 - 10**6, free=10**6)
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _path: usage)
+    monkeypatch.setattr("holdfast._ops.doctor.shutil.disk_usage", lambda _path: usage)
     troubles = doctor.checkup(sqlite)[0].troubles
     assert [(it.what, str(it.severity)) for it in troubles] == [
         ("disk", "error"),

@@ -533,7 +533,7 @@ class QueueLimits(Exchange):
 class Letters(Appending):
     """A write that changes something beside its run: all of it with the entry, or nothing."""
 
-    adds = ("step_started", "step_completed")
+    adds: tuple[str, ...] = ("step_started", "step_completed")
 
     def prepare(self) -> None:
         super().prepare()

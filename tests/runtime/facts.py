@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import holdfast
+
 WAIT_AT_MOST_S = 20.0
 
 
@@ -16,3 +18,10 @@ def until(condition: Callable[[], Any]) -> Any:
         assert time.monotonic() < deadline_s, "it never came"
         time.sleep(0.002)
     return said
+
+
+def is_free(store: holdfast.Store, run_id: str = "r") -> bool:
+    """Say whether nobody has the run, which is there."""
+    row = store.kept.get(run_id)
+    assert row is not None
+    return row.owner is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from typing import Any
 
 import pydantic
@@ -12,7 +13,7 @@ import pytest
 from holdfast import aio, ask, each, flow, testing, turns
 from holdfast.errors import AnswerConflict, Refused, RunEnded, RunFailed, UsageError, WaitTimedOut
 from holdfast.testing import FakeClock, PrivateStore
-from tests.runtime.facts import until
+from tests.runtime.facts import is_free, until
 
 
 class Color(enum.Enum):
@@ -100,7 +101,8 @@ def fails_when_refused() -> str:
 
 @flow(name="ask-turns")
 def in_turns() -> list[Any]:
-    for state in turns({"got": []}, limit=9):
+    nothing: dict[str, list[Any]] = {"got": []}
+    for state in turns(nothing, limit=9):
         state["got"].append(ask("Next?", name="next"))
         if state["got"][-1] == "end":
             return state["got"]
@@ -266,9 +268,12 @@ def test_a_failed_run_asks_again_when_it_is_taken_up(store: PrivateStore) -> Non
 
 
 def test_in_turns_it_is_one_question_after_another(store: PrivateStore) -> None:
+    def asks(number: int) -> bool:
+        return [it.number for it in store.questions()] == [number]
+
     handle = in_turns.start("r")
     for number, word in enumerate(["a", "b", "end"], 1):
-        until(lambda number=number: [it.number for it in store.questions()] == [number])
+        until(functools.partial(asks, number))
         store.answer("r", "next", word)
 
     assert handle.result(timeout=20) == ["a", "b", "end"]
@@ -303,7 +308,7 @@ def test_a_worker_unloads_a_run_that_asks(store: PrivateStore) -> None:
 def test_a_cancelled_run_stops_asking(store: PrivateStore) -> None:
     how_many.submit("r")
     with store.worker(flows=[how_many], concurrency=1):
-        until(lambda: store.questions() and store.kept.get("r").owner is None)
+        until(lambda: store.questions() and is_free(store))
         store.cancel("r", actor="ana")
         store.until("r", status="cancelled")
     assert store.questions() == []

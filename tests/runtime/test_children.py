@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Done, aio, each, effect, flow, step, testing, wait
 from holdfast._core import children as core
-from holdfast._runtime import family
+from holdfast._runtime.finishing import admit_or_none
 from holdfast.errors import ChildFailed, Corrupt, RunCancelled, RunFailed, UsageError
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import until
@@ -425,12 +425,11 @@ def test_a_child_that_another_process_took_and_left_is_taken_over(
 ) -> None:
     """The parent waits in its process; whoever was quicker to take the child has died."""
     quicker = [True]
-    admit = family.admit_or_none
 
     def beaten(*args: Any) -> Any:
-        return None if quicker and quicker.pop() else admit(*args)
+        return None if quicker and quicker.pop() else admit_or_none(*args)
 
-    monkeypatch.setattr(family, "admit_or_none", beaten)
+    monkeypatch.setattr("holdfast._runtime.family.admit_or_none", beaten)
     clock = FakeClock()
     with testing.store(clock=clock, url="sqlite:") as store:
         handle = parent.start("r", "a")

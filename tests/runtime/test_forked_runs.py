@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import aio, effect, flow, gather, idempotency_key, step, testing, turns
+from holdfast._store.contract import WholeRun
 from holdfast.errors import (
     NotConfirmed,
     RunConflict,
@@ -97,9 +98,15 @@ def key_of(number: int) -> str:
     return "forked.note" if number == 0 else f"forked.note#{number + 1}"
 
 
+def whole_of(store: holdfast.Store, run_id: str) -> WholeRun:
+    row = store.kept.get(run_id)
+    assert row is not None
+    return store.kept.whole(row)
+
+
 def own_bytes(store: holdfast.Store, run_id: str) -> int:
     """Return how much is stored for a run itself: its entries and chunks."""
-    whole = store.kept.whole(store.kept.get(run_id))
+    whole = whole_of(store, run_id)
     return sum(len(e.body) for e in whole.entries) + sum(map(len, whole.chunks.values()))
 
 
@@ -129,7 +136,7 @@ def test_at_turns_of_a_growing_conversation(store: testing.PrivateStore, turn: i
     store.fork("r", "f", before=f"turns[{turn}]/forked.think")
     assert agent.run("f", "refunds", 40) == told
     assert calls == {f"think {n}": 1 for n in range(turn + 1, 41)}
-    here, there = (store.kept.whole(store.kept.get(run_id)).chunks for run_id in ("f", "r"))
+    here, there = (whole_of(store, run_id).chunks for run_id in ("f", "r"))
     lent = [f"thought {n} ".encode() for n in range(1, turn + 1)]
     assert all(any(text in body for body in there.values()) for text in lent)
     assert not any(text in body for text in lent for body in here.values()), "no message twice"

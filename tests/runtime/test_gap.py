@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast import aio, effect, flow, gather, step, testing, turns, usage, watch
 from holdfast._core import repeating
+from holdfast._core.drift import Policy
 from holdfast.errors import Drifted, RunFailed, RunHeld, StepFailed, UsageError
 from tests.runtime.facts import until
 from tests.runtime.stops import Stop, interrupted, kinds
@@ -45,7 +46,7 @@ def found(store: holdfast.Store, run_id: str = "r") -> list[dict[str, Any]]:
     return [change for entry in entries for change in entry.body["changes"]]
 
 
-def watching(outside: Outside, on_change: str | None, *, with_effect: bool = False):
+def watching(outside: Outside, on_change: Policy | None, *, with_effect: bool = False):
     """A flow that watches, works, and is stopped the first time that it comes to its end."""
 
     @step
@@ -247,10 +248,10 @@ def test_a_look_that_fails_is_recorded_and_one_that_fails_later_is_a_change(stor
 def test_an_interrupted_look_leaves_the_record_as_it_is(store, outside):
     watcher = watching(outside, None)
     interrupted(lambda: watcher.run("r"))
-    look, outside.look = outside.look, Stop().here  # type: ignore[method-assign]
+    look, outside.look = outside.look, Stop().here
     interrupted(lambda: watcher.run("r"))
     assert kinds(store, "r", "watch:fact") == ["fact_watched"]
-    outside.look = look  # type: ignore[method-assign]
+    outside.look = look
     assert watcher.run("r") == [OLD, "read old", "finish old"]
     assert not store.verify()
 

@@ -187,7 +187,7 @@ def memory_unstorable() -> Any:
 
 @flow
 def memory_of_failures() -> list[Any]:
-    told = [memory_fails_first(), memory_falls_back()]
+    told: list[Any] = [memory_fails_first(), memory_falls_back()]
     for failing in (memory_fails, memory_unstorable):
         try:
             failing()
@@ -414,7 +414,7 @@ def test_what_an_abandoned_thread_writes_is_dropped(store: testing.PrivateStore)
 
 @flow
 def memory_wrong_colour() -> None:
-    aio.memory("flows").get("k")
+    aio.memory("flows").get("k")  # type: ignore[unused-coroutine]
 
 
 def test_the_wrong_colour_is_named(store: testing.PrivateStore) -> None:

@@ -634,7 +634,8 @@ def test_to_a_step_and_on_in_the_next_generation(store):
 def test_to_a_step_inside_a_loop(store):
     @flow
     def rounds() -> list[str]:
-        for state in turns({"done": []}, limit=6):
+        nothing: dict[str, list[str]] = {"done": []}
+        for state in turns(nothing, limit=6):
             state["done"].append(hotel(str(len(state["done"]))))
             if len(state["done"]) == 5:
                 return state["done"]
@@ -680,7 +681,7 @@ def test_an_undo_takes_the_result_then_the_arguments():
         def no_arguments(result: int) -> None: ...
 
     with pytest.raises(UsageError, match="the undo of"):
-        plain.undo(on_doubt="perhaps")(lambda result, a, b: None)
+        plain.undo(on_doubt="perhaps")(lambda result, a, b: None)  # type: ignore[call-overload]
 
 
 def test_a_process_that_does_not_know_the_undo_holds_the_run(sqlite):

@@ -11,7 +11,7 @@ import pytest
 from holdfast import aio, each, flow, gather, step, testing, turns, wait
 from holdfast.errors import RunEnded, RunNotFound, UsageError, WaitTimedOut
 from holdfast.testing import FakeClock, PrivateStore
-from tests.runtime.facts import until
+from tests.runtime.facts import is_free, until
 
 
 @dataclasses.dataclass
@@ -59,7 +59,8 @@ async def alines() -> list[Any]:
 
 @flow(name="sig-turns")
 def in_turns() -> list[Any]:
-    for state in turns({"got": []}, limit=5):
+    nothing: dict[str, list[Any]] = {"got": []}
+    for state in turns(nothing, limit=5):
         state["got"].append(wait("more"))
         if len(state["got"]) == 3:
             return state["got"]
@@ -229,7 +230,7 @@ def test_a_worker_unloads_the_run_and_takes_it_up_for_the_signal(store: PrivateS
         store.signal("r", "other name")
         store.signal("r", "paid", 1)
         store.until("r", done="wait:paid", waiting="signal")
-        until(lambda: store.kept.get("r").owner is None)
+        until(lambda: is_free(store))
         store.signal("r", "paid", 2)
         assert store.handle("r").result(timeout=20) == [1, 2]
 

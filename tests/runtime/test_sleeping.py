@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from typing import Any
 
 import pytest
@@ -13,6 +14,10 @@ from holdfast.testing import FakeClock
 from tests.runtime.facts import until
 
 woken: list[Any] = []
+
+
+def woke(times: int) -> bool:
+    return len(woken) == times
 
 
 @pytest.fixture(autouse=True)
@@ -151,7 +156,7 @@ def test_pauses_between_attempts_unload_too(url: str) -> None:
         retrying.submit("r")
         with store.worker(flows=[retrying], concurrency=1):
             for attempt in (1, 2):
-                until(lambda attempt=attempt: len(woken) == attempt)
+                until(functools.partial(woke, attempt))
                 until(lambda: (row := store.kept.get("r")) and row.wake_us and row.owner is None)
                 store.clock.advance(3600)
             assert store.handle("r").result(timeout=20) == "back"
@@ -165,7 +170,7 @@ def test_branches_sleep_each_for_itself() -> None:
         for _ in range(3):
             count = len(woken)
             store.clock.advance(3600)
-            until(lambda count=count: len(woken) == count + 1)
+            until(functools.partial(woke, count + 1))
         assert handle.result(timeout=20) == [3.0, 1.0, 2.0]
         assert woken == ["1.0", "2.0", "3.0"]
 

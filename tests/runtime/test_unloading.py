@@ -114,7 +114,8 @@ def waits_again() -> Any:
 def test_a_message_that_comes_while_the_run_decides_to_unload_wakes_it(
     store: PrivateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    idle, sent = waiting.Waits.idle, []
+    idle = waiting.Waits.idle
+    sent: list[Any] = []
 
     def slow(self: Any, execution: Any) -> Any:
         found = idle(self, execution)
@@ -132,7 +133,8 @@ def test_an_older_look_does_not_hide_what_a_newer_one_found(
     store: PrivateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = type(store.kept)
-    inbox, stale = kept.inbox, []
+    inbox = kept.inbox
+    stale: list[Any] = []
 
     def slow(self: Any, run_no: int) -> Any:
         found = inbox(self, run_no)

@@ -15,7 +15,7 @@ from holdfast._runtime import patrol as patrols, registry
 from holdfast._runtime.patrol import Patrol
 from holdfast.errors import RunCancelled, RunFailed, RunHeld, UsageError
 from holdfast.testing import FakeClock, PrivateStore
-from tests.runtime.facts import until
+from tests.runtime.facts import is_free, until
 from tests.runtime.stops import kinds
 
 
@@ -158,7 +158,7 @@ def asleep(store: PrivateStore, started: Any, run_id: str, *args: Any) -> None:
     with store.worker(flows=[started], drain_s=0):
         started.submit(run_id, *args)
         store.until(run_id, waiting="signal")
-    until(lambda: store.kept.get(run_id).owner is None)
+    until(lambda: is_free(store, run_id))
 
 
 def stopping(store: PrivateStore) -> None:
@@ -375,9 +375,12 @@ def test_runs_that_sleep_and_have_not_changed_are_not_read_again(store, monkeypa
     asleep(store, noted_and_asleep, "s")
     reads: list[str] = []
     load = store.kept.load
-    monkeypatch.setattr(
-        store.kept, "load", lambda row, *more: (reads.append(row.run_id), load(row, *more))[1]
-    )
+
+    def loading(row: Any, *more: Any) -> Any:
+        reads.append(row.run_id)
+        return load(row, *more)
+
+    monkeypatch.setattr(store.kept, "load", loading)
     rounds = Patrol(store.engine, lambda: registry.flows)
     assert len(list(rounds.round())) == 1
     list(rounds.round())  # It was noted: its journal has changed.

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from typing import Any
+from unittest import mock
 
 import holdfast
 from holdfast import each, flow, step, wait
 from holdfast._ops import control
-from holdfast._runtime import finishing
+from holdfast._runtime.inbox import absorb
 from tests.crash import probe
 
 
@@ -58,7 +59,7 @@ FLOWS = [family_youngest, family_middle, family_eldest, family_item, family_fan]
 
 def with_points() -> None:
     """Let the process die between what is asked, given back, and written."""
-    absorb, done, post = finishing.absorb, control._Request._done, control._Request._post
+    done, post = control._Request._done, control._Request._post
 
     def absorbing(*args: Any) -> None:
         probe.point("given back")
@@ -72,9 +73,9 @@ def with_points() -> None:
         post(self)
         probe.point("asked")
 
-    finishing.absorb = absorbing  # type: ignore[assignment]
-    control._Request._done = finished  # type: ignore[method-assign]
-    control._Request._post = posting  # type: ignore[method-assign]
+    mock.patch("holdfast._runtime.finishing.absorb", absorbing).start()
+    mock.patch.object(control._Request, "_done", finished).start()
+    mock.patch.object(control._Request, "_post", posting).start()
 
 
 def recover(store: holdfast.Store) -> dict[str, str]:

@@ -8,6 +8,7 @@ python forking.py back RUN_ID STEP
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import holdfast
 from holdfast import effect, flow, step, turns
@@ -79,6 +80,8 @@ def go(run_id: str) -> object:
         return agent.run(run_id, 7)
 
 
+WAYS: dict[str, Callable[..., object]] = {"fork": fork, "back": back, "go": go}
+
 if __name__ == "__main__":
     what, *arguments = sys.argv[1:]
-    probe.end(lambda: {"fork": fork, "back": back, "go": go}[what](*arguments))
+    probe.end(lambda: WAYS[what](*arguments))

@@ -11,11 +11,12 @@ import os
 import signal
 import sys
 from typing import Any
+from unittest import mock
 
 import holdfast
 from holdfast import Watch, effect, flow, step, usage
 from holdfast._core.entries import Kind
-from holdfast._store import appending
+from holdfast._core.rows import apply
 from tests.crash import probe
 
 POINTS = ("found", "told", "writing", "within", "written")
@@ -119,7 +120,7 @@ def dies_at(store: holdfast.Store, wanted: str) -> None:
     def notes(writes: Any) -> bool:
         return any(it.kind is Kind.FINDING_NOTED for write in writes for it in write.drafts)
 
-    post, append, apply = store.kept.post, store.kept.append, appending.apply
+    post, append = store.kept.post, store.kept.append
 
     def posted(*given: Any) -> Any:
         point("found")
@@ -140,12 +141,11 @@ def dies_at(store: holdfast.Store, wanted: str) -> None:
             point("within")
         return apply(row, write, *more)
 
-    store.kept.post, store.kept.append = posted, appended  # type: ignore[method-assign]
-    appending.apply = applied
+    mock.patch.object(store.kept, "post", posted).start()
+    mock.patch.object(store.kept, "append", appended).start()
+    mock.patch("holdfast._store.appending.apply", applied).start()
     if not store.url.startswith("sqlite"):
-        from holdfast._store.postgres import appending as of_a_server
-
-        of_a_server.apply = applied
+        mock.patch("holdfast._store.postgres.appending.apply", applied).start()
 
 
 def die(kind: str, at: str) -> None:
