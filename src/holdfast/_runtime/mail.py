@@ -12,7 +12,6 @@ run at its next durable call.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -105,12 +104,12 @@ class Postman:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._listens = False
-        self._over = False
+        self._ends = threading.Event()
 
     def ensure(self) -> None:
         """Start the thread if it is not there: a run is at work. It ends when none is."""
         with self._lock:
-            if self._thread is None and not self._over:
+            if self._thread is None and not self._ends.is_set():
                 self._thread = threading.Thread(target=self._run, name="holdfast-mail", daemon=True)
                 self._thread.start()
 
@@ -123,7 +122,7 @@ class Postman:
 
     def close(self) -> None:
         """End the thread."""
-        self._over = True
+        self._ends.set()
         self._rung.set()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -132,7 +131,8 @@ class Postman:
     def _run(self) -> None:
         while not self._is_over():
             if self._rung.wait(LOOK_S):
-                time.sleep(QUIET_S)
+                if self._ends.wait(QUIET_S):
+                    continue
                 self._rung.clear()
             try:
                 self.look()
@@ -144,7 +144,7 @@ class Postman:
     def _is_over(self) -> bool:
         """Tell whether nothing is at work any more; then the thread ends, and the next is another."""
         with self._lock:
-            if self._over or not (self._listens or self._engine.executing()):
+            if self._ends.is_set() or not (self._listens or self._engine.executing()):
                 self._thread = None
                 return True
             return False
