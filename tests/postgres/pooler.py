@@ -14,6 +14,7 @@ import queue
 import select
 import socket
 import struct
+import time
 
 from tests.postgres.protocol import (
     ANSWERED_BY_READY,
@@ -30,6 +31,8 @@ from tests.postgres.protocol import (
 )
 from tests.postgres.proxy import PIECE, Pair, Proxy, at_once
 
+PATIENCE_S = 30.0
+LOOK_S = 0.05
 KEPT_PER_CLIENT = frozenset(
     {"user", "database", "client_encoding", "datestyle", "timezone", "application_name",
      "standard_conforming_strings"}
@@ -151,17 +154,18 @@ class Pooler(Proxy):
         hello = _of_anybody(hello)
         with self._lock:
             idle = self._idle.setdefault(hello, queue.Queue())
-            made = self._made.get(hello, 0)
-            grow = made < self.sessions
-            if grow:
-                self._made[hello] = made + 1
-        while not grow:
-            session = idle.get(timeout=30)
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._may_grow(hello):
+            try:
+                session = idle.get(timeout=LOOK_S)
+            except queue.Empty:
+                if time.monotonic() > deadline:
+                    raise
+                continue  # One may have been lost meanwhile, and have made room.
             try:
                 session.throw_away_what_came_meanwhile()
             except OSError:
-                session.socket.close()
-                grow = True  # In the place of the one that is gone.
+                self._lose(hello, session)
             else:
                 return session
         try:
@@ -170,6 +174,13 @@ class Pooler(Proxy):
             with self._lock:
                 self._made[hello] -= 1
             raise
+
+    def _may_grow(self, hello: bytes) -> bool:
+        """Take the place of one more session, if there are too few."""
+        with self._lock:
+            grow = self._made.get(hello, 0) < self.sessions
+            self._made[hello] = self._made.get(hello, 0) + grow
+            return grow
 
     def _put(self, hello: bytes, session: Session) -> None:
         self._idle[_of_anybody(hello)].put(session)
