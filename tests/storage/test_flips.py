@@ -2,7 +2,7 @@
 
 Every byte of a small database, of its WAL and of its witness is changed, one at a time, and each
 time a store is opened on a fresh set of files. The bytes are shared out in slices, so that they
-can be looked at by several workers. The suite changes one byte of five, in one of three ways;
+can be looked at by several workers. The suite changes one byte of nine, in one of three ways;
 HOLDFAST_ALL_FLIPS=1 makes every change of every byte.
 """
 
@@ -24,8 +24,8 @@ from tests.storage import reference
 from tests.storage.reference import NAME, RUNS, files_of, put, silent_changes
 
 CHANGES = (0x01, 0x80, 0xFF)
-SLICES = 9
-EVERY = 1 if os.environ.get("HOLDFAST_ALL_FLIPS") else 5
+SLICES = 8
+EVERY = 1 if os.environ.get("HOLDFAST_ALL_FLIPS") else 9
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from holdfast._core.superseding import superseded_by_resume
 from holdfast._ops import ancestry, doubts, waits
 from holdfast._ops.budgets import about_budget
 from holdfast._ops.explanation import Action, Case, Explanation, run_command
+from holdfast._ops.families import deadline_us
 from holdfast._ops.found import about_findings
 from holdfast._ops.held import held
 from holdfast._ops.inspect import error_of, fold, found, may_be_taken, step_views
@@ -132,7 +133,7 @@ def _waiting(case: Case) -> None:
     elif row.waiting_on is not None:
         said.case = f"{case.name} waits for {waiting_for(row)}."
     waits.about_waits(case)
-    if row.wake_us is not None:
+    if row.wake_us is not None and row.wake_us != deadline_us(case.past):
         said.known.append(f"It goes on by itself at {moment(row.wake_us)}.")
     case.progress()
     if row.owner is None or may_be_taken(case.store, row):
