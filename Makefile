@@ -9,7 +9,7 @@
 #   make clean                  removes what the targets made, .venv included
 
 PYTHON ?= python3
-PYTEST_WORKERS ?= 4
+PYTEST_WORKERS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin
