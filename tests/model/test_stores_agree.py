@@ -362,7 +362,7 @@ class Stores(RuleBasedStateMachine):
         model, _ = self.both(process, lambda store: store.get(run_id))
         if model is None:
             return
-        self.both(process, lambda store: store.letters(model.run_no))
+        self.both(process, lambda store: store.messages(model.run_no))
         self.both(process, lambda store: store.questions(run_id))
         self.both(process, lambda store: store.pot(run_id))
         whole, _ = self.both(process, lambda store: store.load(model))

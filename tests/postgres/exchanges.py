@@ -660,7 +660,7 @@ class Forget(Exchange):
         truth, row = self.bench.truth, self.bench.row(self.run_id)
         return [
             bool(truth.load(row)),
-            bool(truth.letters(row.run_no)),
+            bool(truth.messages(row.run_no)),
             truth.pot(self.run_id) is not None,
             truth.key("pay", f"key of {self.run_id}") is not None,
         ]

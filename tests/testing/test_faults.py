@@ -147,7 +147,7 @@ def test_every_writing_operation_of_the_contract_is_known_to_the_kit():
             "verify",
         ),
         *("pulses", "queues", "schedules", "whole"),
-        *("letters", "news", "questions", "pot", "memo", "memos"),
+        *("messages", "news", "questions", "pot", "memo", "memos"),
     }
     others = {"adopt", "register_owner", "backup", "wait_for_change", "close"}
     others |= {"pulse", "set_limits", "put_schedule", "put_whole"}

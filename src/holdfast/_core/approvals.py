@@ -22,7 +22,7 @@ from holdfast._core.attempts import key_change, step_failed
 from holdfast._core.durations import Duration, micros, shown
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.keys import check_label
-from holdfast._core.letters import ANSWER, refusal, refusal_in, refused_note, told
+from holdfast._core.messages import ANSWER, refusal, refusal_in, refused_note, told
 from holdfast._core.record import Record, facts
 from holdfast._core.requests import (
     Append,

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast._core.entries import Kind
 from holdfast._core.history import History
-from holdfast._core.letters import (
+from holdfast._core.messages import (
     ANSWER,
     misfit,
     refusal,

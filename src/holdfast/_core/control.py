@@ -7,7 +7,7 @@ doubt, the run is not cancelled but held, and is cancelled when the doubt is set
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from holdfast._core.commands import command
 from holdfast._core.doubt import settle_actions
 from holdfast._core.entries import Kind
 from holdfast._core.history import History
-from holdfast._core.lifecycle import FINAL, HeldReason, Status
+from holdfast._core.lifecycle import ENDED, FINAL, HeldReason, Status
 from holdfast._core.record import facts
 from holdfast._core.resume import doubts_of_the_dead, draft, held_reason
 from holdfast._core.rows import KeyChange, Lease, Message, Post, RunRow, Write
@@ -105,7 +105,7 @@ def pause_write(row: RunRow, history: History, actor: str, reason: str, at_us: i
 
 def check_pause(row: RunRow, history: History) -> None:
     """Refuse to pause what does not go on."""
-    if row.status in FINAL or row.status is Status.FAILED:
+    if row.status in ENDED:
         raise RunEnded(row.run_id, row.status, "a pause")
     if row.status is Status.HELD:
         told = {} if history.held is None else facts(history.held)
@@ -135,11 +135,11 @@ def to_children(
     return [Post(child, asked(CANCEL, name, actor, reason, at_us)) for child in children]
 
 
-def open_children(history: History, open_ones: Collection[str], to: str | None) -> list[str]:
-    """Return those of the children that have not ended which a rollback concerns: all, or those that
-    were started after the step `to`."""
+def started_after(history: History, to: str | None, children: Sequence[str]) -> list[str]:
+    """Return those of these children which a rollback to a step concerns: they were started after
+    it. Without a step, all of them."""
     if to is None or to not in history.records:
-        return list(open_ones)
+        return list(children)
     behind = history.records[to].last_seq
     started = {
         str(facts(record.begun)["run"])
@@ -148,4 +148,4 @@ def open_children(history: History, open_ones: Collection[str], to: str | None) 
         and record.begun.kind is Kind.CHILD_STARTED
         and record.begun.seq > behind
     }
-    return [child for child in open_ones if child in started]
+    return [child for child in children if child in started]

@@ -18,6 +18,8 @@ from holdfast.errors import Corrupt
 
 GENESIS = bytes(16)
 """What the first entry of a run is chained to."""
+NO_SKIPS = "[]"
+"""The ranges that a resume leaves out (`RunRow.skips`, JSON), for a run that has none."""
 
 
 class RunRow(msgspec.Struct, gc=False):

@@ -39,7 +39,7 @@ from holdfast._core.commands import command
 from holdfast._core.doubt import effect_script
 from holdfast._core.entries import Kind
 from holdfast._core.history import Divergence, History, Record, State
-from holdfast._core.letters import refused_before
+from holdfast._core.messages import refused_before
 from holdfast._core.requests import (
     Append,
     Call,

@@ -18,7 +18,7 @@ from typing import Any
 from holdfast._core.attempts import marked
 from holdfast._core.entries import Kind
 from holdfast._core.history import History
-from holdfast._core.letters import SIGNAL, misfit, told, why_not
+from holdfast._core.messages import SIGNAL, misfit, told, why_not
 from holdfast._core.record import Record, facts
 from holdfast._core.requests import Append, Await, Decode, Note, Now, Script, StepCall, Wrote
 from holdfast._core.rows import Message

@@ -9,12 +9,13 @@ import uuid
 from holdfast._core import control
 from holdfast._core.control import CANCEL, PAUSE, Stopped, asked, cancel_write, pause_write
 from holdfast._core.history import History
-from holdfast._core.lifecycle import CLAIMABLE, ENDED, FINAL, HeldReason, Status
+from holdfast._core.lifecycle import ENDED, FINAL, HeldReason, Status
 from holdfast._core.resume import held_facts
 from holdfast._core.rows import RunRow, Write
 from holdfast._ops.actions import check_actor
 from holdfast._ops.inspect import fold, found
-from holdfast._store.contract import Committed, Posted, Query, Store
+from holdfast._store.contract import Committed, Posted, Store
+from holdfast._store.families import open_children
 from holdfast.errors import StaleView
 
 TRIES = 20
@@ -22,7 +23,6 @@ PATIENCE_S = 10.0
 """How long an actor waits for the process that has the run, if nothing else is said."""
 LOOK_S = 0.2
 """How often it looks, where a store does not say that something changed."""
-CHILDREN_MAX = 100_000
 
 
 def cancel(
@@ -147,13 +147,6 @@ def _paused(store: Store, row: RunRow) -> Stopped:
     children = tuple(open_children(store, row.run_id))
     told = f"child runs go on; pause them by themselves: {', '.join(children[:10])}"
     return Stopped(row.run_id, row.status, "paused", told if children else "", children)
-
-
-def open_children(store: Store, run_id: str) -> list[str]:
-    """Return the child runs that have not ended."""
-    statuses = [*CLAIMABLE, Status.HELD]
-    query = Query(parent=run_id, status=statuses, limit=CHILDREN_MAX)
-    return [row.run_id for row in store.list(query)]
 
 
 def _has_owner(store: Store, run_id: str) -> bool:

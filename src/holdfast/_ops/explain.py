@@ -23,7 +23,7 @@ from holdfast._ops.found import about_findings
 from holdfast._ops.held import held
 from holdfast._ops.inspect import error_of, fold, found, may_be_taken, step_views
 from holdfast._ops.left_over import about_queue, nobody_executes
-from holdfast._ops.letters import waiting_for
+from holdfast._ops.messages import waiting_for
 from holdfast._ops.related import about_control, about_parent
 from holdfast._ops.text import clipped, count, length, moment
 from holdfast._ops.undone import about_rollback, rolled_back

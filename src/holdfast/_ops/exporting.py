@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -14,11 +13,10 @@ from holdfast._core.lifecycle import ENDED
 from holdfast._core.rows import RunRow
 from holdfast._ops.inspect import found
 from holdfast._store import exports
-from holdfast._store.contract import Query, Store, WholeRun
+from holdfast._store.contract import Store, WholeRun
+from holdfast._store.families import children
 from holdfast._store.lineage import origin_of
 from holdfast.errors import Corrupt, Regressed, RunDeleted, RunError, UsageError
-
-PAGE = 500
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -65,18 +63,11 @@ def _with_all(store: Store, row: RunRow) -> list[RunRow]:
         if origin is not None:
             add(found(store, origin.run))
         wanted[each.run_id] = each
-        for child in _children(store, each):
+        for child in children(store, each.run_id):
             add(child)
 
     add(row)
     return list(wanted.values())
-
-
-def _children(store: Store, row: RunRow) -> Iterator[RunRow]:
-    query = Query(parent=row.run_id, limit=PAGE)
-    while page := store.list(query):
-        yield from page
-        query.before_run_no = page[-1].run_no
 
 
 def import_runs(store: Store, path: str | Path) -> Imported:

@@ -23,7 +23,7 @@ from holdfast._core.rows import RunRow
 from holdfast._ops import ancestry
 from holdfast._ops.budget_view import BudgetView, budget_of
 from holdfast._ops.families import ChildView, children_of, deadline_us
-from holdfast._ops.letters import SignalView, letters_of, waiting_for
+from holdfast._ops.messages import SignalView, messages_of, waiting_for
 from holdfast._ops.readable import Reader
 from holdfast._store import lineage, watchdog
 from holdfast._store.addresses import place
@@ -279,7 +279,7 @@ def _run_view(store: Store, row: RunRow, past: History, *, plain: bool) -> RunVi
         budget=budget_of(store, row, past),
         origin=ancestry.origin(row),
         waiting_for=waiting_for(row),
-        signals=letters_of(store, row, plain=plain),
+        signals=messages_of(store, row, plain=plain),
         parent=row.parent,
         children=children_of(store, row.run_id),
         deadline=None if (until_us := deadline_us(past)) is None else at(until_us),

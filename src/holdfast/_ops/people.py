@@ -16,13 +16,13 @@ from holdfast._core import codec
 from holdfast._core.approvals import APPROVE
 from holdfast._core.commands import command
 from holdfast._core.keys import check_label
-from holdfast._core.letters import ANSWER, answer_id
 from holdfast._core.lifecycle import ENDED
+from holdfast._core.messages import ANSWER, answer_id
 from holdfast._core.rows import Message, Question, RunRow
 from holdfast._ops.actions import check_actor
 from holdfast._ops.fitting import misfit, placeholder
 from holdfast._ops.inspect import at, fold, found
-from holdfast._ops.letters import did_not_fit, letters_of
+from holdfast._ops.messages import did_not_fit, messages_of
 from holdfast._ops.readable import Reader
 from holdfast._store.contract import Posted, Store
 from holdfast.errors import AnswerConflict, RunEnded, StaleView, UsageError
@@ -180,12 +180,12 @@ def view_of(store: Store, row: RunRow, question: Question, *, plain: bool) -> Qu
 def _refused(store: Store, row: RunRow, question: Question) -> tuple[str, ...]:
     """Say which answers did not fit, of those that were given since it was answered last."""
     told: list[str] = []
-    for letter in reversed(letters_of(store, row, plain=True)):
-        if letter.kind != "answer" or letter.name != question.name:
+    for message in reversed(messages_of(store, row, plain=True)):
+        if message.kind != "answer" or message.name != question.name:
             continue
-        if letter.status != "refused":
+        if message.status != "refused":
             break
-        told.append(did_not_fit(letter))
+        told.append(did_not_fit(message))
     return tuple(reversed(told))
 
 
@@ -269,7 +269,7 @@ def _nothing_to_approve(store: Store, row: RunRow, step: str) -> Exception:
 def _given(store: Store, row: RunRow, name: str) -> Message | None:
     """Return the last answer that was given by this name."""
     kind = ANSWER + name
-    given = [message for message, _ in store.letters(row.run_no) if message.kind == kind]
+    given = [message for message, _ in store.messages(row.run_no) if message.kind == kind]
     return given[-1] if given else None
 
 

@@ -22,13 +22,13 @@ from holdfast._core.rows import Lease, Message, RunRow, Write
 from holdfast._ops import actions, ancestry, control as stopping
 from holdfast._ops.actions import Answer
 from holdfast._ops.inspect import fold, found
-from holdfast._store.contract import Committed, Posted, Query, Store
+from holdfast._store.contract import Committed, Posted, Store
+from holdfast._store.families import children, open_children
 from holdfast.errors import StaleView, UsageError
 
 TRIES = 20
 PATIENCE_S = 10.0
 """How long an actor waits for the live process that has the run."""
-CHILDREN_MAX = 1_000
 
 _MEANS = {
     Fate.UNDO: "is undone",
@@ -107,7 +107,7 @@ def plan(store: Store, run_id: str, to: str | None = None) -> RollbackPlan:
 
 
 def _planned(store: Store, row: RunRow, effects: list[Effect], to: str | None) -> RollbackPlan:
-    children = store.list(Query(parent=row.run_id, limit=CHILDREN_MAX))
+    started = list(children(store, row.run_id))
     undone = [effect.record.last_seq for effect in effects if effect.fate is Fate.UNDO]
     return RollbackPlan(
         run_id=row.run_id,
@@ -115,8 +115,8 @@ def _planned(store: Store, row: RunRow, effects: list[Effect], to: str | None) -
         status=str(row.status),
         to=to,
         effects=tuple(_shown(effect, to) for effect in effects),
-        children=tuple(child.run_id for child in children if child.status != Status.ROLLED_BACK),
-        stopped=tuple(child.run_id for child in children if child.status not in ENDED),
+        children=tuple(child.run_id for child in started if child.status != Status.ROLLED_BACK),
+        stopped=tuple(child.run_id for child in started if child.status not in ENDED),
         forks=ancestry.standing_on(store, row.run_id, undone),
         confirm=bool(core.left_as_they_are(effects) or where_else(row)),
         elsewhere=where_else(row),
@@ -214,7 +214,7 @@ def _request(store: Store, row: RunRow, past: History, wanted: Wanted, *, confir
     changes = {"waiting_on": None, "wake_us": None, "heard": None}
     lease = Lease(row, acting=True)
     # What it started must not go on doing what is being taken back.
-    stopped = control.open_children(past, stopping.open_children(store, row.run_id), wanted.to)
+    stopped = control.started_after(past, wanted.to, open_children(store, row.run_id))
     posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
     return Write(lease, drafts, changes=changes, keys=keys, closes=["*"], posts=posts)
 

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast._core import codec
 from holdfast._core.keys import check_label
-from holdfast._core.letters import SIGNAL
+from holdfast._core.messages import SIGNAL
 from holdfast._core.rows import Message
 from holdfast._ops.actions import check_actor
 from holdfast._ops.inspect import found

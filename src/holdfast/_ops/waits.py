@@ -12,7 +12,7 @@ from holdfast._core.history import History, Record
 from holdfast._core.record import facts
 from holdfast._ops.explanation import Case
 from holdfast._ops.fitting import wanted
-from holdfast._ops.letters import did_not_fit, letters_of
+from holdfast._ops.messages import did_not_fit, messages_of
 from holdfast._ops.people import QuestionView, questions
 from holdfast._ops.related import about_child
 from holdfast._ops.text import clipped, moment, shown
@@ -64,9 +64,9 @@ def _signal(case: Case, record: Record, begun: Entry, _asked: QuestionView | Non
         f"{record.key} waits for the signal {said['name']!r} since {case.since(begun.at_us)}"
         f"{_until(said)}."
     )
-    for letter in letters_of(case.store, case.row, plain=True):
-        if (letter.kind, letter.name, letter.status) == ("signal", said["name"], "refused"):
-            case.said.known.append(f"{did_not_fit(letter)}.")
+    for message in messages_of(case.store, case.row, plain=True):
+        if (message.kind, message.name, message.status) == ("signal", said["name"], "refused"):
+            case.said.known.append(f"{did_not_fit(message)}.")
     case.do(
         f"To send the signal {said['name']} (what it brings is up to the flow):",
         case.cmd("signal", said["name"]) + " VALUE",

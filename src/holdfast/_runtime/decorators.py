@@ -26,54 +26,39 @@ F = TypeVar("F", bound=Callable[..., Any])
 Errors = tuple[type[BaseException], ...]
 
 
-class Effect(Step[P, R]):
+class _Declares:
+    """What can be declared beside an effect, sync or async."""
+
+    _settings: Settings
+
+    def on_doubt(self, fn: F) -> F:
+        """Declare the function that finds out whether it happened (decorator)."""
+        _set_on_doubt(self._settings, fn)
+        return fn
+
+    @overload
+    def undo(self, fn: F, /) -> F: ...
+    @overload
+    def undo(
+        self,
+        *,
+        on_doubt: OnDoubt = "ask",
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        failed_on: Errors = (),
+        key_ttl: float = ...,
+    ) -> Callable[[F], F]: ...
+    def undo(self, fn: Any = None, **options: Any) -> Any:
+        """Declare the function that takes it back: the result, then the arguments (decorator)."""
+        return undoing.declared(self._settings, fn, options)
+
+
+class Effect(_Declares, Step[P, R]):
     """A recorded sync function that changes the outside world."""
 
-    def on_doubt(self, fn: F) -> F:
-        """Declare the function that finds out whether it happened (decorator)."""
-        _set_on_doubt(self._settings, fn)
-        return fn
 
-    @overload
-    def undo(self, fn: F, /) -> F: ...
-    @overload
-    def undo(
-        self,
-        *,
-        on_doubt: OnDoubt = "ask",
-        retry: Retry | None = None,
-        timeout: float | None = None,
-        failed_on: Errors = (),
-        key_ttl: float = ...,
-    ) -> Callable[[F], F]: ...
-    def undo(self, fn: Any = None, **options: Any) -> Any:
-        """Declare the function that takes it back: the result, then the arguments (decorator)."""
-        return undoing.declared(self._settings, fn, options)
-
-
-class AsyncEffect(AsyncStep[P, R]):
+class AsyncEffect(_Declares, AsyncStep[P, R]):
     """A recorded async function that changes the outside world."""
-
-    def on_doubt(self, fn: F) -> F:
-        """Declare the function that finds out whether it happened (decorator)."""
-        _set_on_doubt(self._settings, fn)
-        return fn
-
-    @overload
-    def undo(self, fn: F, /) -> F: ...
-    @overload
-    def undo(
-        self,
-        *,
-        on_doubt: OnDoubt = "ask",
-        retry: Retry | None = None,
-        timeout: float | None = None,
-        failed_on: Errors = (),
-        key_ttl: float = ...,
-    ) -> Callable[[F], F]: ...
-    def undo(self, fn: Any = None, **options: Any) -> Any:
-        """Declare the function that takes it back: the result, then the arguments (decorator)."""
-        return undoing.declared(self._settings, fn, options)
 
 
 def _set_on_doubt(settings: Settings, fn: Callable[..., Any]) -> None:

@@ -12,7 +12,6 @@ import contextlib
 import os
 import sys
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator
@@ -75,6 +74,7 @@ class Engine:
         self.watch: Watch | None = None
         """What the watchdog looks for in runs of flows that say nothing themselves."""
         self._lock = threading.RLock()
+        self._left = threading.Condition(self._lock)
         self._resources: dict[Callable[[], Any], Any] = {}
         self._fresh()
         _engines.add(self)
@@ -137,9 +137,10 @@ class Engine:
 
     def leave(self, execution: Execution) -> None:
         """Forget a run that has ended or was given back."""
-        with self._lock:
+        with self._left:
             if self._active.get(execution.run_id) is execution:
                 del self._active[execution.run_id]
+                self._left.notify_all()
 
     def is_executing(self, run_id: str) -> bool:
         """Say whether this process is at work on the run."""
@@ -244,16 +245,18 @@ class Engine:
         for run in waiting:
             told = RunError(run.run_id, f"run {run.run_id!r} was given back: the store is closed")
             run.stop(Unwind(told, released="closed"), later=True)
-        deadline_s = time.monotonic() + CLOSING_S
-        while time.monotonic() < deadline_s and any(
-            not run.awaits and self._active.get(run.run_id) is run for run in waiting
-        ):
-            time.sleep(0.005)
+        with self._left:
+            self._left.wait_for(lambda: not any(map(self._is_at_work, waiting)), CLOSING_S)
+
+    def _is_at_work(self, run: Execution) -> bool:
+        """Tell whether a thread works on the run; a task cannot end while its loop stands still."""
+        return not run.awaits and self._active.get(run.run_id) is run
 
     def after_fork(self) -> None:
         """Start anew in a forked child. The runs at work are the parent's: a call of theirs in the
         child writes nothing."""
         self._lock = threading.RLock()
+        self._left = threading.Condition(self._lock)
         for execution in self._active.values():
             execution.left_to_parent()
         self._resources = {}

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._core import control, findings, resume, rollback
-from holdfast._core.lifecycle import CLAIMABLE, ENDED, Status
+from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.rows import Lease, Message, RunRow, Write
 from holdfast._core.stops import Unwind
 from holdfast._runtime import logs, mail, patrol
 from holdfast._runtime.admission import load
 from holdfast._runtime.spending import BUDGET_RAISED, budget_raised
-from holdfast._store.contract import Committed, Query
+from holdfast._store.contract import Committed
+from holdfast._store.families import open_children
 from holdfast.errors import HoldfastError, RunError, UsageError
 
 if TYPE_CHECKING:
@@ -59,13 +60,9 @@ def _cancel(engine: Engine, row: RunRow) -> Write | None:
     who = control.requested(history)
     if who is None or history.open_doubts():
         return None
-    return control.cancel_write(row, history, open_children(engine, row), *who, engine.now_us())
-
-
-def open_children(engine: Engine, row: RunRow) -> list[str]:
-    """Return the child runs that have not ended."""
-    query = Query(parent=row.run_id, status=[*CLAIMABLE, Status.HELD], limit=100_000)
-    return [child.run_id for child in engine.kept.list(query)]
+    return control.cancel_write(
+        row, history, open_children(engine.kept, row.run_id), *who, engine.now_us()
+    )
 
 
 def stop(execution: Execution, message: Message) -> None:
@@ -88,7 +85,7 @@ def _write(engine: Engine, row: RunRow, message: Message) -> Write:
     facts: dict[str, Any] = msgspec.json.decode(message.body)
     try:
         if message.kind == control.CANCEL:
-            children = open_children(engine, row)
+            children = open_children(engine.kept, row.run_id)
             write = control.cancel_write(
                 row, history, children, message.actor, facts["reason"], engine.now_us()
             )
@@ -101,7 +98,7 @@ def _write(engine: Engine, row: RunRow, message: Message) -> Write:
             write.took = [message.message_id]
             return write
         if message.kind == findings.FINDING:
-            entries, children = engine.kept.load(row), open_children(engine, row)
+            entries, children = engine.kept.load(row), open_children(engine.kept, row.run_id)
             write = findings.finding_write(
                 row, history, entries, children, findings.read(message), engine.now_us()
             )
@@ -113,7 +110,9 @@ def _write(engine: Engine, row: RunRow, message: Message) -> Write:
             asked = rollback.requested(history, wanted, at_us)
             changes = {"waiting_on": None, "wake_us": None, "heard": None}
             write = Write(lease, [asked], changes=changes, took=[message.message_id], closes=["*"])
-            stopped = control.open_children(history, open_children(engine, row), wanted.to)
+            stopped = control.started_after(
+                history, wanted.to, open_children(engine.kept, row.run_id)
+            )
             write.posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
             return write
         if message.kind == "settle":

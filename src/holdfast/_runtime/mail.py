@@ -43,7 +43,7 @@ class Mail:
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._lock = threading.Lock()
-        self._reading = threading.RLock()
+        self._reading = threading.Lock()
         self._untaken: list[Message] = []
         self._reserved: set[str] = set()
         self.heard = 0
@@ -53,16 +53,13 @@ class Mail:
     def refresh(self) -> None:
         """Look at the inbox; handle what steers the run, and wake whoever waits for the rest."""
         execution = self._execution
-        with self._reading:
-            self._refresh(execution)
-
-    def _refresh(self, execution: Execution) -> None:
-        found = execution.engine.kept.inbox(execution.run_no)
-        with self._lock:
-            self._untaken = found
-            new = [message for message in found if message.number > self.heard]
-            self.heard = max([self.heard, *(message.number for message in found)])
-            self.looked = True
+        with self._reading:  # One look at a time: an older one must not replace a newer one.
+            found = execution.engine.kept.inbox(execution.run_no)
+            with self._lock:
+                self._untaken = found
+                new = [message for message in found if message.number > self.heard]
+                self.heard = max([self.heard, *(message.number for message in found)])
+                self.looked = True
         for message in new:
             handler = handlers.get(message.kind)
             if handler is not None:

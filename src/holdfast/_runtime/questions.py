@@ -6,8 +6,9 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.entries import Draft, Kind
-from holdfast._core.letters import number_of
+from holdfast._core.messages import number_of
 from holdfast._core.requests import FindQuestion, FoundQuestion, Script, StepCall
+from holdfast._core.rows import NO_SKIPS
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def find_question(execution: Execution, request: FindQuestion) -> FoundQuestion:
     of which a resume reads only a part."""
     kept, name = execution.engine.kept, request.name
     execution.asked = True
-    number = number_of(kept.letters(execution.run_no), name)
+    number = number_of(kept.messages(execution.run_no), name)
     found = (it for it in kept.questions(execution.run_id) if it.name == name)
     return FoundQuestion(number, next(found, None))
 
@@ -59,7 +60,7 @@ def closed_by(execution: Execution, drafts: list[Draft]) -> list[str]:
     What a resume has not read may hold one too."""
     if not any(draft.kind in ENDS for draft in drafts):
         return []
-    if execution.asked or execution.lease.row.skips:
+    if execution.asked or execution.lease.row.skips != NO_SKIPS:
         return ["*"]
     past = execution.history
     records = (*past.records.values(), *past.superseded)

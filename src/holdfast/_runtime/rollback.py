@@ -27,10 +27,11 @@ from holdfast._runtime.attempt import Body
 from holdfast._runtime.drivers import drive
 from holdfast._runtime.ending import Ending
 from holdfast._runtime.execution import Execution
-from holdfast._runtime.inbox import absorb, open_children
+from holdfast._runtime.inbox import absorb
 from holdfast._runtime.shield import Shield
 from holdfast._runtime.skipping import Skipping
 from holdfast._runtime.undoing import Undo, blocking, without_result
+from holdfast._store.families import open_children
 from holdfast.errors import RunHeld, RunRolledBack
 
 
@@ -106,7 +107,9 @@ def _request(execution: Execution, wanted: Wanted, took: list[str]) -> None:
         Draft(Kind.RUN_CLAIMED, at_us, body=msgspec.json.encode(claimed)),
     ]
     changes = {"owner": row.owner, "waiting_on": None, "wake_us": None}
-    stopped = control.open_children(past, open_children(execution.engine, row), wanted.to)
+    stopped = control.started_after(
+        past, wanted.to, open_children(execution.engine.kept, row.run_id)
+    )
     posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
     _written(execution, drafts, changes, took, posts)
     for child in stopped:  # One that nobody has takes it in now.

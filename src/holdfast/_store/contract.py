@@ -73,7 +73,7 @@ Entries = list[Entry]
 Messages = list[Message]
 Questions = list[Question]
 Memos = list[Memo]
-Letters = list[tuple[Message, int | None]]
+AllMessages = list[tuple[Message, int | None]]
 Findings = list[Finding]
 """Named, because inside `Store` the word `list` is one of its operations."""
 
@@ -242,7 +242,7 @@ class Store(Protocol):
         """Return the messages that no write has taken yet, oldest first, verified."""
         ...
 
-    def letters(self, run_no: int) -> Letters:
+    def messages(self, run_no: int) -> AllMessages:
         """Return every message of a run, oldest first, verified, each with the number of the entry
         that took it."""
         ...

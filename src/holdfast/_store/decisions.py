@@ -16,6 +16,7 @@ from holdfast._core.entries import Draft, Entry, Kind
 from holdfast._core.lifecycle import CLAIMABLE, ENDED, ClaimedBecause, HeldReason, Status
 from holdfast._core.rows import (
     GENESIS,
+    NO_SKIPS,
     Applied,
     KeyChange,
     KeyClaim,
@@ -87,7 +88,7 @@ def _blank(new: NewRun, namespace: str, run_no: int, at_us: int) -> RunRow:
         attempts=0,
         degraded=0,
         claims=0,
-        skips="[]",
+        skips=NO_SKIPS,
         waiting_on=None,
         wake_us=None,
         usage="{}",
@@ -348,7 +349,7 @@ def reads_mail(row: RunRow) -> bool:
 
 def deleted(row: RunRow, at_us: int) -> RunRow:
     """Return the row of a run whose journal is removed: it says that the id was used."""
-    return msgspec.structs.replace(row, deleted_us=at_us, skips="[]", tags="{}").sealed()
+    return msgspec.structs.replace(row, deleted_us=at_us, skips=NO_SKIPS, tags="{}").sealed()
 
 
 def starts_effect(write: Write) -> bool:

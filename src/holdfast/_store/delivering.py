@@ -1,4 +1,4 @@
-"""What a transaction of SQLite changes beside a run: letters to others, questions, pots, memories.
+"""What a transaction of SQLite changes beside a run: messages to others, questions, pots, memories.
 
 Everything is looked up inside the transaction, and decided as in every other store.
 """

@@ -1,9 +1,27 @@
-"""Families of runs: whose pot a run spends from."""
+"""Families of runs: their children, and whose pot a run spends from."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.rows import Pot, RunRow
-from holdfast._store.contract import Store
+from holdfast._store.contract import Query, Store
+
+PAGE = 500
+
+
+def children(store: Store, run_id: str, status: list[Status] | None = None) -> Iterator[RunRow]:
+    """Yield the runs that a run has started, newest first, however many there are."""
+    query = Query(parent=run_id, status=status, limit=PAGE)
+    while page := store.list(query):
+        yield from page
+        query.before_run_no = page[-1].run_no
+
+
+def open_children(store: Store, run_id: str) -> list[str]:
+    """Return the ids of the child runs that have not ended."""
+    return [row.run_id for row in children(store, run_id, [*CLAIMABLE, Status.HELD])]
 
 
 def pot_of(store: Store, row: RunRow) -> Pot | None:

@@ -1,4 +1,4 @@
-"""What a memory store keeps beside the journals: questions, pots, memories; and letters."""
+"""What a memory store keeps beside the journals: questions, pots, memories; and messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MemoryBeside:
         def get(self, run_id: str) -> RunRow | None: ...
         def by_number(self, run_no: int) -> RunRow | None: ...
 
-    # -- letters -------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------
 
     def post(self, run_id: str, message: Message) -> Posted:
         with self.world.lock:
@@ -60,7 +60,7 @@ class MemoryBeside:
         messages.append(msgspec.structs.replace(message, number=len(messages) + 1))
         return Posted.ACCEPTED
 
-    def letters(self, run_no: int) -> builtins.list[tuple[Message, int | None]]:
+    def messages(self, run_no: int) -> builtins.list[tuple[Message, int | None]]:
         with self.world.lock:
             return [
                 (msgspec.structs.replace(it), self.world.taken.get((run_no, it.message_id)))
@@ -68,7 +68,7 @@ class MemoryBeside:
             ]
 
     def inbox(self, run_no: int) -> builtins.list[Message]:
-        return [message for message, taken in self.letters(run_no) if taken is None]
+        return [message for message, taken in self.messages(run_no) if taken is None]
 
     def news(self, run_nos: Sequence[int]) -> dict[int, int]:
         with self.world.lock:

@@ -1,4 +1,4 @@
-"""What a SQLite store keeps beside the journals: letters, questions, pots, memories; and how a run is
+"""What a SQLite store keeps beside the journals: messages, questions, pots, memories; and how a run is
 removed.
 
 Whatever is read is verified. What is found by an index is now and then compared with the table, and
@@ -49,7 +49,7 @@ class SqliteBeside:
         def _existing(self, connection: Connection, run_id: str) -> RunRow: ...
         def _compare(self, name: str) -> None: ...
 
-    # -- letters -------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------
 
     def post(self, run_id: str, message: Message) -> Posted:
         def work(connection: Connection) -> tuple[Posted, Changed | None]:
@@ -59,12 +59,12 @@ class SqliteBeside:
 
         return self._writer.transact(work)
 
-    def letters(self, run_no: int) -> builtins.list[tuple[Message, int | None]]:
+    def messages(self, run_no: int) -> builtins.list[tuple[Message, int | None]]:
         rows = lookups.messages(self._database.read, run_no)
         return [(row.message(), row.taken_seq) for row in rows]
 
     def inbox(self, run_no: int) -> builtins.list[Message]:
-        return [message for message, taken in self.letters(run_no) if taken is None]
+        return [message for message, taken in self.messages(run_no) if taken is None]
 
     def news(self, run_nos: Sequence[int]) -> dict[int, int]:
         if not run_nos:

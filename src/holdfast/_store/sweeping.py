@@ -16,6 +16,7 @@ from holdfast._core.retention import Asked
 from holdfast._core.rows import RunRow
 from holdfast._store import lineage
 from holdfast._store.contract import Query, Store
+from holdfast._store.families import children
 from holdfast.errors import Corrupt
 
 PAGE = 200
@@ -98,12 +99,9 @@ class Sweeper:
         return retention.kept_for(self._store.entry(top.run_no, 1))
 
     def _below(self, row: RunRow) -> Iterator[RunRow]:
-        query = Query(parent=row.run_id, limit=PAGE)
-        while page := self._store.list(query):
-            for child in page:
-                yield child
-                yield from self._below(child)
-            query.before_run_no = page[-1].run_no
+        for child in children(self._store, row.run_id):
+            yield child
+            yield from self._below(child)
 
     # -- what stands against it ----------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from holdfast._core.stuck import durations_us
 from holdfast._store import lineage
 from holdfast._store.contract import Committed, Posted, Query, Store
 from holdfast._store.decisions import queue_of
-from holdfast._store.families import pot_of
+from holdfast._store.families import open_children, pot_of
 from holdfast.errors import Corrupt, StoreError, UsageError
 
 OTHERS = 20
@@ -36,7 +36,6 @@ FRESH_US = 60_000_000
 """How long what is known of the fleet and of other runs is good for."""
 TRIES = 5
 PAGE = 200
-CHILDREN_MAX = 100_000
 OPEN = (*sorted(CLAIMABLE), Status.HELD, Status.FAILED)
 """Runs in which something may be found that concerns a person now."""
 
@@ -244,7 +243,7 @@ def is_told(store: Store, row: RunRow, finding: Finding) -> bool:
     if finding.noted_at is not None:
         return True
     known = findings.message_id(finding.id)
-    return any(message.message_id == known for message, _ in store.letters(row.run_no))
+    return any(message.message_id == known for message, _ in store.messages(row.run_no))
 
 
 def tell(store: Store, finding: Finding, did: str) -> None:
@@ -285,8 +284,7 @@ def _note_ended(store: Store, run_id: str, decision: findings.Decision) -> None:
 def _write(store: Store, row: RunRow, decision: findings.Decision) -> Any:
     entries = store.load(row)
     history = forking.fold(row.run_id, entries, lineage.borrowed(store, row))
-    query = Query(parent=row.run_id, status=[*CLAIMABLE, Status.HELD], limit=CHILDREN_MAX)
-    children = [child.run_id for child in store.list(query)]
+    children = open_children(store, row.run_id)
     return findings.finding_write(row, history, entries, children, decision, store.now_us())
 
 

@@ -24,8 +24,8 @@ from holdfast._ops.families import ChildView
 from holdfast._ops.fork import Fork
 from holdfast._ops.housekeeping import Collected
 from holdfast._ops.inspect import ErrorView, RunSummary, RunView, StepView, Totals
-from holdfast._ops.letters import SignalView
 from holdfast._ops.memories import MemoView
+from holdfast._ops.messages import SignalView
 from holdfast._ops.people import Answered, QuestionView
 from holdfast._ops.queues import QueueView, Resumed, WorkerView
 from holdfast._ops.rollback import PlannedUndo, RollbackPlan

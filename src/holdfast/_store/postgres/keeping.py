@@ -1,4 +1,4 @@
-"""What a store on a server keeps beside the journals: letters, questions, pots, memories; and the
+"""What a store on a server keeps beside the journals: messages, questions, pots, memories; and the
 removal of a run."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PostgresBeside:
         def now_us(self) -> int: ...
         def _tell(self) -> None: ...
 
-    # -- letters -------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------
 
     def post(self, run_id: str, message: Message) -> Posted:
         def work(link: Link, tries: int) -> Posted:
@@ -52,12 +52,12 @@ class PostgresBeside:
             self._tell()
         return posted
 
-    def letters(self, run_no: int) -> builtins.list[tuple[Message, int | None]]:
+    def messages(self, run_no: int) -> builtins.list[tuple[Message, int | None]]:
         rows = lookups.messages(self._fetch, run_no)
         return [(row.message(), row.taken_seq) for row in rows]
 
     def inbox(self, run_no: int) -> builtins.list[Message]:
-        return [message for message, taken_seq in self.letters(run_no) if taken_seq is None]
+        return [message for message, taken_seq in self.messages(run_no) if taken_seq is None]
 
     def news(self, run_nos: Sequence[int]) -> dict[int, int]:
         return dict(self._database.read("news", (list(run_nos),)))

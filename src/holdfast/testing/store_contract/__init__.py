@@ -14,7 +14,7 @@ from holdfast.testing.store_contract.asking import Asking
 from holdfast.testing.store_contract.fleet import Fleet
 from holdfast.testing.store_contract.forgetting import Forgetting
 from holdfast.testing.store_contract.ground import FakeClock, entry, intent, new_run, started, step
-from holdfast.testing.store_contract.letters import Letters
+from holdfast.testing.store_contract.messages import Messages
 from holdfast.testing.store_contract.owning import Owning
 from holdfast.testing.store_contract.reading import Reading
 from holdfast.testing.store_contract.remembering import Remembering
@@ -32,7 +32,7 @@ class StoreContract(
     Sharing,
     Reading,
     Suspects,
-    Letters,
+    Messages,
     Fleet,
     Asking,
     Spending,

@@ -135,7 +135,7 @@ class Forgetting(Ground):
             row.created_us,
         )
         assert (left.input_digest, left.flow, left.last_seq) == (A, "f", row.last_seq)
-        assert self.store.letters(row.run_no) == []
+        assert self.store.messages(row.run_no) == []
         assert self.store.key("pay", "r") is None
         assert self.store.pot("r") is None
         assert self.store.questions() == []
@@ -152,7 +152,7 @@ class Forgetting(Ground):
         assert self.store.load(other)[0].kind is Kind.RUN_STARTED
         assert self.store.key("pay", "other") is not None
         assert self.store.pot("other") is not None
-        assert len(self.store.letters(other.run_no)) == 2
+        assert len(self.store.messages(other.run_no)) == 2
         memo = self.store.memo("s", "r")
         assert memo is not None  # A memory is not the run's own.
 

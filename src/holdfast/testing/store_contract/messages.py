@@ -1,4 +1,4 @@
-"""Letters: messages to runs, by people and by other runs, and which of them wakes whom."""
+"""Messages to runs, by people and by other runs, and which of them wakes whom."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from holdfast.testing.store_contract.ground import entry, new_run, started, step
 from holdfast.testing.store_contract.taking import SECOND_US, Taking
 
 
-def letter(name: str, kind: str = "signal", body: bytes = b"{}") -> Message:
+def a_message(name: str, kind: str = "signal", body: bytes = b"{}") -> Message:
     """Return a message as it is posted: without a number."""
     return Message(name, kind, "me", 5, body)
 
 
-class Letters(Taking):
-    """Letters: messages to runs, by people and by other runs, and which of them wakes whom."""
+class Messages(Taking):
+    """Messages to runs, by people and by other runs, and which of them wakes whom."""
 
     def waiting(self, run_id: str, wake_us: int | None = None, **changes: Any) -> int:
         """Start a run and let it wait, given back; return its number."""
@@ -39,17 +39,17 @@ class Letters(Taking):
     def test_messages_are_numbered_in_the_order_of_their_arrival(self) -> None:
         lease = self.started_run()
         for name in ("b", "a", "c"):
-            assert self.store.post("r", letter(name)) is Posted.ACCEPTED
+            assert self.store.post("r", a_message(name)) is Posted.ACCEPTED
         assert self.names() == [("b", 1), ("a", 2), ("c", 3)]
         self.store.append([Write(lease, [step()], took=["a"])])
         run_no, seq = lease.row.run_no, lease.row.last_seq
         assert self.names() == [("b", 1), ("c", 3)]
-        found = [(it.message_id, it.number, taken) for it, taken in self.store.letters(run_no)]
+        found = [(it.message_id, it.number, taken) for it, taken in self.store.messages(run_no)]
         assert found == [("b", 1, None), ("a", 2, seq), ("c", 3, None)]
-        assert self.store.post("r", letter("d")) is Posted.ACCEPTED
+        assert self.store.post("r", a_message("d")) is Posted.ACCEPTED
         assert self.names()[-1] == ("d", 4)
         assert [it for it, _ in self.store.whole(self.row()).messages] == [
-            it for it, _ in self.store.letters(run_no)
+            it for it, _ in self.store.messages(run_no)
         ]
 
     def test_a_number_that_somebody_gives_counts_for_nothing(self) -> None:
@@ -57,16 +57,16 @@ class Letters(Taking):
         self.store.post("r", Message("m", "signal", "me", 1, b"{}", 77))
         assert self.names() == [("m", 1)]
 
-    def test_a_run_without_messages_has_no_letters_and_no_news(self) -> None:
+    def test_a_run_without_messages_has_no_news(self) -> None:
         run_no = self.started_run().row.run_no
-        assert self.store.letters(run_no) == []
+        assert self.store.messages(run_no) == []
         assert self.store.news([run_no, 12345]) == {}
         assert self.store.news([]) == {}
 
     def test_news_is_the_newest_message_that_nobody_took(self) -> None:
         first, second, third = (self.started_run(name) for name in "abc")
         for run_id, name in (("a", "x"), ("a", "y"), ("b", "z")):
-            self.store.post(run_id, letter(name))
+            self.store.post(run_id, a_message(name))
         numbers = [lease.row.run_no for lease in (first, second, third)]
         assert self.store.news(numbers) == {numbers[0]: 2, numbers[1]: 1}
         assert self.store.news(numbers[1:]) == {numbers[1]: 1}
@@ -76,44 +76,44 @@ class Letters(Taking):
     def test_of_two_actors_who_take_the_same_message_the_second_has_lost_the_run(self) -> None:
         lease = self.started_run()
         self.store.append([Write(lease, [entry(Kind.RUN_RELEASED)])])
-        self.store.post("r", letter("cancel"))
+        self.store.post("r", a_message("cancel"))
         one, other = (Lease(self.row(), acting=True) for _ in range(2))
         held = [Write(it, [entry(Kind.RUN_HELD)], took=["cancel"]) for it in (one, other)]
         assert isinstance(self.store.append(held[:1])[0], Committed)
         assert isinstance(self.store.append(held[1:])[0], Fenced)
-        assert [taken for _, taken in self.store.letters(lease.row.run_no)] == [one.row.last_seq]
+        assert [taken for _, taken in self.store.messages(lease.row.run_no)] == [one.row.last_seq]
 
     # -- the end -----------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("kind", [Kind.RUN_COMPLETED, Kind.RUN_FAILED, Kind.RUN_CANCELLED])
     def test_after_the_end_a_message_is_refused(self, kind: Kind) -> None:
         lease = self.started_run()
-        assert self.store.post("r", letter("early")) is Posted.ACCEPTED
+        assert self.store.post("r", a_message("early")) is Posted.ACCEPTED
         self.append(lease, entry(kind))
-        assert self.store.post("r", letter("late")) is Posted.REFUSED
-        assert self.store.post("r", letter("early")) is Posted.DUPLICATE
+        assert self.store.post("r", a_message("late")) is Posted.REFUSED
+        assert self.store.post("r", a_message("early")) is Posted.DUPLICATE
         assert self.names() == [("early", 1)]
         assert self.store.verify() == []
 
     def test_a_held_run_still_gets_messages(self) -> None:
         self.append(self.started_run(), entry(Kind.RUN_HELD))
-        assert self.store.post("r", letter("m")) is Posted.ACCEPTED
+        assert self.store.post("r", a_message("m")) is Posted.ACCEPTED
 
     # -- what wakes a run --------------------------------------------------------------------------
 
     def test_only_a_message_that_it_has_not_heard_wakes_a_run(self) -> None:
         lease = self.started_run()
         for name in ("one", "two"):
-            self.store.post("r", letter(name))
+            self.store.post("r", a_message(name))
         changes: dict[str, Any] = {"owner": None, "waiting_on": "s", "heard": 2}
         self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)])
         assert self.row().heard == 2
         assert self.claimable() == []
         assert self.took() == []
         assert (self.state().ready, self.state().delayed) == (0, 1)
-        assert self.store.post("r", letter("one")) is Posted.DUPLICATE
+        assert self.store.post("r", a_message("one")) is Posted.DUPLICATE
         assert self.claimable() == []
-        self.store.post("r", letter("three"))
+        self.store.post("r", a_message("three"))
         assert self.claimable() == ["r"]
         assert (self.state().ready, self.state().delayed) == (1, 0)
         (taken,) = self.took()
@@ -121,7 +121,7 @@ class Letters(Taking):
 
     def test_a_message_that_was_taken_wakes_nobody(self) -> None:
         lease = self.started_run()
-        self.store.post("r", letter("m"))
+        self.store.post("r", a_message("m"))
         changes: dict[str, Any] = {"owner": None, "waiting_on": "s"}
         write = Write(lease, [entry(Kind.RUN_WAITING)], changes=changes, took=["m"])
         self.store.append([write])
@@ -130,7 +130,7 @@ class Letters(Taking):
     def test_a_run_that_heard_all_is_woken_by_its_time(self) -> None:
         self.store.start(new_run("other"), None)
         self.waiting("r", self.clock() + 5 * SECOND_US, heard=9)
-        self.store.post("r", letter("m"))
+        self.store.post("r", a_message("m"))
         assert self.claimable() == ["other"]
         self.clock.advance_s(6)
         assert self.claimable() == ["other", "r"]
@@ -146,8 +146,8 @@ class Letters(Taking):
             self.waiting(f"w{number}", far_us if number % 2 else None)
         self.queued("q1", queue="mail", priority=-1)
         self.queued("q2", wake_us=far_us)
-        self.store.post("w4", letter("m"))
-        self.store.post("w7", letter("m"))
+        self.store.post("w4", a_message("m"))
+        self.store.post("w7", a_message("m"))
         self.waiting("late", self.clock() + SECOND_US)
         self.clock.advance_s(1)
         assert sorted(self.claimable()) == ["late", "q1", "w4", "w7"]
@@ -164,7 +164,7 @@ class Letters(Taking):
             assert lease is not None
             changes: dict[str, Any] = {"owner": None, "waiting_on": "s"}
             self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)])
-            self.store.post(run_id, letter("m"))
+            self.store.post(run_id, a_message("m"))
         self.queued("plain")
         self.waiting("timer", self.clock() - 1)
         self.queued("delayed", priority=1, wake_us=self.clock() - 1)
@@ -174,18 +174,18 @@ class Letters(Taking):
     def test_pages_of_what_is_due_leave_nothing_out(self) -> None:
         for number in range(7):
             self.waiting(f"w{number}", None if number % 2 else self.clock() - 1)
-            self.store.post(f"w{number}", letter("m"))
+            self.store.post(f"w{number}", a_message("m"))
             self.queued(f"q{number}")
         taken = [self.ids(self.took(3)) for _ in range(5)]
         assert [len(part) for part in taken] == [3, 3, 3, 3, 2]
         assert len({run_id for part in taken for run_id in part}) == 14
 
-    # -- letters of runs ---------------------------------------------------------------------------
+    # -- messages of runs ---------------------------------------------------------------------------
 
     def test_a_run_writes_to_another_with_its_own_entry(self) -> None:
         run_no = self.waiting("parent")
         child = self.started_run("child")
-        posts = [Post("parent", letter("done", "child", b'{"r":1}'))]
+        posts = [Post("parent", a_message("done", "child", b'{"r":1}'))]
         (outcome,) = self.store.append([Write(child, [entry(Kind.RUN_COMPLETED)], posts=posts)])
         assert isinstance(outcome, Committed)
         (found,) = self.store.inbox(run_no)
@@ -203,7 +203,7 @@ class Letters(Taking):
         child = self.started_run("child")
         stale = Lease(child.row)
         child = self.claimed("child")
-        posts = [Post("parent", letter("m"))]
+        posts = [Post("parent", a_message("m"))]
         assert isinstance(self.store.append([Write(stale, [step()], posts=posts)])[0], Fenced)
         outcomes = self.store.append(
             [
@@ -216,22 +216,22 @@ class Letters(Taking):
         assert self.names("parent") == []
         assert self.claimable() == []
 
-    def test_a_letter_to_an_ended_or_unknown_run_is_dropped_silently(self) -> None:
+    def test_a_message_to_an_ended_or_unknown_run_is_dropped_silently(self) -> None:
         gone = self.started_run("gone")
         self.append(gone, entry(Kind.RUN_COMPLETED))
         self.waiting("there")
         lease = self.started_run()
-        posts = [Post(name, letter("m")) for name in ("gone", "never", "there", "there")]
+        posts = [Post(name, a_message("m")) for name in ("gone", "never", "there", "there")]
         assert isinstance(self.store.append([Write(lease, [step()], posts=posts)])[0], Committed)
         assert (self.names("gone"), self.names("there")) == ([], [("m", 1)])
         assert isinstance(self.store.append([Write(lease, [step()], posts=posts)])[0], Committed)
         assert self.names("there") == [("m", 1)]
 
-    def test_many_letters_of_one_batch_are_all_there(self) -> None:
+    def test_many_messages_of_one_batch_are_all_there(self) -> None:
         self.waiting("parent")
         leases = [self.started_run(f"c{number}") for number in range(5)]
         writes = [
-            Write(lease, [step()], posts=[Post("parent", letter(lease.row.run_id))])
+            Write(lease, [step()], posts=[Post("parent", a_message(lease.row.run_id))])
             for lease in leases
         ]
         assert all(isinstance(it, Committed) for it in self.store.append(writes))
@@ -239,11 +239,13 @@ class Letters(Taking):
 
     def test_a_run_may_write_to_itself_and_to_one_that_writes_in_the_same_batch(self) -> None:
         first, second = self.started_run("a"), self.started_run("b")
-        self.store.post("b", letter("old"))
+        self.store.post("b", a_message("old"))
         outcomes = self.store.append(
             [
-                Write(first, [step()], posts=[Post("a", letter("x")), Post("b", letter("y"))]),
-                Write(second, [step()], took=["old"], posts=[Post("a", letter("z"))]),
+                Write(
+                    first, [step()], posts=[Post("a", a_message("x")), Post("b", a_message("y"))]
+                ),
+                Write(second, [step()], took=["old"], posts=[Post("a", a_message("z"))]),
                 Write(second, [step("t")], took=["y"]),
             ]
         )
@@ -251,34 +253,34 @@ class Letters(Taking):
         assert (self.names("a"), self.names("b")) == ([("x", 1), ("z", 2)], [])
         assert self.store.verify() == []
 
-    def test_a_run_that_ends_in_the_same_batch_gets_no_more_letters(self) -> None:
+    def test_a_run_that_ends_in_the_same_batch_gets_no_more_messages(self) -> None:
         first, second = self.started_run("a"), self.started_run("b")
         outcomes = self.store.append(
             [
                 Write(first, [entry(Kind.RUN_COMPLETED)]),
-                Write(second, [step()], posts=[Post("a", letter("m"))]),
+                Write(second, [step()], posts=[Post("a", a_message("m"))]),
             ]
         )
         assert [type(it) for it in outcomes] == [Committed] * 2
         assert self.names("a") == []
 
-    def test_letters_stay_in_their_namespace(self) -> None:
+    def test_messages_stay_in_their_namespace(self) -> None:
         other = self.open_store("other")
         other.start(new_run("same"), None)
         lease = self.started_run()
-        posts = [Post("same", letter("m"))]
+        posts = [Post("same", a_message("m"))]
         assert isinstance(self.store.append([Write(lease, [step()], posts=posts)])[0], Committed)
         row = other.get("same")
         assert row is not None
-        assert other.letters(row.run_no) == []
+        assert other.messages(row.run_no) == []
         other.close()
 
-    def test_a_letter_goes_with_a_transaction_of_the_user(self) -> None:
+    def test_a_message_goes_with_a_transaction_of_the_user(self) -> None:
         self.waiting("parent")
         lease = self.started_run()
 
         def work(_connection: Any) -> Write:
-            return Write(lease, [step()], posts=[Post("parent", letter("m"))])
+            return Write(lease, [step()], posts=[Post("parent", a_message("m"))])
 
         assert isinstance(self.store.append_within(lease, work), Committed)
         assert self.names("parent") == [("m", 1)]

@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast._core.approvals import APPROVE
 from holdfast._core.entries import Entry, Kind
-from holdfast._core.letters import ANSWER, SIGNAL
 from holdfast._core.lifecycle import ENDED, FINAL
+from holdfast._core.messages import ANSWER, SIGNAL
 from holdfast._core.record import facts
 from holdfast._core.rows import Message, RunRow
 from holdfast._ops.readable import Reader
@@ -48,26 +48,26 @@ def waiting_for(row: RunRow) -> str | None:
     return told if row.wake_us is None else f"{told} until {moment(row.wake_us)}"
 
 
-def did_not_fit(letter: SignalView) -> str:
+def did_not_fit(said: SignalView) -> str:
     """Say of a signal or an answer that the flow's process could not take why that is."""
-    return f"{letter.actor}'s {letter.kind} {shown(letter.value, 80)} did not fit: {letter.why}"
+    return f"{said.actor}'s {said.kind} {shown(said.value, 80)} did not fit: {said.why}"
 
 
-def letters_of(store: Store, row: RunRow, *, plain: bool) -> list[SignalView]:
+def messages_of(store: Store, row: RunRow, *, plain: bool) -> list[SignalView]:
     """Return what was said to a run, oldest first."""
-    letters = [
+    found = [
         (message, taken)
-        for message, taken in store.letters(row.run_no)
+        for message, taken in store.messages(row.run_no)
         if message.kind.startswith((SIGNAL, ANSWER))
     ]
-    if not letters:
+    if not found:
         return []
     reader = Reader(store, row)
-    refused = {} if all(taken is None for _, taken in letters) else _refused(store.load(row))
+    refused = {} if all(taken is None for _, taken in found) else _refused(store.load(row))
     is_over = row.status in FINAL
     return [
         _view(message, _status(message, taken, refused, is_over=is_over), refused, reader, plain)
-        for message, taken in letters
+        for message, taken in found
     ]
 
 

@@ -42,10 +42,10 @@ def answer_id(name: str, number: int) -> str:
     return f"{ANSWER}{name}:{number}"
 
 
-def number_of(letters: list[tuple[Message, int | None]], name: str) -> int:
+def number_of(messages: list[tuple[Message, int | None]], name: str) -> int:
     """Return the number under which a question of this name is asked next."""
     kind = ANSWER + name
-    return 1 + sum(1 for message, taken in letters if message.kind == kind and taken is not None)
+    return 1 + sum(1 for message, taken in messages if message.kind == kind and taken is not None)
 
 
 def refusal_in(message: Message) -> str | None:

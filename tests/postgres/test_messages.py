@@ -66,7 +66,7 @@ def test_processes_that_write_to_each_other_never_wait_in_a_circle(
         for part in range(2):
             row = store.get(f"{name}-{part}")
             assert row is not None
-            letters = [message for message, _ in store.letters(row.run_no)]
+            letters = [message for message, _ in store.messages(row.run_no)]
             assert Counter(message.actor for message in letters) == expected
             assert [message.number for message in letters] == list(range(1, len(letters) + 1))
     pot, memo = store.pot("all"), store.memo("s", "all")
