@@ -13,6 +13,7 @@ from holdfast._core.comparing import Preflight
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done, Fail, NotDone, Unknown
 from holdfast._core.findings import Finding, Watch
 from holdfast._core.lifecycle import Status
+from holdfast._core.observing import ObservedAttempt, ObservedEntry, ObservedRun, Observer
 from holdfast._core.retry import Retry
 from holdfast._opened import Store, open, stream  # noqa: A004 - the design's name
 from holdfast._ops.inspect import EntryView as Entry
@@ -26,6 +27,7 @@ from holdfast._runtime.functions import AsyncStep, Step
 from holdfast._runtime.handle import Handle
 from holdfast._runtime.loops import turns
 from holdfast._runtime.memory import Memory, memory
+from holdfast._runtime.observing import observe
 from holdfast._runtime.plans import plan
 from holdfast._runtime.prices import prices
 from holdfast._runtime.queues import Queue
@@ -71,6 +73,10 @@ __all__ = [
     "Handle",
     "Memory",
     "NotDone",
+    "ObservedAttempt",
+    "ObservedEntry",
+    "ObservedRun",
+    "Observer",
     "Preflight",
     "Price",
     "Queue",
@@ -101,6 +107,7 @@ __all__ = [
     "memory",
     "new_id",
     "now",
+    "observe",
     "open",
     "patched",
     "plan",

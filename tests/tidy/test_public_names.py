@@ -30,6 +30,8 @@ PUBLIC = {
     *("Done", "NOT_DONE", "UNKNOWN", "Fail", "NotDone", "Unknown"),
     # Where runs are kept, and how they are seen.
     *("open", "Store", "Handle", "Entry", "current_run", "stream", "Status"),
+    # Who is told of what happens.
+    *("observe", "Observer", "ObservedRun", "ObservedAttempt", "ObservedEntry"),
     # What outlives runs.
     *("memory", "Memory"),
     # What the decorators give.

@@ -77,6 +77,10 @@ WAIT_ENDS = frozenset(
 """Entries that end such a wait: the outcome of the call that waited."""
 
 
+VALUES = frozenset({"args", "input", "result", "value", "state", "error_args"})
+"""The fields of an entry's body that hold encoded values; all others are plain facts."""
+
+
 class Draft(msgspec.Struct, gc=False):
     """An entry before the store has given it its number and its digest."""
 

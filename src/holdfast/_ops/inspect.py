@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.entries import Entry, Kind
+from holdfast._core.entries import VALUES, Entry, Kind
 from holdfast._core.history import History, Record, State
 from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import HeldReason, Status
@@ -29,9 +29,6 @@ from holdfast._store import lineage, watchdog
 from holdfast._store.addresses import place
 from holdfast._store.contract import Query, Store
 from holdfast.errors import RunDeleted, RunNotFound
-
-VALUES = frozenset({"args", "input", "result", "value", "state", "error_args"})
-"""The fields of an entry's body that hold encoded values; all others are plain facts."""
 
 MOVED = "moved"
 """What is shown as the reason of a run that is held because it was moved to another store."""

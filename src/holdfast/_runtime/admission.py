@@ -27,7 +27,7 @@ from holdfast._core.history import History, State
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import Lease, RunRow, Write
 from holdfast._core.stops import Unwind
-from holdfast._runtime import spending
+from holdfast._runtime import observing, spending
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.queues import Placing
@@ -143,6 +143,7 @@ def execution_of(
             hold_as_corrupt(engine, lease, damage)
             raise
         engine.enter(execution)
+        observing.taken(execution, resumed=row.epoch > 1)
     except BaseException:
         engine.abandon(lease)
         raise
@@ -190,7 +191,8 @@ def hold_as_corrupt(engine: Engine, lease: Lease, damage: errors.Corrupt) -> Non
     }
     draft = Draft(Kind.RUN_HELD, engine.now_us(), body=_encode(body))
     write = Write(lease, [draft], changes={"held_reason": HeldReason.CORRUPT.value})
-    engine.kept.append([write])
+    if isinstance(engine.kept.append([write])[0], Committed):
+        observing.wrote(engine.kept, write)
 
 
 def _start(engine: Engine, request: RunRequest, owner: int | None) -> Started:

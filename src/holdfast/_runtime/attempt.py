@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core.requests import Called, StepCall
 from holdfast._core.stops import Unwind
+from holdfast._runtime import observing
 from holdfast._runtime.frames import Frame, current, here
 from holdfast.errors import UsageError
 
@@ -87,7 +88,8 @@ def _invoke(execution: Execution, body: Body, what: str) -> Any:
         args, kwargs = body.arguments()
         body.call.begun = True
         body.call.memos = None  # What an earlier try wrote to memories was never committed.
-        result = body.target(what)(*args, **kwargs)
+        with observing.Attempt(execution, body.call, what):
+            result = body.target(what)(*args, **kwargs)
     finally:
         current.reset(token)
     if is_coroutine(result):

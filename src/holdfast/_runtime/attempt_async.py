@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast._core.requests import Called
 from holdfast._core.stops import Unwind
+from holdfast._runtime import observing
 from holdfast._runtime.attempt import INTERRUPTS, Body, call_blocking
 from holdfast._runtime.engine import Awaitable
 from holdfast._runtime.execution import Execution
@@ -32,7 +33,8 @@ async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:
             args, kwargs = await _ready(args, kwargs)
         body.call.begun = True
         body.call.memos = None
-        return await _awaited(target(*args, **kwargs), body, what)
+        with observing.Attempt(execution, body.call, what):
+            return await _awaited(target(*args, **kwargs), body, what)
     except Unwind:
         raise
     except INTERRUPTS:

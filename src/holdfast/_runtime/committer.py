@@ -22,7 +22,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holdfast._core.rows import Write
-from holdfast._store.contract import Broken, NewRun, Outcome, Started, Store
+from holdfast._runtime import observing
+from holdfast._store.contract import Broken, Committed, NewRun, Outcome, Started, Store
 from holdfast.errors import StoreFull
 
 T = TypeVar("T", bound="Ticket")
@@ -189,6 +190,8 @@ class Committer:
             self._settle(starts, self._start_all)
         if writes:
             self._settle(writes, self._append)
+            if observing.observers:
+                self._tell(writes)
 
     def _settle(self, batch: list[T], work: Callable[[list[T]], None]) -> None:
         """Do the work of a batch and wake those who wait for it, whatever came out."""
@@ -203,6 +206,11 @@ class Committer:
                 ticket.nudge()
             else:
                 ticket.callback(ticket)
+
+    def _tell(self, batch: list[Ticket]) -> None:
+        for ticket in batch:
+            if isinstance(ticket.outcome, Committed):
+                observing.wrote(self._store, ticket.write)
 
     def _start_all(self, batch: list[StartTicket]) -> None:
         started = self._store.start_all([(ticket.new, ticket.owner) for ticket in batch])

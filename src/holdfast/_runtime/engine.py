@@ -24,7 +24,7 @@ from holdfast._core.findings import Watch
 from holdfast._core.redacting import Redact
 from holdfast._core.rows import KeyState, Lease, RunRow
 from holdfast._core.stops import Unwind
-from holdfast._runtime import shield
+from holdfast._runtime import observing, shield
 from holdfast._runtime.clock import Clock, SystemClock
 from holdfast._runtime.committer import Committer, Ticket
 from holdfast._runtime.doorway import Doorway
@@ -141,6 +141,7 @@ class Engine:
             if self._active.get(execution.run_id) is execution:
                 del self._active[execution.run_id]
                 self._left.notify_all()
+        observing.left(execution)
 
     def is_executing(self, run_id: str) -> bool:
         """Say whether this process is at work on the run."""

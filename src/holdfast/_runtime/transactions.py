@@ -16,7 +16,7 @@ import msgspec
 from holdfast._core.requests import Append, Called, StepCall, Transact, Transacted
 from holdfast._core.rows import KeyClaim, KeyState, Write
 from holdfast._core.stops import Unwind
-from holdfast._runtime import attempt
+from holdfast._runtime import attempt, observing
 from holdfast._runtime.shield import Shield
 from holdfast._store.contract import Broken, Committed, EndedByItself, Fenced, KeyTaken, Outcome
 from holdfast._store.decisions import may_claim_key
@@ -108,6 +108,7 @@ def _transact(execution: Execution, request: Transact, work: _Work) -> Transacte
 def _settled(execution: Execution, work: _Work, outcome: Outcome) -> Transacted:
     if isinstance(outcome, Committed):
         execution.open_calls.pop(work.call.key, None)
+        work.tell()
         return Transacted(work.copy)
     work.undo()
     if isinstance(outcome, Fenced):
@@ -193,6 +194,11 @@ class _Work:
         if self._write is not None:
             self._execution.undo_prediction(self._write)
             self._write = None
+
+    def tell(self) -> None:
+        """It is committed: observers hear of it."""
+        if self._write is not None:
+            observing.wrote(self._execution.engine.kept, self._write)
 
     def failure(self) -> Transacted:
         """Return why it was rolled back."""

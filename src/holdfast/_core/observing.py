@@ -1,0 +1,108 @@
+"""What an observer is told. It hears of what this process does and of what is committed, never of
+what is replayed: a replay calls no user code and writes no entry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast._core.entries import VALUES, Draft
+from holdfast._core.rows import RunRow
+
+
+class ObservedRun(msgspec.Struct, frozen=True):
+    """The run that something happened to."""
+
+    store_id: str
+    namespace: str
+    run_id: str
+    flow: str
+    version: str
+    generation: int
+    epoch: int
+    """Grows with every claim."""
+    queue: str
+    parent: str | None
+    root: str | None
+    """The run at the top of its family, if that has one pot; None else."""
+    created_us: int
+
+
+class ObservedEntry:
+    """An entry that is committed. Its plain facts are read when they are asked for; values (what
+    went into steps and came out of them) are not among them."""
+
+    __slots__ = ("_body", "at_us", "attempt", "kind", "started_us", "step")
+
+    def __init__(self, draft: Draft) -> None:
+        self.kind = str(draft.kind)
+        self.step = draft.step
+        self.attempt = draft.attempt
+        self.at_us = draft.at_us
+        self.started_us = draft.started_us
+        """Of an outcome that was written together with its start: when that was."""
+        self._body = draft.body
+
+    def facts(self) -> dict[str, Any]:
+        """Return what it says, but for values."""
+        split = msgspec.json.decode(self._body, type=dict[str, msgspec.Raw])
+        return {name: msgspec.json.decode(raw) for name, raw in split.items() if name not in VALUES}
+
+
+class ObservedAttempt(msgspec.Struct):
+    """User code that is called now, in this thread or task."""
+
+    run: ObservedRun
+    key: str
+    """The step key."""
+    name: str
+    number: int
+    what: str
+    """"body", "on_doubt", "fallback", or "look" (at what a run watches)."""
+    effect: bool
+    started_us: int
+    usage: dict[str, Any] | None = None
+    """What it said of itself with `usage(…)`; known at its end."""
+    error: BaseException | None = None
+    """What it raised; known at its end."""
+
+
+class Observer:
+    """Override what you want to hear of. An observer cannot harm a run: what it raises is logged,
+    once for each kind of event, and nothing else comes of it. It is called in the thread or task
+    where the thing happens, so it must be quick."""
+
+    def taken(self, run: ObservedRun, *, resumed: bool) -> None:
+        """This process has claimed the run and begins to execute it; `resumed`: not for the first
+        time."""
+
+    def left(self, run: ObservedRun, status: str) -> None:
+        """This process executes the run no longer; its status is what was written last."""
+
+    def attempt_began(self, attempt: ObservedAttempt) -> Any:
+        """User code is about to be called, here; what is returned comes back at its end."""
+
+    def attempt_ended(self, attempt: ObservedAttempt, begun: Any) -> None:
+        """It returned or raised, in the same thread or task."""
+
+    def written(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
+        """Entries of a run were committed by this process."""
+
+
+def observed_run(store_id: str, namespace: str, row: RunRow) -> ObservedRun:
+    """Return what an observer is told of a run."""
+    return ObservedRun(
+        store_id=store_id,
+        namespace=namespace,
+        run_id=row.run_id,
+        flow=row.flow,
+        version=row.version,
+        generation=row.generation,
+        epoch=row.epoch,
+        queue=row.queue or "default",
+        parent=row.parent,
+        root=row.root,
+        created_us=row.created_us,
+    )

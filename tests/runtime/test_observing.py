@@ -1,0 +1,154 @@
+"""Observers hear of what happens and is committed, never of what is replayed, and cannot harm a run."""
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast import (
+    ObservedAttempt,
+    ObservedEntry,
+    ObservedRun,
+    Observer,
+    Retry,
+    effect,
+    flow,
+    step,
+)
+
+
+class Ear(Observer):
+    def __init__(self) -> None:
+        self.heard: list[tuple] = []
+
+    def taken(self, run: ObservedRun, *, resumed: bool) -> None:
+        self.heard.append(("taken", run.run_id, resumed))
+
+    def left(self, run: ObservedRun, status: str) -> None:
+        self.heard.append(("left", run.run_id, status))
+
+    def attempt_began(self, attempt: ObservedAttempt):
+        self.heard.append(("began", attempt.key, attempt.number))
+        return attempt.key
+
+    def attempt_ended(self, attempt: ObservedAttempt, begun) -> None:
+        assert begun == attempt.key
+        error = type(attempt.error).__name__ if attempt.error else None
+        self.heard.append(("ended", attempt.key, error, attempt.usage))
+
+    def written(self, run: ObservedRun, entries) -> None:
+        self.heard += [("entry", entry.kind, entry.step) for entry in entries]
+
+
+@pytest.fixture
+def ear():
+    ear = Ear()
+    end = holdfast.observe(ear)
+    yield ear
+    end()
+
+
+tries = {"n": 0}
+
+
+@step(retry=Retry(attempts=2, first_s=0.001))
+def watched_search(topic: str) -> str:
+    tries["n"] += 1
+    holdfast.usage(model="m-1", input_tokens=3, output_tokens=4)
+    if tries["n"] == 1:
+        raise OSError("busy")
+    return topic.upper()
+
+
+@effect(on_doubt="retry")
+def watched_publish(text: str) -> str:
+    return f"published {text}"
+
+
+@step
+async def watched_think(text: str) -> str:
+    await asyncio.sleep(0)
+    return text[::-1]
+
+
+@flow
+def watched_report(topic: str) -> str:
+    return watched_publish(watched_search(topic))
+
+
+@flow
+async def watched_agent(topic: str) -> str:
+    return await watched_think(topic)
+
+
+def test_each_attempt_and_each_entry_is_told_once(holdfast_store, ear):
+    tries["n"] = 0
+    watched_report.run("watched-1", "refunds")
+    usage = {"model": "m-1", "input_tokens": 3, "output_tokens": 4}
+    assert ("taken", "watched-1", False) in ear.heard
+    assert ("left", "watched-1", "completed") in ear.heard
+    kinds = [one[1:] for one in ear.heard if one[0] == "entry"]
+    assert kinds.count(("step_failed", "watched_search")) == 1
+    assert kinds.count(("step_completed", "watched_search")) == 1
+    assert kinds.count(("step_started", "watched_publish")) == 1
+    assert kinds.count(("step_completed", "watched_publish")) == 1
+    assert kinds.count(("run_completed", None)) == 1
+    ended = [one[1:] for one in ear.heard if one[0] == "ended"]
+    assert ended[:2] == [("watched_search", "OSError", usage), ("watched_search", None, usage)]
+    assert ended[2] == ("watched_publish", None, None)
+
+
+def test_a_replay_is_told_to_nobody(holdfast_store, ear):
+    watched_report.run("watched-2", "refunds")
+    ear.heard.clear()
+    assert watched_report.run("watched-2", "refunds") == "published REFUNDS"
+    assert ear.heard == []
+
+
+def test_async_steps_are_told_too(holdfast_store, ear):
+    asyncio.run(watched_agent.run("watched-3", "abc"))
+    assert ("began", "watched_think", 1) in ear.heard
+    assert ("ended", "watched_think", None, None) in ear.heard
+
+
+class Broken(Observer):
+    def attempt_began(self, attempt):
+        raise RuntimeError("no")
+
+    def written(self, run, entries):
+        raise RuntimeError("no")
+
+    def left(self, run, status):
+        raise RuntimeError("no")
+
+
+def test_an_observer_that_raises_harms_nothing(holdfast_store, ear, caplog):
+    end = holdfast.observe(Broken())
+    try:
+        assert watched_report.run("watched-4", "a") == "published A"
+    finally:
+        end()
+    assert ("left", "watched-4", "completed") in ear.heard
+    told = [record for record in caplog.records if "Broken" in record.getMessage()]
+    assert {record.args[1] for record in told} == {"attempt_began", "written", "left"}
+
+
+def test_values_are_no_facts(holdfast_store):
+    seen: list[ObservedEntry] = []
+
+    class Facts(Observer):
+        def written(self, run, entries):
+            seen.extend(entries)
+
+    end = holdfast.observe(Facts())
+    try:
+        watched_report.run("watched-5", "secret-topic")
+    finally:
+        end()
+    told = [entry.facts() for entry in seen]
+    assert "secret" not in repr(told).lower()
+
+
+def test_only_an_observer_is_taken():
+    with pytest.raises(holdfast.errors.UsageError, match="subclass of Observer"):
+        holdfast.observe(object())  # type: ignore[arg-type]
