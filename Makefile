@@ -2,6 +2,7 @@
 # of 3.11 or later (`make PYTHON=python3.12 …` picks another than `python3`).
 #
 #   make test                   the tests
+#   make test-web               the operator page in a real browser; as root it installs Chromium
 #   make demo                   a run that is killed and picked up again
 #   make check                  format, lint, types, layers
 #   make bench [N=5] [PEERS=1]  N repetitions against a raw floor; PEERS=1 measures peers beside us
@@ -10,24 +11,30 @@
 
 PYTHON ?= python3
 PYTEST_WORKERS ?= 3
+PYTEST_WEB_WORKERS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 SERVER := $(VENV)/.installed-server
+BROWSER := $(VENV)/.installed-browser
 
 .DEFAULT_GOAL := test
-.PHONY: test demo check bench torture clean
+.PHONY: test test-web demo check bench torture clean
 .NOTPARALLEL:
 
 test: $(DEV)
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(ARGS)
 
+test-web: $(BROWSER)
+	@$(BIN)/python -m tests.web.chromium
+	$(BIN)/python -m pytest -n $(PYTEST_WEB_WORKERS) --dist loadfile tests/web $(ARGS)
+
 demo: $(CORE)
 	$(BIN)/holdfast demo
 
-check: $(DEV)
+check: $(BROWSER)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -58,6 +65,10 @@ $(SERVER): pyproject.toml benchmarks/requirements/server.txt | $(BIN)/python
 $(DEV): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(CORE)
+
+$(BROWSER): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
+	@touch $@ $(DEV) $(CORE)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
