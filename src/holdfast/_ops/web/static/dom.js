@@ -1,0 +1,300 @@
+// Nodes, and how things are said to people: text, times, lengths, money, status.
+//
+// Names, payloads and what models wrote may hold anything. Whatever is shown is a text node, and
+// passes `visible`, so that it can neither become an element nor look like what it is not.
+
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]|(?! )\p{White_Space}/gu;
+const SHORT = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+const SPOKEN = new Set(["title", "aria-label", "aria-description", "placeholder", "alt"]);
+const SVG = "http://www.w3.org/2000/svg";
+
+// -- text ---------------------------------------------------------------------------------------
+
+/** Return text with everything that is not plainly visible escaped; with `lines`, breaks stay. */
+export function visible(text, { lines = false } = {}) {
+  return String(text).replace(HIDDEN, (char) => (lines && char === "\n" ? char : escaped(char)));
+}
+
+function escaped(char) {
+  if (SHORT[char]) return SHORT[char];
+  const code = char.codePointAt(0);
+  if (code < 0x100) return "\\x" + code.toString(16).padStart(2, "0");
+  if (code < 0x10000) return "\\u" + code.toString(16).padStart(4, "0");
+  return "\\U" + code.toString(16).padStart(8, "0");
+}
+
+/** Return a text node in which breaks and tabs stay as they are; the parent keeps white space. */
+export function lines(text) {
+  const parts = String(text).replace(/\r\n/g, "\n").split("\t");
+  return document.createTextNode(parts.map((part) => visible(part, { lines: true })).join("\t"));
+}
+
+/** Return text that is no longer than this, saying how much is left out. */
+export function clipped(text, chars = 400) {
+  if (text.length <= chars) return text;
+  return `${text.slice(0, chars)}… (${number(text.length - chars)} more characters)`;
+}
+
+// -- nodes --------------------------------------------------------------------------------------
+
+/** Make an element. Strings become text nodes through `visible`; functions under `onclick` and the
+ *  like become listeners; null, undefined and false are left out. */
+export function el(tag, attributes, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+/** Make an element of a picture. */
+export function svg(tag, attributes, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function filled(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) set(node, name, value);
+  append(node, children);
+  return node;
+}
+
+/** Set one attribute; null, undefined and false remove it. */
+export function set(node, name, value) {
+  if (name.startsWith("on")) return node.addEventListener(name.slice(2), value);
+  if (name === "style") throw new TypeError("styles stand in page.css");
+  if (value === null || value === undefined || value === false) return node.removeAttribute(name);
+  let text = value === true ? "" : String(value);
+  if (name === "href" && !isSafe(text)) throw new TypeError("not a link that may be made");
+  if (SPOKEN.has(name)) text = visible(text, { lines: true });
+  if (node.getAttribute(name) !== text) node.setAttribute(name, text);
+}
+
+function isSafe(href) {
+  return /^(https?:\/\/|\/(?!\/)|#|\?)/i.test(href);
+}
+
+/** Append children: nodes, strings, numbers, and lists of them. */
+export function append(node, ...children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    node.append(child instanceof Node ? child : document.createTextNode(visible(child)));
+  }
+  return node;
+}
+
+/** Remove all children, and put others in their place if some are given. */
+export function clear(node, ...children) {
+  node.replaceChildren();
+  return append(node, children);
+}
+
+/** Make the text of a node this, and touch nothing if it is. */
+export function say(node, text) {
+  const shown = visible(text);
+  if (node.textContent !== shown) node.textContent = shown;
+}
+
+/** Make the children of a node be one per item, in order. Nodes of items that stay are kept and
+ *  updated, so that focus, selection and scroll stay too. */
+export function keep(parent, items, keyOf, make, update = () => {}) {
+  const before = parent.kept ?? new Map();
+  const after = new Map();
+  for (const item of items) {
+    const key = String(keyOf(item));
+    const node = before.get(key) ?? make(item);
+    update(node, item);
+    after.set(key, node);
+  }
+  for (const [key, node] of before) if (after.get(key) !== node) node.remove();
+  let place = parent.firstElementChild;
+  for (const node of after.values()) {
+    if (node === place) place = place.nextElementSibling;
+    else parent.insertBefore(node, place);
+  }
+  parent.kept = after;
+}
+
+// -- links and copying --------------------------------------------------------------------------
+
+/** The address of a run's page. */
+export function runUrl(id) {
+  return `/run?id=${encodeURIComponent(id)}`;
+}
+
+/** A link to a run. */
+export function runLink(id, text = id) {
+  return el("a", { href: runUrl(id), class: "run-id", translate: "no" }, text);
+}
+
+/** A link to the outside if the text is an address of the web, else the text. */
+export function outside(url) {
+  if (!/^https?:\/\/[^\s]+$/i.test(url) || visible(url) !== url) return visible(url);
+  return el("a", { href: url, rel: "noopener noreferrer", target: "_blank" }, url);
+}
+
+/** A button that copies a text. What is copied is what is shown: nothing hidden in it. */
+export function copyButton(text, name = "Copy") {
+  const button = el("button", { type: "button", class: "quiet copy", "aria-label": name }, "Copy");
+  button.addEventListener("click", async () => {
+    const done = await copied(visible(text, { lines: true }));
+    say(button, done ? "Copied" : "Select and copy");
+    setTimeout(() => say(button, "Copy"), 1600);
+  });
+  return button;
+}
+
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** A command line that can be copied. */
+export function commandLine(text) {
+  return el(
+    "div",
+    { class: "command" },
+    el("code", { translate: "no", tabindex: 0, "aria-label": `Command: ${text}` }, text),
+    copyButton(text, `Copy the command ${text}`),
+  );
+}
+
+// -- times --------------------------------------------------------------------------------------
+
+let aheadMs = 0;
+
+/** Take the server's clock as the clock. */
+export function setClock(now) {
+  aheadMs = new Date(now).getTime() - Date.now();
+}
+
+/** What time it is for the server, in milliseconds. */
+export function nowMs() {
+  return Date.now() + aheadMs;
+}
+
+/** A time as milliseconds, from the ISO text of the API. */
+export function ms(at) {
+  return typeof at === "number" ? at : new Date(at).getTime();
+}
+
+const two = (value) => String(value).padStart(2, "0");
+
+/** A time in UTC, to the second, as the command line says it. */
+export function moment(at) {
+  return new Date(ms(at)).toISOString().slice(0, 19).replace("T", " ") + " UTC";
+}
+
+function clock(at) {
+  const date = new Date(ms(at));
+  const today = new Date(nowMs());
+  const told = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  if (date.toDateString() === today.toDateString()) return told;
+  const day = `${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  return date.getFullYear() === today.getFullYear()
+    ? `${day} ${told}`
+    : `${date.getFullYear()}-${day} ${told}`;
+}
+
+/** A time as an element: local, short, and in full as its title. */
+export function time(at) {
+  if (!at) return el("span", { class: "faint" }, "–");
+  return el("time", { datetime: new Date(ms(at)).toISOString(), title: moment(at) }, clock(at));
+}
+
+/** How long ago something was, or how long it is until then, as an element that stays right. */
+export function ago(at) {
+  if (!at) return el("span", { class: "faint" }, "–");
+  const iso = new Date(ms(at)).toISOString();
+  return el("time", { datetime: iso, "data-ago": "", title: moment(at) }, agoText(at));
+}
+
+/** The same, as text. */
+export function agoText(at) {
+  const seconds = (nowMs() - ms(at)) / 1000;
+  if (Math.abs(seconds) < 1) return "just now";
+  return seconds < 0 ? `in ${length(-seconds)}` : `${length(seconds)} ago`;
+}
+
+setInterval(() => {
+  if (document.hidden) return;
+  for (const node of document.querySelectorAll("time[data-ago]")) say(node, agoText(node.dateTime));
+}, 1000);
+
+/** A span of time in the unit in which a person thinks of it. */
+export function length(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 0.0995) return `${Math.round(seconds * 1000)} ms`;
+  const units = [["s", 1, 120], ["min", 60, 7200], ["h", 3600, 172800]];
+  for (const [unit, size, limit] of units) {
+    if (seconds >= limit) continue;
+    const count = seconds / size;
+    return count < 10 && unit === "s" ? `${count.toFixed(1)} s` : `${Math.round(count)} ${unit}`;
+  }
+  return `${Math.round(seconds / 86400)} days`;
+}
+
+// -- numbers ------------------------------------------------------------------------------------
+
+/** A number with its thousands marked. */
+export function number(value) {
+  if (value === null || value === undefined) return "–";
+  return Number(value).toLocaleString("en-US", { maximumFractionDigits: 2 });
+}
+
+/** An amount in US dollars; small ones keep the digits that matter. */
+export function money(usd) {
+  if (usd === null || usd === undefined) return "–";
+  const value = Number(usd);
+  if (value === 0 || value >= 1) return `$${value.toFixed(2)}`;
+  return `$${value.toFixed(value >= 0.01 ? 3 : 5)}`;
+}
+
+/** A number with its noun. */
+export function count(value, noun, plural = `${noun}s`) {
+  return `${number(value)} ${value === 1 ? noun : plural}`;
+}
+
+/** A number of bytes. */
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  if (value < 1024) return `${value} B`;
+  const [size, unit] = value < 1 << 20 ? [1024, "KiB"] : [1 << 20, "MiB"];
+  return `${(value / size).toFixed(value / size < 10 ? 1 : 0)} ${unit}`;
+}
+
+// -- status -------------------------------------------------------------------------------------
+
+// One small picture each, so that colour is never the only sign.
+const SIGNS = {
+  queued: "M6 2.5a3.5 3.5 0 1 0 0 7a3.5 3.5 0 1 0 0-7z",
+  running: "M4 2.5v7l6-3.5z",
+  waiting: "M6 1.8a4.2 4.2 0 1 0 0 8.4a4.2 4.2 0 1 0 0-8.4zM6 3.6V6l1.8 1.4",
+  held: "M3.2 2.2h2v7.6h-2zM6.8 2.2h2v7.6h-2z",
+  completed: "M2.2 6.4l2.6 2.6l5-6",
+  failed: "M2.8 2.8l6.4 6.4M9.2 2.8l-6.4 6.4",
+  cancelled: "M6 1.8a4.2 4.2 0 1 0 0 8.4a4.2 4.2 0 1 0 0-8.4zM3.2 8.8l5.6-5.6",
+  rolled_back: "M3 4.5h4.2a2.4 2.4 0 0 1 0 4.8H4M5 2.3L2.8 4.5L5 6.7",
+  retrying: "M9.6 6a3.6 3.6 0 1 1-1.2-2.7M9 1.4v2.2H6.8",
+  in_doubt: "M4 4.2a2 2 0 1 1 2.6 1.9c-.4.2-.6.5-.6 1V7.4M6 9.3v.4",
+  info: "M6 5.2v4M6 2.6v.4",
+};
+const SOLID = new Set(["running", "held"]);
+
+/** A small picture of a status. */
+export function sign(status) {
+  const path = svg("path", { d: SIGNS[status] ?? SIGNS.info });
+  const kind = SOLID.has(status) ? "sign solid" : "sign";
+  return svg("svg", { viewBox: "0 0 12 12", class: kind, "aria-hidden": "true" }, path);
+}
+
+/** What a status is called; words of ours have underscores, people do not. */
+export function words(name) {
+  return String(name ?? "").replaceAll("_", " ");
+}
+
+/** A status as picture and word, with the reason if it is held. */
+export function badge(status, reason) {
+  const known = SIGNS[status] ? status : "info";
+  const told = reason ? `${words(status)}: ${words(reason)}` : words(status);
+  return el("span", { class: `badge is-${known}` }, sign(status), told);
+}

@@ -1,0 +1,233 @@
+// What stands around every page: navigation with counts, theme, keys, messages, connection.
+//
+// A page imports this module, and that is all it needs to do.
+
+import { connection, get, me, signOut, stream } from "/static/api.js";
+import { clear, el, number, runUrl, say, set, setClock, visible } from "/static/dom.js";
+
+const COUNT_EVERY_MS = 4000;
+const TOAST_MS = 7000;
+const THEMES = ["system", "light", "dark"];
+const byId = (id) => document.getElementById(id);
+
+// -- messages -----------------------------------------------------------------------------------
+
+/** Show a short message, and say it to screen readers. Kinds: "info", "good", "bad". A bad one
+ *  stays until it is closed. */
+export function toast(text, kind = "info") {
+  const close = el("button", { type: "button", class: "quiet", "aria-label": "Close message" }, "×");
+  const node = el("div", { class: `toast is-${kind}` }, el("span", null, text), close);
+  close.addEventListener("click", () => node.remove());
+  byId("toasts").append(node);
+  if (kind !== "bad") setTimeout(() => node.remove(), TOAST_MS);
+  return node;
+}
+
+/** Say something to screen readers only. */
+export function announce(text) {
+  const place = byId("spoken");
+  place.textContent = "";
+  setTimeout(() => say(place, text), 50);
+}
+
+/** Show what went wrong with an error of the API, or any other. */
+export function failed(error) {
+  if (error?.status === 401) return;
+  if (error?.type === "Unreachable") return;
+  toast(error?.message ?? String(error), "bad");
+}
+
+function banner(id, kind, text) {
+  const place = byId("banners");
+  const there = [...place.children].find((node) => node.dataset.id === id);
+  if (!text) return there?.remove();
+  if (there) return say(there, text);
+  place.append(el("div", { class: `banner is-${kind}`, "data-id": id, role: "alert" }, text));
+}
+
+// -- what changed -------------------------------------------------------------------------------
+
+const listeners = new Set();
+
+/** Call a function when the store has changed (at most about once a second), and when the page is
+ *  looked at again. Returns a function that ends it. */
+export function onChange(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+function changed() {
+  countSoon();
+  for (const listener of listeners) listener();
+}
+
+// -- counts -------------------------------------------------------------------------------------
+
+let counting = 0;
+let countedMs = 0;
+
+function countSoon() {
+  if (counting) return;
+  const wait = Math.max(0, countedMs + COUNT_EVERY_MS - Date.now());
+  counting = setTimeout(refreshCounts, wait);
+}
+
+/** Ask again what needs a person, and show it beside the links. */
+export async function refreshCounts() {
+  counting = 0;
+  countedMs = Date.now();
+  const [inbox, findings] = await Promise.allSettled([get("inbox"), get("findings")]);
+  if (inbox.status === "fulfilled") {
+    const { questions = [], doubts = [] } = inbox.value;
+    showCount("inbox", questions.length + doubts.length, "waiting for a person");
+  }
+  if (findings.status === "fulfilled") {
+    const open = (findings.value.findings ?? []).filter((found) => found.open !== false);
+    showCount("findings", open.length, "open findings");
+  }
+}
+
+function showCount(name, value, meaning) {
+  const place = document.querySelector(`nav [data-count="${name}"]`);
+  if (!place) return;
+  say(place, value ? (value >= 100 ? "99+" : number(value)) : "");
+  place.hidden = !value;
+  set(place, "aria-label", value ? `${number(value)} ${meaning}` : null);
+  if (name === "inbox") document.title = titled(value);
+}
+
+function titled(value) {
+  const plain = document.title.replace(/^\(\d+\+?\) /, "");
+  return value ? `(${value}) ${plain}` : plain;
+}
+
+// -- keys ---------------------------------------------------------------------------------------
+
+const shortcuts = [];
+let first = "";
+
+/** Make a key, or two after each other ("g r"), do something; it is listed in the help. */
+export function shortcut(keys, meaning, action) {
+  shortcuts.push({ keys, meaning, action });
+}
+
+function isTyping(target) {
+  return target.closest?.("input, textarea, select, [contenteditable]") !== null;
+}
+
+function pressed(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  if (isTyping(event.target) || document.querySelector("dialog[open]")) return;
+  const keys = first ? `${first} ${event.key}` : event.key;
+  const found = shortcuts.find((one) => one.keys === keys);
+  const begins = !first && shortcuts.some((one) => one.keys.startsWith(`${event.key} `));
+  first = "";
+  if (found) {
+    event.preventDefault();
+    found.action(event);
+  } else if (begins) {
+    first = event.key;
+    setTimeout(() => (first = ""), 1200);
+  }
+}
+
+function help() {
+  const rows = shortcuts.map(({ keys, meaning }) =>
+    el(
+      "tr",
+      null,
+      el("th", { scope: "row" }, keys.split(" ").map((key) => el("kbd", null, key))),
+      el("td", null, meaning),
+    ),
+  );
+  clear(byId("keys"), rows);
+  byId("help").showModal();
+}
+
+function search() {
+  const field = byId("search");
+  field.focus();
+  field.select();
+}
+
+// -- theme --------------------------------------------------------------------------------------
+
+function theme() {
+  return document.documentElement.dataset.theme ?? "system";
+}
+
+function nextTheme() {
+  const next = THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length];
+  if (next === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = next;
+  try {
+    if (next === "system") localStorage.removeItem("holdfast-theme");
+    else localStorage.setItem("holdfast-theme", next);
+  } catch {
+    // Without storage the choice lasts for this page.
+  }
+  showTheme();
+  announce(`Theme: ${next}`);
+}
+
+function showTheme() {
+  const button = byId("theme");
+  say(button.querySelector("span"), theme());
+  set(button, "aria-label", `Theme: ${theme()}. Change it`);
+}
+
+// -- start --------------------------------------------------------------------------------------
+
+async function introduce() {
+  const who = await me();
+  if (who.now) setClock(who.now);
+  const { url = "", namespace = "default" } = who.store ?? {};
+  const place = url.split("/").pop() || url;
+  const told = namespace === "default" ? place : `${place} · ${namespace}`;
+  clear(byId("store"), el("span", { title: `${url}, namespace ${namespace}` }, told));
+  clear(byId("actor"), `${who.actor ?? ""} (${who.role ?? ""})`);
+  document.documentElement.dataset.role = who.role ?? "viewer";
+  banner("regression", "bad", who.warning ? visible(who.warning) : "");
+  return who;
+}
+
+function start() {
+  // Somebody who is signed in opened the printed address once more: no token stays in sight.
+  if (location.hash.startsWith("#token=")) {
+    history.replaceState(null, "", location.pathname + location.search);
+  }
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.pathname === location.pathname) set(link, "aria-current", "page");
+  }
+  shortcut("g r", "Go to the runs", () => location.assign("/"));
+  shortcut("g i", "Go to the inbox", () => location.assign("/inbox"));
+  shortcut("g d", "Go to the findings", () => location.assign("/findings"));
+  shortcut("g f", "Go to the fleet", () => location.assign("/fleet"));
+  shortcut("g s", "Go to the signals", () => location.assign("/signals"));
+  shortcut("/", "Jump to a run by its id, or search", search);
+  shortcut("?", "Show these keys", help);
+  document.addEventListener("keydown", pressed);
+  byId("theme").addEventListener("click", nextTheme);
+  byId("keys-button").addEventListener("click", help);
+  byId("sign-out").addEventListener("click", () => signOut().catch(failed));
+  byId("jump").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const id = byId("search").value.trim();
+    if (id) location.assign(runUrl(id));
+  });
+  connection.addEventListener("lost", () =>
+    banner("lost", "warn", "No connection to the server of this page. Trying again…"),
+  );
+  connection.addEventListener("found", () => {
+    banner("lost");
+    changed();
+  });
+  showTheme();
+  refreshCounts();
+  stream("changes", {}, { change: changed, open: () => listeners.size && changed() });
+}
+
+/** Resolves to what `me()` says, once the page knows who is looking. */
+export const ready = introduce();
+ready.catch(failed);
+start();

@@ -1,0 +1,48 @@
+// Exchanges a token for a session. The token comes with the address, behind the #, where neither
+// servers nor logs see it, and is taken out of the address at once; or from the field.
+
+const form = document.getElementById("sign-in");
+const field = document.getElementById("token");
+const trouble = document.getElementById("trouble");
+
+function taken() {
+  const found = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (location.hash) history.replaceState(null, "", location.pathname + location.search);
+  return found;
+}
+
+async function signIn(token) {
+  trouble.textContent = "";
+  try {
+    const answer = await fetch("/api/v1/session", {
+      method: "POST",
+      credentials: "same-origin",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ token }),
+    });
+    if (answer.ok) return location.reload();
+    trouble.textContent = refusal(answer.status);
+  } catch {
+    trouble.textContent = "The server does not answer. Is holdfast ui still running?";
+  }
+  field.value = "";
+  field.focus();
+}
+
+function refusal(status) {
+  if (status === 401) return "This token is not valid here. It may have run out or been replaced.";
+  if (status === 429) return "Too many tries. Wait a moment, then try again.";
+  return `The server refused it (${status}).`;
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  signIn(field.value.trim());
+});
+addEventListener("hashchange", () => {
+  const token = taken();
+  if (token) signIn(token);
+});
+
+const token = taken();
+if (token) signIn(token);
