@@ -16,7 +16,7 @@ from holdfast._core.entries import Kind
 from holdfast._core.requests import Append, Note, Now, Spec, StepCall, Unreserved, Wrote
 from holdfast._core.rows import Pot, Spend
 from holdfast._core.stops import Unwind
-from holdfast._store.decisions import is_exhausted, spent
+from holdfast._store.sharing import is_exhausted, spent
 from holdfast.errors import RunHeld, UsageError
 
 CENT = NANOS // 100

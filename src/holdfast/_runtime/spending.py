@@ -14,8 +14,8 @@ from holdfast._core.requests import Append, StepCall, Unreserved
 from holdfast._core.rows import Message, Pot, RunRow, Spend, Write
 from holdfast._runtime import logs, prices
 from holdfast._runtime.mail import handlers
-from holdfast._store.decisions import is_exhausted, spent
 from holdfast._store.families import pot_of
+from holdfast._store.sharing import is_exhausted, spent
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine

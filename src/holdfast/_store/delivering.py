@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast._core.rows import Memo, Message, Pot, RunRow, Write
-from holdfast._store import beside_rows, decisions, lookups, records
+from holdfast._store import beside_rows, decisions, lookups, records, sharing
 from holdfast._store.connections import Connection
 from holdfast._store.contract import Exhausted, Outdated, Posted
 from holdfast._store.database import Q
@@ -53,12 +53,12 @@ def refusal(fetch: Fetch, namespace: str, write: Write, at_us: int) -> Exhausted
     spend = write.spend
     if spend is not None and spend.checks:
         pot = beside_rows.find_pot(fetch, namespace, spend.root)
-        if pot is not None and decisions.is_exhausted(pot, spend, at_us):
+        if pot is not None and sharing.is_exhausted(pot, spend, at_us):
             return Exhausted(pot)
     for memo in write.memos:
         if memo.expected is not None:
             before = beside_rows.find_memo(fetch, namespace, memo.space, memo.key)
-            if decisions.current_version(before, at_us) != memo.expected:
+            if sharing.current_version(before, at_us) != memo.expected:
                 return Outdated()
     return None
 
@@ -80,7 +80,7 @@ def put_beside(connection: Connection, fetch: Fetch, write: Write, row: RunRow) 
     if write.spend is not None:
         pot = beside_rows.find_pot(fetch, row.namespace, write.spend.root)
         if pot is not None:
-            put_pot(connection, row.namespace, decisions.spent(pot, write.spend))
+            put_pot(connection, row.namespace, sharing.spent(pot, write.spend))
     for memo in write.memos:
         before = beside_rows.find_memo(fetch, row.namespace, memo.space, memo.key)
-        put_memo(connection, row.namespace, decisions.next_memo(memo, before, row.updated_us))
+        put_memo(connection, row.namespace, sharing.next_memo(memo, before, row.updated_us))

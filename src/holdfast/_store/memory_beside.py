@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast._core.lifecycle import ENDED
 from holdfast._core.rows import Memo, Message, Pot, Question, RunRow, Write
-from holdfast._store import decisions, lineage
+from holdfast._store import decisions, lineage, sharing
 from holdfast._store.contract import Exhausted, Posted
 from holdfast.errors import RunNotFound
 
@@ -85,7 +85,7 @@ class MemoryBeside:
         if spend is None or not spend.checks:
             return None
         pot = self.world.beside.pots.get((self.namespace, spend.root))
-        if pot is None or not decisions.is_exhausted(pot, spend, at_us):
+        if pot is None or not sharing.is_exhausted(pot, spend, at_us):
             return None
         return Exhausted(msgspec.structs.replace(pot))
 
@@ -93,7 +93,7 @@ class MemoryBeside:
         memos, namespace = self.world.beside.memos, self.namespace
         return any(
             memo.expected is not None
-            and decisions.current_version(memos.get((namespace, memo.space, memo.key)), at_us)
+            and sharing.current_version(memos.get((namespace, memo.space, memo.key)), at_us)
             != memo.expected
             for memo in write.memos
         )
@@ -113,14 +113,14 @@ class MemoryBeside:
         if write.spend is not None:
             pot_at = (self.namespace, write.spend.root)
             if pot_at in beside.pots:
-                beside.pots[pot_at] = decisions.spent(beside.pots[pot_at], write.spend)
+                beside.pots[pot_at] = sharing.spent(beside.pots[pot_at], write.spend)
         for memo in write.memos:
             self._put_memo(memo, row.updated_us)
 
     def _put_memo(self, memo: Memo, at_us: int) -> Memo:
         memos = self.world.beside.memos
         at = (self.namespace, memo.space, memo.key)
-        memos[at] = decisions.next_memo(memo, memos.get(at), at_us)
+        memos[at] = sharing.next_memo(memo, memos.get(at), at_us)
         return msgspec.structs.replace(memos[at])
 
     # -- questions, pots, memories -------------------------------------------------------------
@@ -144,7 +144,7 @@ class MemoryBeside:
             self._check_open()
             before = self.world.beside.pots.get((self.namespace, pot.root))
             if before is None or not only_new:
-                before = decisions.new_limits(pot, before)
+                before = sharing.new_limits(pot, before)
                 self.world.beside.pots[self.namespace, pot.root] = msgspec.structs.replace(before)
                 self.world.committed()
             return msgspec.structs.replace(before)
@@ -152,7 +152,7 @@ class MemoryBeside:
     def memo(self, space: str, key: str) -> Memo | None:
         with self.world.lock:
             memo = self.world.beside.memos.get((self.namespace, space, key))
-            there = decisions.is_there(memo, self.world.now_us())
+            there = sharing.is_there(memo, self.world.now_us())
             return msgspec.structs.replace(memo) if memo is not None and there else None
 
     def memos(
@@ -166,7 +166,7 @@ class MemoryBeside:
                 if (namespace, of_space) == (self.namespace, space)
                 and key.startswith(prefix)
                 and key > after
-                and decisions.is_there(memo, now_us)
+                and sharing.is_there(memo, now_us)
             ]
         return found[:limit]
 
@@ -175,7 +175,7 @@ class MemoryBeside:
             self._check_open()
             now_us = self.world.now_us()
             before = self.world.beside.memos.get((self.namespace, memo.space, memo.key))
-            if expected is not None and decisions.current_version(before, now_us) != expected:
+            if expected is not None and sharing.current_version(before, now_us) != expected:
                 return None
             written = self._put_memo(memo, now_us)
             self.world.committed()
@@ -188,7 +188,7 @@ class MemoryBeside:
             stale = [
                 at
                 for at, memo in memos.items()
-                if at[0] == self.namespace and decisions.is_stale(memo, before_us)
+                if at[0] == self.namespace and sharing.is_stale(memo, before_us)
             ]
             for at in stale[:1000]:
                 del memos[at]

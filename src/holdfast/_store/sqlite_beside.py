@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast._core.lifecycle import ENDED
 from holdfast._core.rows import Memo, Message, Pot, Question, RunRow
-from holdfast._store import beside_rows, decisions, delivering, lineage, lookups, records
+from holdfast._store import beside_rows, decisions, delivering, lineage, lookups, records, sharing
 from holdfast._store.connections import Connection
 from holdfast._store.contract import Posted
 from holdfast._store.database import Q
@@ -109,7 +109,7 @@ class SqliteBeside:
             before = beside_rows.find_pot(fetch, self.namespace, pot.root)
             if before is not None and only_new:
                 return before, None
-            made = decisions.new_limits(pot, before)
+            made = sharing.new_limits(pot, before)
             digest = delivering.put_pot(connection, self.namespace, made)
             return msgspec.structs.replace(made), Changed(digest)
 
@@ -119,7 +119,7 @@ class SqliteBeside:
 
     def memo(self, space: str, key: str) -> Memo | None:
         found = beside_rows.find_memo(self._database.read, self.namespace, space, key)
-        return found if decisions.is_there(found, self.now_us()) else None
+        return found if sharing.is_there(found, self.now_us()) else None
 
     def memos(
         self, space: str, prefix: str = "", after: str = "", limit: int = 100
@@ -138,7 +138,7 @@ class SqliteBeside:
             found = self._database.read("list_memos", {**values, "after": after})
             page = [beside_rows.memo_of(row) for row in found]
             # What is not there any more is left out here: what says so is verified first.
-            memos += [memo for memo in page if decisions.is_there(memo, now_us)]
+            memos += [memo for memo in page if sharing.is_there(memo, now_us)]
             if len(page) < size:
                 break
             after = page[-1].key
@@ -148,9 +148,9 @@ class SqliteBeside:
         def work(connection: Connection) -> tuple[Memo | None, Changed | None]:
             now_us, fetch = self.now_us(), self._inside(connection)
             before = beside_rows.find_memo(fetch, self.namespace, memo.space, memo.key)
-            if expected is not None and decisions.current_version(before, now_us) != expected:
+            if expected is not None and sharing.current_version(before, now_us) != expected:
                 return None, None
-            made = decisions.next_memo(memo, before, now_us)
+            made = sharing.next_memo(memo, before, now_us)
             digest = delivering.put_memo(connection, self.namespace, made)
             return made, Changed(digest)
 

@@ -29,18 +29,18 @@ from typing import Any, Literal
 
 from holdfast._core import codec
 from holdfast._core.effects import Done, Fail, NotDone
-from holdfast._core.entries import Entry, Kind
+from holdfast._core.entries import Entry
 from holdfast._core.history import History
 from holdfast._store.contract import Store as Kept
 from holdfast.errors import RunHeld, UsageError
 from holdfast.testing.answering import People, answering
 from holdfast.testing.clock import FakeClock
+from holdfast.testing.crash_judging import given_up, repeated, unrecorded, wrong_calls
 from holdfast.testing.crash_report import Boundary, CrashReport, Point
 from holdfast.testing.doors import MemoryStore, MemoryWorld, open_store
 from holdfast.testing.lives import (
     AnyFlow,
     End,
-    Executed,
     Ledger,
     Work,
     live,
@@ -94,9 +94,6 @@ def crash_matrix(
     return report
 
 
-_OUTCOMES = frozenset(
-    {Kind.STEP_COMPLETED, Kind.STEP_FAILED, Kind.STEP_SETTLED, Kind.SKIPPED_DUPLICATE}
-)
 _SIDES: tuple[When, ...] = ("before", "after")
 
 
@@ -165,7 +162,7 @@ class _Matrix:
                     f"{self._work.flow.name} does not complete undisturbed: {end.error}"
                 ) from end.error
             journal = _journal(place, self._work.run_id)
-            _complain(_wrong_calls(ledger, {}, journal) + _unrecorded(ledger, journal), "nowhere")
+            _complain(wrong_calls(ledger, {}, journal) + unrecorded(ledger, journal), "nowhere")
             return CrashReport(
                 self._work.flow.name,
                 self._work.run_id,
@@ -202,7 +199,7 @@ class _Matrix:
                     return False
                 kills.append(Boundary(at[0], at[1], end.died_in))
                 _complain(_acknowledged(end, self._kill), _place_of(kills))
-                _complain(_repeated(ledger, known), _place_of(kills))
+                _complain(repeated(ledger, known), _place_of(kills))
             point = Point(kills)
             try:
                 self._resume(place, clock, ledger, point, report)
@@ -243,7 +240,7 @@ class _Matrix:
             known = _known(place, self._work.run_id)
             with answering(place.open, clock, self._work.run_id, self._people):
                 end = live(self._work, place.open(), clock, ledger)
-            _complain(_repeated(ledger, known), _place_of(point.kills))
+            _complain(repeated(ledger, known), _place_of(point.kills))
             held = end.held
             if held is None:
                 return self._ended(end, place, point, report)
@@ -261,7 +258,7 @@ class _Matrix:
         )
 
     def _ended(self, end: End, place: _Place, point: Point, report: CrashReport) -> None:
-        point.given_up = _given_up(_journal(place, self._work.run_id))
+        point.given_up = given_up(_journal(place, self._work.run_id))
         if end.error is not None:
             if point.given_up:
                 return
@@ -282,9 +279,9 @@ class _Matrix:
     def _look(self, place: _Place, ledger: Ledger, point: Point, report: CrashReport) -> None:
         point.executed = ledger.counts()
         journal = _journal(place, self._work.run_id)
-        wrong = _wrong_calls(ledger, report.undisturbed, journal, len(point.kills))
+        wrong = wrong_calls(ledger, report.undisturbed, journal, len(point.kills))
         if point.completed:
-            wrong += _unrecorded(ledger, journal)
+            wrong += unrecorded(ledger, journal)
         _complain(wrong, _place_of(point.kills))
 
     @contextlib.contextmanager
@@ -321,68 +318,6 @@ def _acknowledged(end: End, kill: Kill) -> list[str]:
     if kill == "process" or end.error is not None:
         return []
     return ["run() returned a result although its last write was never acknowledged"]
-
-
-def _repeated(ledger: Ledger, known: set[tuple[int, str]]) -> list[str]:
-    return [
-        f"{call.step} was executed again, although its outcome was recorded"
-        for call in ledger.bodies(ledger.life)
-        if (call.generation, call.step) in known
-    ]
-
-
-def _wrong_calls(
-    ledger: Ledger, undisturbed: dict[str, int], journal: list[Entry], deaths: int = 0
-) -> list[str]:
-    """Say what the world saw that was not promised."""
-    groups: dict[tuple[int, str], list[Executed]] = {}
-    for call in ledger.bodies():
-        groups.setdefault((call.generation, call.step), []).append(call)
-    wrong: list[str] = []
-    for (_, step), calls in groups.items():
-        if not all(call.intended for call in calls):
-            wrong.append(f"{step} was called before its intent was recorded")
-        keys = {call.key for call in calls}
-        if calls[0].effect and len(keys) > 1:
-            wrong.append(f"{step} showed {len(keys)} different keys: {', '.join(sorted(keys))}")
-        allowed = undisturbed.get(step, len(calls)) + _more(calls[0], journal, deaths)
-        if len(calls) > allowed:
-            policy = f' (on_doubt="{calls[0].policy}")' if calls[0].effect else ""
-            wrong.append(
-                f"{step}{policy} was executed {len(calls)}×; at most {allowed}× is promised"
-            )
-    return wrong
-
-
-def _unrecorded(ledger: Ledger, journal: list[Entry]) -> list[str]:
-    """In a run that has completed, what was executed has an outcome."""
-    recorded = {entry.step for entry in journal if entry.kind in _OUTCOMES}
-    return [
-        f"{step} was executed, and its outcome is not recorded"
-        for step in ledger.counts()
-        if step not in recorded
-    ]
-
-
-def _more(call: Executed, journal: list[Entry], deaths: int) -> int:
-    """Return how often more than undisturbed a body may be called after so many deaths."""
-    if not call.effect or call.policy in ("retry", "transaction"):
-        return deaths
-    return sum(
-        1
-        for entry in journal
-        if entry.step == call.step
-        and entry.kind is Kind.STEP_SETTLED
-        and b'"as":"not_done"' in entry.body
-    )
-
-
-def _given_up(journal: list[Entry]) -> list[str]:
-    return [
-        str(entry.step)
-        for entry in journal
-        if entry.kind is Kind.STEP_FAILED and b'"unknown":true' in entry.body
-    ]
 
 
 def _complain(wrong: list[str], where: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from holdfast._core.rows import Memo, Pot, RunRow, Write
-from holdfast._store import beside_rows, decisions, records
+from holdfast._store import beside_rows, decisions, records, sharing
 from holdfast._store.contract import Exhausted, Outdated
 from holdfast._store.lookups import Fetch
 from holdfast._store.postgres.link import Link
@@ -129,11 +129,11 @@ class Beside:
         spend = write.spend
         if spend is not None and spend.checks:
             pot = self._pots.get(spend.root)
-            if pot is not None and decisions.is_exhausted(pot, spend, self._now_us()):
+            if pot is not None and sharing.is_exhausted(pot, spend, self._now_us()):
                 return Exhausted(msgspec.structs.replace(pot))
         for memo in write.memos:
             here = self._memos[memo.space, memo.key]
-            if memo.expected not in (None, decisions.current_version(here, self._now_us())):
+            if memo.expected not in (None, sharing.current_version(here, self._now_us())):
                 return Outdated()
         return None
 
@@ -146,11 +146,11 @@ class Beside:
         self._questions += [(row.run_no, it) for it in question_changes(write, row.run_no)]
         spend = write.spend
         if spend is not None and spend.root in self._pots:
-            self._pots[spend.root] = decisions.spent(self._pots[spend.root], spend)
+            self._pots[spend.root] = sharing.spent(self._pots[spend.root], spend)
             self._spent.add(spend.root)
         for memo in write.memos:
             at = (memo.space, memo.key)
-            self._memos[at] = self._written[at] = decisions.next_memo(
+            self._memos[at] = self._written[at] = sharing.next_memo(
                 memo, self._memos[at], row.updated_us
             )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._core.lifecycle import ENDED
 from holdfast._core.rows import Applied, Memo, Message, Pot, Question, RunRow
-from holdfast._store import beside_rows, decisions, lookups, records
+from holdfast._store import beside_rows, decisions, lookups, records, sharing
 from holdfast._store.contract import Posted
 from holdfast._store.lookups import Fetch
 from holdfast._store.postgres.beside import inbox_lock, memo_lock, memo_values, message_values
@@ -83,7 +83,7 @@ class PostgresBeside:
                 before = before or beside_rows.find_pot(fetch_with(link), self.namespace, pot.root)
                 if before is not None and only_new:
                     return before
-                made = decisions.new_limits(pot, before)
+                made = sharing.new_limits(pot, before)
                 link.change("put_pot", beside_rows.pot_values(self.namespace, made))
             return made
 
@@ -93,7 +93,7 @@ class PostgresBeside:
 
     def memo(self, space: str, key: str) -> Memo | None:
         memo = beside_rows.find_memo(self._fetch, self.namespace, space, key)
-        return memo if decisions.is_there(memo, self.now_us()) else None
+        return memo if sharing.is_there(memo, self.now_us()) else None
 
     def memos(
         self, space: str, prefix: str = "", after: str = "", limit: int = 100
@@ -120,9 +120,9 @@ class PostgresBeside:
                     link.fetch("lock_memo", (*at[:2], in_order(memo.key)))
                     return before  # An earlier try went through.
                 now_us = self.now_us()
-                if expected not in (None, decisions.current_version(before, now_us)):
+                if expected not in (None, sharing.current_version(before, now_us)):
                     return None
-                made = decisions.next_memo(memo, before, now_us)
+                made = sharing.next_memo(memo, before, now_us)
                 tried.append(made)
                 link.change("put_memo", memo_values(self.namespace, made))
             return made
