@@ -25,7 +25,7 @@ BROWSER := $(VENV)/.installed-browser
 .NOTPARALLEL:
 
 test: $(DEV)
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
 
 test-web: $(BROWSER)
 	@$(BIN)/python -m tests.web.chromium

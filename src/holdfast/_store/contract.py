@@ -1,4 +1,4 @@
-"""The store contract: some thirty operations, each one transaction, named by what it means.
+"""The store contract: some fifty operations, each one transaction, named by what it means.
 
 A store is synchronous and may be called from any thread. Only `append` (called by the
 committer), `append_within`, `start`, `claim`, `take`, `post`, `adopt`, `register_owner`, `forget`
