@@ -1,0 +1,293 @@
+"""A run over time: steps, attempts, waits, gaps, times held, and who had it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import NOT_DONE, Retry, effect, flow, gather, sleep, step, turns, wait
+from holdfast._core.entries import Kind
+from holdfast._ops.timeline import BARS_MAX, Bar, Timeline, timeline
+from holdfast._store.contract import Store
+from holdfast._store.records import SEQ_BITS
+from holdfast.errors import Corrupt, RunFailed, RunHeld, RunNotFound
+from tests.ops.conftest import Clock
+from tests.ops.journals import Journal
+from tests.tidy.source import ROOT
+
+tries: dict[str, int] = {}
+
+
+@step(name="tl.plain")
+def plain(n: int = 0) -> int:
+    return n
+
+
+@step(name="tl.flaky", retry=Retry(attempts=3, first_s=0.01))
+def flaky() -> int:
+    tries["flaky"] = tries.get("flaky", 0) + 1
+    if tries["flaky"] % 3:
+        raise TimeoutError("no answer")
+    return 1
+
+
+@effect(name="tl.pay")
+def pay() -> str:
+    raise TimeoutError("no answer")
+
+
+@step(name="tl.meet")
+def meet(barrier: str) -> None:
+    together.wait(20)
+
+
+together = threading.Barrier(2)
+
+
+@flow(name="tl.simple")
+def simple() -> int:
+    plain()
+    return flaky()
+
+
+@flow(name="tl.beside")
+def beside() -> None:
+    gather(lambda: meet("a"), lambda: meet("b"))
+    gather(lambda: plain(1), lambda: plain(2))
+    plain(3)
+
+
+@flow(name="tl.doubtful")
+def doubtful() -> str:
+    return pay()
+
+
+@flow(name="tl.sleepy")
+def sleepy() -> None:
+    sleep(0.05)
+    wait("go", timeout=0.05)
+
+
+@flow(name="tl.looping")
+def looping(length: int) -> None:
+    for state in turns({"n": 0}):
+        plain(state["n"])
+        state["n"] += 1
+        if state["n"] == length:
+            return
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[holdfast.Store]:
+    tries.clear()
+    with holdfast.open(f"sqlite:///{tmp_path}/tl.db") as store:
+        yield store
+
+
+def told(bars: list[Bar]) -> list[tuple[str, str, str]]:
+    return [(bar.kind, bar.key or bar.name, bar.status) for bar in bars]
+
+
+def check(line: Timeline) -> Timeline:
+    """Bars lie inside the run, and those of one lane do not overlap."""
+    assert line.start <= line.end
+    for bar in line.bars:
+        end = bar.end or line.end
+        assert line.start <= bar.start <= end <= line.end, bar
+        assert 0 <= bar.lane < line.lanes
+        if not line.open:
+            assert bar.end is not None, bar
+    steps = [bar for bar in line.bars if bar.kind == "step"]
+    for one in steps:
+        for other in steps:
+            if one is not other and one.lane == other.lane and one.branch != other.branch:
+                apart = (one.end or line.end) <= other.start or (other.end or line.end) <= one.start
+                assert apart or "" in (one.branch, other.branch), (one, other)
+    return line
+
+
+def test_steps_and_attempts(opened: holdfast.Store) -> None:
+    simple.run("r")
+    line = check(timeline(opened.kept, "r"))
+    assert told(line.bars) == [
+        ("step", "tl.plain", "completed"),
+        ("step", "tl.flaky", "completed"),
+        ("attempt", "tl.flaky", "failed"),
+        ("attempt", "tl.flaky", "failed"),
+        ("attempt", "tl.flaky", "completed"),
+    ]
+    assert [bar.attempt for bar in line.bars] == [1, 3, 1, 2, 3]
+    assert not line.open
+    [execution] = line.executions
+    assert execution.how == "completed"
+    assert str(os.getpid()) in execution.owner
+    assert line.end == execution.end
+
+
+def test_branches_have_lanes(opened: holdfast.Store) -> None:
+    beside.run("r")
+    line = check(timeline(opened.kept, "r"))
+    lanes = {bar.key: (bar.lane, bar.branch) for bar in line.bars}
+    assert {lanes["gather[0]/tl.meet"][0], lanes["gather[1]/tl.meet"][0]} == {1, 2}
+    assert lanes["gather#2[0]/tl.plain"] == (1, "gather#2[0]")  # The lane is free again.
+    assert lanes["tl.plain"] == (0, "")
+    assert line.lanes in (2, 3)
+
+
+def test_a_doubt_and_the_time_held(opened: holdfast.Store) -> None:
+    with pytest.raises(RunHeld):
+        doubtful.run("r")
+    line = check(timeline(opened.kept, "r"))
+    assert line.open
+    assert told(line.bars) == [("step", "tl.pay", "in_doubt"), ("held", "in doubt", "in_doubt")]
+    assert [bar.end for bar in line.bars] == [None, None]
+    assert [it.how for it in line.executions] == ["held"]
+    assert line.bars[0].effect
+
+    opened.settle("r", "tl.pay", NOT_DONE, actor="kim")
+    line = check(timeline(opened.kept, "r"))
+    [held] = [bar for bar in line.bars if bar.kind == "held"]
+    assert held.end is not None
+    assert ("gap", "nobody had taken it", "queued") in told(line.bars)
+    with pytest.raises(RunHeld):
+        doubtful.run("r")
+    line = check(timeline(opened.kept, "r"))
+    attempts = [bar for bar in line.bars if bar.kind == "attempt"]
+    assert [(bar.attempt, bar.status) for bar in attempts] == [(1, "in_doubt"), (2, "in_doubt")]
+
+
+def test_waits(opened: holdfast.Store) -> None:
+    with pytest.raises(RunFailed):
+        sleepy.run("r")
+    line = check(timeline(opened.kept, "r"))
+    waits = [bar for bar in line.bars if bar.kind == "wait"]
+    assert [(bar.name, bar.status) for bar in waits] == [
+        ("sleep", "ended"),
+        ("signal", "timed_out"),
+    ]
+    assert all((bar.end - bar.start).total_seconds() >= 0.05 for bar in waits if bar.end)
+    assert [it.how for it in line.executions] == ["failed"]
+
+
+KILLED = """
+import os, sys, holdfast
+from holdfast import flow, step, effect
+@effect(name="tl.dies", on_doubt="retry")
+def dies(): os.kill(os.getpid(), 9) if sys.argv[2] == "die" else None
+@step(name="tl.before")
+def before(): pass
+@flow(name="tl.killed")
+def killed():
+    before(); dies()
+holdfast.open(sys.argv[1])
+killed.run("r")
+"""
+
+
+def test_a_killed_process_leaves_a_gap(opened: holdfast.Store) -> None:
+    def play(how: str) -> int:
+        command = [sys.executable, "-c", KILLED, opened.url, how]
+        return subprocess.run(command, check=False, cwd=ROOT).returncode
+
+    assert play("die") == -signal.SIGKILL
+    line = check(timeline(opened.kept, "r"))
+    assert [it.how for it in line.executions] == ["died"]
+    assert told(line.bars) == [
+        ("step", "tl.before", "completed"),
+        ("step", "tl.dies", "running"),
+        ("gap", "its process had died", "died"),
+    ]
+    assert line.bars[-1].end is None
+
+    assert play("live") == 0
+    line = check(timeline(opened.kept, "r"))
+    assert [it.how for it in line.executions] == ["died", "completed"]
+    [gap] = [bar for bar in line.bars if bar.kind == "gap"]
+    assert gap.status == "died"
+    assert gap.end == line.executions[1].start
+    first, second = (bar for bar in line.bars if bar.kind == "attempt")
+    assert (first.status, second.status) == ("in_doubt", "completed")
+    assert first.end is not None
+    assert first.end <= gap.start
+
+
+def test_a_run_that_nobody_has_taken_yet(opened: holdfast.Store) -> None:
+    simple.submit("r")
+    line = check(timeline(opened.kept, "r"))
+    assert told(line.bars) == [("gap", "nobody had taken it", "queued")]
+    assert line.executions == []
+
+
+def test_what_a_rollback_left_behind(opened: holdfast.Store) -> None:
+    simple.run("r")
+    opened.rollback("r", to="tl.plain", actor="kim", reason="again")
+    opened.resume("r", actor="kim")
+    simple.run("r")
+    line = check(timeline(opened.kept, "r"))
+    steps = [(b.key, b.generation, b.superseded) for b in line.bars if b.kind == "step"]
+    assert steps == [
+        ("tl.plain", 1, False),
+        ("tl.flaky", 1, True),
+        ("tl.flaky", 2, False),
+    ]
+    assert any(bar.kind == "held" for bar in line.bars)
+    assert line.executions[-1].how == "completed"
+
+
+def test_a_fork_took_no_time_for_what_it_borrowed(opened: holdfast.Store) -> None:
+    simple.run("r")
+    opened.fork("r", "f", before="tl.flaky")
+    simple.run("f")
+    line = check(timeline(opened.kept, "f"))
+    assert line.borrowed == 1
+    assert {bar.key for bar in line.bars if bar.kind == "step"} == {"tl.flaky"}
+
+
+def test_a_long_run_is_thinned_and_says_so(opened: holdfast.Store) -> None:
+    looping.run("r", 700)
+    line = check(timeline(opened.kept, "r"))
+    assert len(line.bars) == BARS_MAX
+    assert line.bars[0].kind == "joined"
+    assert line.joined == line.bars[0].count == 700 - (BARS_MAX - 1)
+    assert line.bars[-1].key == "turns[699]/tl.plain"
+
+
+def test_a_wait_that_a_worker_unloaded_is_no_gap(store: Store, clock: Clock) -> None:
+    until_us = clock.us + 60_000_000
+    journal = Journal(store, "r").step("a")
+    timer = journal.draft(Kind.TIMER_SET, "sleep", 1, until_us=until_us)
+    waits = {"what": "timer", "name": "", "until_us": until_us, "step": "sleep"}
+    waiting = journal.draft(Kind.RUN_WAITING, **{"for": [waits]})
+    journal.write(journal._call(timer)).write(waiting, owner=None, wake_us=until_us)
+    line = check(timeline(store, "r"))
+    assert [it.how for it in line.executions] == ["waiting"]
+    assert told(line.bars) == [("step", "a", "completed"), ("wait", "sleep", "waiting")]
+
+    clock.advance(90)  # Due since half a minute, and nobody takes it.
+    store.claim("r", store.register_owner(), clock.us)
+    line = check(timeline(store, "r"))
+    [gap] = [bar for bar in line.bars if bar.kind == "gap"]
+    assert gap.end is not None
+    assert (gap.end - gap.start).total_seconds() == 30
+
+
+def test_damage_and_absence_are_said(opened: holdfast.Store, tmp_path: Path) -> None:
+    with pytest.raises(RunNotFound):
+        timeline(opened.kept, "r")
+    simple.run("r")
+    with sqlite3.connect(tmp_path / "tl.db") as file:
+        file.execute(
+            f"UPDATE journal SET step = 'tl.other' WHERE step = 'tl.plain' AND id >> {SEQ_BITS} = 1"
+        )
+        assert file.total_changes == 1
+    with pytest.raises(Corrupt):
+        timeline(opened.kept, "r")
