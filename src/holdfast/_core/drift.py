@@ -82,7 +82,17 @@ def what_it_is(kind: str, name: str) -> str:
 class Gap:
     """What a journal says of the gap before the last claim, and of what was found in gaps."""
 
-    __slots__ = ("_decided", "accepted", "before", "broken", "claim", "found_last", "free", "last")
+    __slots__ = (
+        "_decided",
+        "accepted",
+        "before",
+        "broken",
+        "claim",
+        "found_last",
+        "free",
+        "last",
+        "previous",
+    )
 
     def __init__(self) -> None:
         self.last: Entry | None = None
@@ -90,6 +100,8 @@ class Gap:
         self.before: Entry | None = None
         """The last entry before the last claim."""
         self.claim: Entry | None = None
+        self.previous: Entry | None = None
+        """The claim before the last one, among the entries that were read."""
         self.accepted: dict[str, str] = {}
         """What was told and gone on with: by token, what it is now."""
         self.broken: dict[str, dict[str, Any]] = {}
@@ -101,7 +113,7 @@ class Gap:
 
     def claimed(self, entry: Entry) -> None:
         """A process takes the run up."""
-        self.before, self.claim = self.last, entry
+        self.before, self.previous, self.claim = self.last, self.claim, entry
         self.free, self._decided = self._decided, False
 
     def decided(self, data: Mapping[str, Any]) -> None:

@@ -33,6 +33,8 @@ class Folding:
         failed: Entry | None
         held: Entry | None
         completed: Entry | None
+        over: bool
+        reborn: Entry | None
         decided_seq: int
         confirmed: bool
         gap: Gap
@@ -79,6 +81,7 @@ class Folding:
     def _run_resumed(self, entry: Entry) -> None:
         data = facts(entry)
         self.decided_seq = entry.seq
+        self._live_again(entry)
         self.gap.decided(data)
         if "rolled_back_to" in data:
             self.rollback = None
@@ -115,16 +118,23 @@ class Folding:
         self.decided_seq = entry.seq
         self.confirmed = bool(facts(entry).get("confirmed"))
 
+    def _live_again(self, entry: Entry) -> None:
+        if self.over:
+            self.over, self.reborn = False, entry
+
     def _rollback_requested(self, entry: Entry) -> None:
         self.decided_seq = entry.seq
+        self._live_again(entry)
         self.rollback = entry
         self.cancel = None  # What was to be cancelled is to be undone.
 
     def _run_cancelled(self, _entry: Entry) -> None:
         self.rollback = None
+        self.over = True
 
     def _run_failed(self, entry: Entry) -> None:
         self.failed = entry
+        self.over = True
 
     def _run_held(self, entry: Entry) -> None:
         self.held = entry
@@ -135,6 +145,7 @@ class Folding:
 
     def _run_completed(self, entry: Entry) -> None:
         self.completed = entry
+        self.over = True
 
     def _step_started(self, entry: Entry) -> None:
         record = self._record(entry)

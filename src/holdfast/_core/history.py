@@ -55,6 +55,10 @@ class History(Folding):
         self.cancel: Entry | None = None
         """A cancel that waits for a doubt to be settled."""
         self.completed: Entry | None = None
+        self.over = False
+        """Whether the run has ended, as far as it was read."""
+        self.reborn: Entry | None = None
+        """What took it up again after it had ended, the last time."""
         self.decided_seq = 0
         """Where somebody last decided how the run goes on; a snapshot must not hide it."""
         self.rollback: Entry | None = None

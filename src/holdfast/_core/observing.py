@@ -8,8 +8,42 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.entries import VALUES, Draft
+from holdfast._core.attempts import told
+from holdfast._core.entries import VALUES, Draft, Entry
+from holdfast._core.redacting import Redact, redact_error
 from holdfast._core.rows import RunRow
+from holdfast._core.tracing import span_id_of, trace_id_of
+
+
+class ObservedCut(msgspec.Struct, frozen=True):
+    """A step that was begun in an execution which died, as far as the journal knows of it."""
+
+    key: str
+    name: str
+    generation: int
+    effect: bool
+    attempt: int
+    running: bool
+    """Whether the attempt was under way; else the step waited for its next one."""
+    first_us: int
+    started_us: int
+
+
+class ObservedPast(msgspec.Struct, frozen=True):
+    """What the journal says of the time before this execution."""
+
+    epoch: int | None = None
+    """The execution before; None if there was none, or if that is not known."""
+    began_us: int = 0
+    ended_us: int = 0
+    died: bool = False
+    """Whether its process is proven to be dead: it says nothing more itself."""
+    reborn_seq: int = 0
+    """The entry that took the run up again after it had ended; 0: there is none."""
+    reborn_us: int = 0
+    waits: tuple[ObservedEntry, ...] = ()
+    """What the run waits for: the entries that began it."""
+    cut: tuple[ObservedCut, ...] = ()
 
 
 class ObservedRun(msgspec.Struct, frozen=True):
@@ -28,6 +62,21 @@ class ObservedRun(msgspec.Struct, frozen=True):
     root: str | None
     """The run at the top of its family, if that has one pot; None else."""
     created_us: int
+    past: ObservedPast | None = None
+    """Told with `taken` only."""
+
+    @property
+    def trace_id(self) -> str:
+        """The id of its trace, 32 hexadecimal digits: the same in every process."""
+        return self.trace_id_of(self.run_id)
+
+    def trace_id_of(self, run_id: str) -> str:
+        """Return the id of the trace of another run of the same store."""
+        return trace_id_of(self.store_id, self.namespace, run_id)
+
+    def span_id(self, *of: object, run_id: str | None = None) -> str:
+        """Return the id of a span of its trace (or of another run's), by what it stands for."""
+        return span_id_of(self.trace_id_of(run_id or self.run_id), *of)
 
 
 class ObservedEntry:
@@ -36,7 +85,7 @@ class ObservedEntry:
 
     __slots__ = ("_body", "at_us", "attempt", "kind", "started_us", "step")
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: Draft | Entry) -> None:
         self.kind = str(draft.kind)
         self.step = draft.step
         self.attempt = draft.attempt
@@ -67,6 +116,20 @@ class ObservedAttempt(msgspec.Struct):
     """What it said of itself with `usage(…)`; known at its end."""
     error: BaseException | None = None
     """What it raised; known at its end."""
+    traced: bool = False
+    """Set by an observer that records it in a trace."""
+    redact: Redact | None = None
+    """What is taken out of texts of this store."""
+
+    def told(self) -> dict[str, str] | None:
+        """Return the type and the message of its error as the journal tells them: with what must
+        not be told taken out."""
+        if self.error is None:
+            return None
+        news = told(self.error)
+        if self.redact is not None:
+            redact_error(news, f"{self.key}: error", self.redact)
+        return news
 
 
 class Observer:
@@ -76,7 +139,7 @@ class Observer:
 
     def taken(self, run: ObservedRun, *, resumed: bool) -> None:
         """This process has claimed the run and begins to execute it; `resumed`: not for the first
-        time."""
+        time. It is called where somebody asked for that, if it was in this process."""
 
     def left(self, run: ObservedRun, status: str) -> None:
         """This process executes the run no longer; its status is what was written last."""

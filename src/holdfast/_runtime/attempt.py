@@ -88,7 +88,7 @@ def _invoke(execution: Execution, body: Body, what: str) -> Any:
         args, kwargs = body.arguments()
         body.call.begun = True
         body.call.memos = None  # What an earlier try wrote to memories was never committed.
-        with observing.Attempt(execution, body.call, what):
+        with observing.attempt(execution, body.call, what):
             result = body.target(what)(*args, **kwargs)
     finally:
         current.reset(token)

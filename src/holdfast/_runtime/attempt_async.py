@@ -33,8 +33,10 @@ async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:
             args, kwargs = await _ready(args, kwargs)
         body.call.begun = True
         body.call.memos = None
-        with observing.Attempt(execution, body.call, what):
-            return await _awaited(target(*args, **kwargs), body, what)
+        with observing.attempt(execution, body.call, what) as observed:
+            called = await _awaited(target(*args, **kwargs), body, what)
+            observed.came_to(called.error)
+        return called
     except Unwind:
         raise
     except INTERRUPTS:

@@ -18,7 +18,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from holdfast._core.rows import Write
@@ -190,8 +190,6 @@ class Committer:
             self._settle(starts, self._start_all)
         if writes:
             self._settle(writes, self._append)
-            if observing.observers:
-                self._tell(writes)
 
     def _settle(self, batch: list[T], work: Callable[[list[T]], None]) -> None:
         """Do the work of a batch and wake those who wait for it, whatever came out."""
@@ -200,6 +198,8 @@ class Committer:
         except BaseException as error:
             for ticket in batch:
                 ticket.error = error
+        if observing.observers:
+            self._tell(batch)  # Before anybody goes on: who waits for a write finds it told.
         for ticket in batch:
             ticket.done = True
             if ticket.callback is None:
@@ -207,7 +207,7 @@ class Committer:
             else:
                 ticket.callback(ticket)
 
-    def _tell(self, batch: list[Ticket]) -> None:
+    def _tell(self, batch: Sequence[Ticket]) -> None:
         for ticket in batch:
             if isinstance(ticket.outcome, Committed):
                 observing.wrote(self._store, ticket.write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from holdfast._core.children import to_parent
 from holdfast._core.lifecycle import CLAIMABLE
 from holdfast._core.rollback import RollBack, Wanted
 from holdfast._core.rows import Message, Post
-from holdfast._runtime import ending, mail
+from holdfast._runtime import ending, mail, observing
 from holdfast._runtime.admission import Ended, RunRequest, admit
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
@@ -76,7 +77,8 @@ async def admit_async(engine: Engine, request: RunRequest) -> Execution | Ended:
     import asyncio
 
     loop = asyncio.get_running_loop()
-    future = loop.run_in_executor(engine.threads(), admit, engine, request)
+    work = observing.here(functools.partial(admit, engine, request))
+    future = loop.run_in_executor(engine.threads(), work)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError as cancelled:

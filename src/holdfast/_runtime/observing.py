@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
+import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+import msgspec
+
+from holdfast._core.observed_past import past_of
 from holdfast._core.observing import (
     ObservedAttempt,
     ObservedEntry,
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
     from holdfast._runtime.execution import Execution
     from holdfast._store.contract import Store
+
+T = TypeVar("T")
 
 observers: tuple[Observer, ...] = ()
 """All of this process. Replaced as a whole, so that a loop over it needs no lock."""
@@ -42,10 +49,17 @@ def observe(observer: Observer) -> Callable[[], None]:
     return end
 
 
+def here(work: Callable[[], T]) -> Callable[[], T]:
+    """Return work that is done in another thread as if it were done here, for those who observe."""
+    return functools.partial(contextvars.copy_context().run, work) if observers else work
+
+
 def taken(execution: Execution, *, resumed: bool) -> None:
     """A run is executed here from now on."""
     if observers:
-        run = _run(execution.engine.kept, execution.lease.row)
+        row = execution.lease.row
+        run = _run(execution.engine.kept, row)
+        run = msgspec.structs.replace(run, past=past_of(execution.history, row))
         _tell("taken", lambda it: it.taken(run, resumed=resumed))
 
 
@@ -65,43 +79,79 @@ def wrote(store: Store, write: Write) -> None:
         _tell("written", lambda it: it.written(run, entries))
 
 
-class Attempt:
-    """`with Attempt(execution, call, what):` around a call of user code, in its thread or task."""
+class Unobserved:
+    """A call of user code that nobody observes."""
 
-    __slots__ = ("_begun", "_call", "_observed")
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Nobody is told."""
+
+    def came_to(self, error: BaseException | None) -> None:
+        """Nobody is told."""
+
+
+_UNOBSERVED = Unobserved()
+
+
+def attempt(execution: Execution, call: StepCall, what: str) -> Unobserved:
+    """Put around a call of user code, in its thread or task: those who observe hear of it."""
+    return Attempt(execution, call, what) if observers else _UNOBSERVED
+
+
+class Attempt(Unobserved):
+    """A call of user code that observers are told of."""
+
+    __slots__ = ("_before", "_begun", "_call", "_observed")
 
     def __init__(self, execution: Execution, call: StepCall, what: str) -> None:
-        self._begun: list[tuple[Observer, Any]] = []
+        engine: Engine = execution.engine
         self._call = call
-        self._observed: ObservedAttempt | None = None
-        if observers:
-            engine: Engine = execution.engine
-            self._observed = ObservedAttempt(
-                run=_run(engine.kept, execution.lease.row),
-                key=call.key,
-                name=call.spec.name,
-                number=call.attempt,
-                what=what,
-                effect=call.spec.effect,
-                started_us=engine.now_us(),
-            )
+        self._before = call.usage
+        self._begun: list[tuple[Observer, Any]] = []
+        self._observed = ObservedAttempt(
+            run=_run(engine.kept, execution.lease.row),
+            key=call.key,
+            name=call.spec.name,
+            number=call.attempt,
+            what=what,
+            effect=call.spec.effect,
+            started_us=engine.now_us(),
+            redact=engine.redact,
+        )
 
-    def __enter__(self) -> None:
-        observed = self._observed
-        if observed is not None:
-            _tell("attempt_began", lambda it: self._begin(it, observed))
+    def __enter__(self) -> Self:
+        _tell("attempt_began", self._begin)
+        return self
 
-    def _begin(self, observer: Observer, observed: ObservedAttempt) -> None:
-        self._begun.append((observer, observer.attempt_began(observed)))
+    def _begin(self, observer: Observer) -> None:
+        self._begun.append((observer, observer.attempt_began(self._observed)))
+
+    def came_to(self, error: BaseException | None) -> None:
+        """It ended with an error that is not raised here, or with none."""
+        self._observed.error = error
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         observed = self._observed
-        if observed is None:
-            return
-        observed.error = error
-        observed.usage = None if self._call.usage is None else dict(self._call.usage)
+        observed.error = error or observed.error
+        observed.usage = _used(self._before, self._call.usage)
         for observer, begun in reversed(self._begun):
             _guarded("attempt_ended", observer, lambda it: it.attempt_ended(observed, begun))  # noqa: B023
+
+
+def _used(before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return what one attempt used: an earlier one that left a doubt may not be written down yet."""
+    if after is None or after is before:
+        return None
+    if before is None:
+        return dict(after)
+    return {
+        name: amount - before.get(name, 0) if isinstance(amount, int | float) else amount
+        for name, amount in after.items()
+    }
 
 
 def _run(store: Store, row: RunRow) -> ObservedRun:

@@ -1,0 +1,28 @@
+"""Names of traces and spans: derived from what they stand for, so that a run has one trace in however
+many processes it is executed, and whoever knows the run knows where its trace is. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+
+TRACE_BYTES, SPAN_BYTES = 16, 8
+
+
+def trace_id_of(store_id: str, namespace: str, run_id: str) -> str:
+    """Return the id of a run's trace: 32 hexadecimal digits."""
+    return _derived(TRACE_BYTES, (store_id, namespace, run_id))
+
+
+def span_id_of(trace_id: str, *of: object) -> str:
+    """Return the id of a span in a trace, by what it stands for: 16 hexadecimal digits."""
+    return _derived(SPAN_BYTES, (trace_id, *map(str, of)))
+
+
+def _derived(size: int, parts: tuple[str, ...]) -> str:
+    made = hashlib.blake2b(digest_size=size, person=b"holdfast-trace")
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        made.update(len(data).to_bytes(4, "big"))
+        made.update(data)
+    found = made.hexdigest()
+    return found if found.strip("0") else f"{1:0{2 * size}x}"  # All zeros stand for no trace.
