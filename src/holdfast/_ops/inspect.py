@@ -201,15 +201,43 @@ def summaries(
         asked.before_run_no = rows[-1].run_no
 
 
-def history(store: Store, run_id: str, *, plain: bool = False) -> list[EntryView]:
-    """Return a run's entries in order; a joined row is shown as the two entries it stands for."""
+def history(
+    store: Store, run_id: str, *, plain: bool = False, after: int = 0, limit: int | None = None
+) -> list[EntryView]:
+    """Return a run's entries in order; a joined row is shown as the two entries it stands for.
+    With `after` and `limit` only that range of the journal is read; it may give one entry more than
+    asked for, since what was written together is not divided."""
     row = found(store, run_id)
     reader = Reader(store, row)
     return [
         EntryView(entry, reader, plain=plain)
-        for written in store.load(row)
+        for written in store.load(row, _outside(store, row, after, limit))
         for entry in written.expand()
+        if entry.seq > after
     ]
+
+
+def _outside(store: Store, row: RunRow, after: int, limit: int | None) -> list[tuple[int, int]]:
+    """Return the ranges of a journal that are not asked for. A number in the middle of a joined row
+    has no row of its own, so the range begins or ends beside it."""
+    after = min(max(after, 0), row.last_seq)
+    until = row.last_seq if limit is None else min(after + limit, row.last_seq)
+    if 0 < after < row.last_seq:
+        here = store.entry(row.run_no, after)
+        after = after if here is None or here.seq == after else here.first_seq - 1
+    if after < until < row.last_seq:
+        here = store.entry(row.run_no, until)
+        until = until if here is None else here.seq
+    return [(1, after), (until + 1, row.last_seq)]
+
+
+def version_seen(row: RunRow) -> str:
+    """Return what a person who decides has seen of a run. A run at work writes all the time: only
+    its status and generation count; of one that stands still, every entry does."""
+    seen = f"{row.status}.{row.generation}"
+    if row.status in (Status.QUEUED, Status.RUNNING):
+        return seen
+    return f"{seen}.{row.held_reason or ''}.{row.last_seq}"
 
 
 def found(store: Store, run_id: str) -> RunRow:

@@ -19,8 +19,10 @@ from holdfast._ops.cli import (
     running,
     saying,
     scheduling,
+    serving,
     spending,
     stopping,
+    tokens,
     undoing,
     working,
 )
@@ -60,5 +62,7 @@ for module in (
     copying,
     housekeeping,
     remembering,
+    serving,
+    tokens,
 ):
     module.add_to(main)

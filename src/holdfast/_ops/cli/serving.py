@@ -1,0 +1,92 @@
+"""The command `ui`: the page and the API of a store, for a browser."""
+
+from __future__ import annotations
+
+import webbrowser
+
+import click
+
+from holdfast._ops.cli.session import OK, Session, command, os_user
+from holdfast._ops.tokens import Tokens
+from holdfast.errors import UsageError
+
+PORT = 8321
+
+
+def add_to(group: click.Group) -> None:
+    """Add this command to the group."""
+    command(group, "ui")(_ui)
+
+
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True)
+@click.option("--socket", metavar="PATH", help="Listen on a Unix socket instead.")
+@click.option("--tls-cert", metavar="FILE", help="Speak TLS with this certificate (PEM).")
+@click.option("--tls-key", metavar="FILE", help="The key of the certificate (PEM).")
+@click.option(
+    "--behind-proxy", metavar="ORIGIN", help="A proxy of yours stands before it: https://NAME."
+)
+@click.option("--origin", metavar="ORIGIN", help="How browsers reach it, if that is not the host.")
+@click.option(
+    "--four-eyes", is_flag=True, help="Who has started a run may not approve what it asks."
+)
+@click.option("--open", "open_", is_flag=True, help="Open it in a browser.")
+def _ui(
+    session: Session,
+    host: str,
+    port: int,
+    socket: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    behind_proxy: str | None,
+    origin: str | None,
+    four_eyes: bool,
+    open_: bool,
+) -> int:
+    """Serve the page and the HTTP API of this store.
+
+    It listens on this machine only, unless TLS or a proxy is stated, and always wants a token. One is
+    made for this start, and ends with it; others are made with `holdfast token create`.
+    """
+    try:
+        from holdfast._ops.web import server
+    except ImportError as error:
+        raise UsageError(
+            f"the page needs more packages ({error.name} is missing): pip install 'holdfast[web]'"
+        ) from None
+    serving = server.Serving(
+        host=host,
+        port=port,
+        socket=socket,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        behind_proxy=behind_proxy,
+        origin=origin,
+        four_eyes=four_eyes,
+    )
+    server.check(serving)
+    store = session.store()
+    tokens = Tokens.of(store)
+    with server.listening(serving) as listener:
+        at = server.address_of(serving, server.port_of(serving, listener))
+        secret = tokens.create_here(os_user(), "operator")
+        _tell(session, at, secret, serving.socket)
+        if open_:
+            webbrowser.open(f"{at}/#token={secret}")
+        server.serve(store, tokens, serving, listener)
+    return OK
+
+
+def _tell(session: Session, at: str, secret: str, socket: str | None) -> None:
+    address = f"{at}/#token={secret}"
+    if session.as_json:
+        session.answer(url=address, token=secret, socket=socket)
+    elif socket is not None:
+        session.say(f"Listening on {socket}. The token of this start, shown once:")
+        session.say(f"  {secret}")
+    else:
+        session.say(
+            "Open this address; it holds a token that is shown once and ends with this start:"
+        )
+        session.say(f"  {address}")
+    session.out.file.flush()

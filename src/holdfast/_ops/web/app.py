@@ -1,0 +1,156 @@
+"""The application: headers around the gate around the routes.
+
+    Headers → Gate → router → endpoint → a thread → the read model or an action → the store
+
+Nothing on the way blocks the event loop: whatever asks a store does so in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as Endpoint, Router
+
+from holdfast._ops.tokens import Tokens
+from holdfast._ops.web import acting, limits, pages, reading
+from holdfast._ops.web.answers import Problem, answer, failure, refusal
+from holdfast._ops.web.gate import SAFE, Door, Front, Gate
+from holdfast._ops.web.headers import Application, Headers
+from holdfast._ops.web.pages import Page
+from holdfast._ops.web.routes import Ask, Route, Site, body_of, query_of
+from holdfast._ops.web.sessions import Sessions, Visitor
+from holdfast._store.contract import Store
+from holdfast.errors import HoldfastError
+
+READING_THREADS, ACTING_THREADS = 8, 8
+"""Kept apart, so that decisions that wait for a process do not keep anybody from looking."""
+
+UNAUTHORISED = 401
+
+Called = Callable[[Request], Awaitable[Response]]
+
+
+def routes() -> list[Route]:
+    """Return the whole table."""
+    return [*reading.ROUTES, *acting.ROUTES]
+
+
+def application(
+    store: Store, tokens: Tokens, front: Front, *, four_eyes: bool = False
+) -> Application:
+    """Return the application for one store."""
+    site = Site(store, tokens, Sessions(tokens), front, limits.Failures(), four_eyes)
+    files = pages.pages()
+    known = doors(files)
+    router = _router(site, files)
+    return Headers(
+        Gate(router, front, known, tokens, site.sessions, site.failures, pages.sign_in())
+    )
+
+
+def doors(files: dict[str, Page]) -> dict[tuple[str, str], Door]:
+    """Return what the gate lets through, by method and path; there is nothing else."""
+    found: dict[tuple[str, str], Door] = {}
+    for route in routes():
+        for method in methods(route):
+            found[method, route.path] = route.door
+    for path, page in files.items():
+        found |= {(method, path): page.door for method in SAFE}
+    return found
+
+
+def methods(route: Route) -> tuple[str, ...]:
+    """Return the methods of a route: what can be read can be asked for without its body, but for a
+    stream, which has no end."""
+    return SAFE if route.method == "GET" and route.kind != "stream" else (route.method,)
+
+
+def _router(site: Site, files: dict[str, Page]) -> Router:
+    ends = [Endpoint(path, _page(page), methods=list(SAFE)) for path, page in files.items()]
+    threads = _Threads()
+    for route in routes():
+        called = _endpoint(site, route, threads)
+        ends.append(Endpoint(route.path, called, methods=list(methods(route))))
+    return Router(ends, redirect_slashes=False)
+
+
+def _page(page: Page) -> Called:
+    async def shown(request: Request) -> Response:
+        return Response(page.text, media_type=page.type)
+
+    return shown
+
+
+# -- one request -------------------------------------------------------------------------------
+
+
+class _Threads:
+    """Where blocking calls are made."""
+
+    def __init__(self) -> None:
+        self._limiters: dict[bool, anyio.CapacityLimiter] = {}
+
+    async def call(self, function: Callable[[Ask], Any], ask: Ask, *, acts: bool) -> Any:
+        limiter = self._limiters.get(acts)
+        if limiter is None:  # Made here, since it belongs to the event loop.
+            limiter = anyio.CapacityLimiter(ACTING_THREADS if acts else READING_THREADS)
+            self._limiters[acts] = limiter
+        return await anyio.to_thread.run_sync(function, ask, limiter=limiter)
+
+
+def _endpoint(site: Site, route: Route, threads: _Threads) -> Called:
+    async def called(request: Request) -> Response:
+        try:
+            ask = await _asked(site, route, request)
+            told = await threads.call(route.perform, ask, acts=route.method not in SAFE)
+        except Problem as problem:
+            if route.signs_in and problem.status == UNAUTHORISED:
+                return await _refused_token(site, problem, request)
+            return refusal(problem)
+        except HoldfastError as error:
+            return failure(error)
+        return _answered(route, ask, told)
+
+    return called
+
+
+async def _asked(site: Site, route: Route, request: Request) -> Ask:
+    visitor: Visitor | None = request.scope["holdfast.visitor"]
+    query = query_of(route, request.scope["query_string"])
+    ask = Ask(site, visitor, query, seen=_seen(request.headers.get("if-match")))
+    if route.method not in SAFE:
+        length = request.headers.get("content-length")
+        ask.body = body_of(route, await limits.body(request.receive, length))
+    if route.sees and ask.seen is None:
+        raise Problem(
+            400, "UsageError", 'say which version of the run you saw: If-Match: "…" (its `seen`)'
+        )
+    return ask
+
+
+def _seen(header: str | None) -> str | None:
+    """Return what If-Match says, without its quotes."""
+    text = (header or "").strip()
+    return text[1:-1] if len(text) > 2 and text[0] == text[-1] == '"' else None  # noqa: PLR2004
+
+
+async def _refused_token(site: Site, problem: Problem, request: Request) -> Response:
+    try:
+        await site.failures.delay(str(request.scope["holdfast.address"]))
+    except Problem as too_many:
+        return refusal(too_many)
+    return refusal(problem)
+
+
+def _answered(route: Route, ask: Ask, told: Any) -> Response:
+    if route.kind == "text":
+        return Response(told, media_type="text/plain; version=0.0.4; charset=utf-8")
+    response = answer(told)
+    for cookie in ask.cookies:
+        response.headers.append("Set-Cookie", cookie)
+    return response

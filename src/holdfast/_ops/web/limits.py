@@ -1,0 +1,127 @@
+"""Limits: how large, how often, how many at once. A page that anybody can keep busy helps nobody.
+
+A wrong token costs its sender time, more with each one; a right one is never made to wait for the
+wrong ones of others, so nobody can lock an operator out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+
+from holdfast._ops.web.answers import Problem
+from holdfast._ops.web.headers import Receive
+
+BODY_MAX_BYTES = 1 << 20
+RATE_PER_S, BURST = 100.0, 400.0
+"""Requests of one visitor."""
+KNOWN_MAX = 10_000
+STREAMS_MAX, STREAMS_EACH = 200, 20
+FAILURE_DELAY_S, FAILURE_DELAY_MAX_S, FREE_FAILURES = 0.1, 5.0, 3
+FAILURE_MEMORY_S = 600.0
+DELAYED_MAX = 50
+"""Refusals that wait at one time; beyond, they come at once, and say so."""
+
+
+async def body(receive: Receive, length: str | None) -> bytes:
+    """Return the whole body of a request, or refuse one that is too large."""
+    if length is not None and (not length.isdigit() or int(length) > BODY_MAX_BYTES):
+        raise too_large()
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Problem(400, "UsageError", "the request ended too early")
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > BODY_MAX_BYTES:
+            raise too_large()
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def too_large() -> Problem:
+    """Return the refusal of a body that is too large."""
+    return Problem(413, "TooLarge", f"a body has at most {BODY_MAX_BYTES:,} bytes")
+
+
+class Rate:
+    """How often each visitor may ask: so many a second, and a burst."""
+
+    def __init__(self, per_s: float = RATE_PER_S, burst: float = BURST) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, who: str) -> None:
+        """Count a request, or refuse it."""
+        now_s = time.monotonic()
+        left, at_s = self._left.pop(who, (self._burst, now_s))
+        left = min(self._burst, left + (now_s - at_s) * self._per_s)
+        self._left[who] = (left - 1 if left >= 1 else left, now_s)
+        while len(self._left) > KNOWN_MAX:
+            self._left.popitem(last=False)
+        if left < 1:
+            problem = Problem(429, "TooMany", "too many requests; wait a moment")
+            problem.headers["Retry-After"] = "1"
+            raise problem
+
+
+class Failures:
+    """Wrong credentials, by where they come from, and the delay that they cost."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._delayed = 0
+
+    async def delay(self, address: str) -> None:
+        """Count a failure, and wait for as long as it costs."""
+        seconds = self.note(address)
+        if self._delayed >= DELAYED_MAX:
+            problem = Problem(429, "TooMany", "too many wrong credentials; wait a moment")
+            problem.headers["Retry-After"] = str(round(FAILURE_DELAY_MAX_S))
+            raise problem
+        self._delayed += 1
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._delayed -= 1
+
+    def note(self, address: str) -> float:
+        """Count a failure, and return the seconds that it costs."""
+        now_s = time.monotonic()
+        count, at_s = self._counts.pop(address, (0, now_s))
+        count = 1 if now_s - at_s > FAILURE_MEMORY_S else count + 1
+        self._counts[address] = (count, now_s)
+        while len(self._counts) > KNOWN_MAX:
+            self._counts.popitem(last=False)
+        if count <= FREE_FAILURES:
+            return 0.0
+        doubled = FAILURE_DELAY_S * 2 ** min(count - FREE_FAILURES - 1, 10)
+        return min(FAILURE_DELAY_MAX_S, doubled)
+
+    def forget(self, address: str) -> None:
+        """Forget the failures of an address, when a right credential came from it."""
+        self._counts.pop(address, None)
+
+
+class Streams:
+    """Streams that are open: so many in all, and so many of each visitor."""
+
+    def __init__(self) -> None:
+        self._open: Counter[str] = Counter()
+
+    def take(self, who: str) -> None:
+        """Count a stream, or refuse it."""
+        if self._open[who] >= STREAMS_EACH or self._open.total() >= STREAMS_MAX:
+            raise Problem(429, "TooMany", "too many streams are open; close one of them")
+        self._open[who] += 1
+
+    def give_back(self, who: str) -> None:
+        """Count a stream that has ended."""
+        self._open[who] -= 1
+        if not self._open[who]:
+            del self._open[who]

@@ -1,0 +1,140 @@
+"""The table of routes: what there is, who may, what is asked and answered. The gate, the router and
+the description are all made of it, so none of them can know of a route that another does not.
+
+A route has an exact path. Ids are never part of it, since they may hold anything: they stand in the
+query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from holdfast._ops.tokens import Role, Tokens
+from holdfast._ops.web.answers import Problem
+from holdfast._ops.web.gate import Door, Front
+from holdfast._ops.web.limits import Failures
+from holdfast._ops.web.sessions import Session, Sessions, Visitor
+from holdfast._store.contract import Store
+
+QUERY_FIELDS_MAX = 50
+
+
+class Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    """No parameters, or an empty body."""
+
+
+class Site(msgspec.Struct, frozen=True):
+    """What all requests share."""
+
+    store: Store
+    tokens: Tokens
+    sessions: Sessions
+    front: Front
+    failures: Failures
+    four_eyes: bool = False
+
+
+class Ask(msgspec.Struct):
+    """One request, checked and read."""
+
+    site: Site
+    who: Visitor | None
+    """None where no credential is needed."""
+    query: Any
+    body: Any = None
+    seen: str | None = None
+    cookies: list[str] = []
+    """Headers that set cookies, written by the route."""
+
+    @property
+    def store(self) -> Store:
+        """The store that is asked."""
+        return self.site.store
+
+    @property
+    def visitor(self) -> Visitor:
+        """Who asks."""
+        assert self.who is not None
+        return self.who
+
+    @property
+    def actor(self) -> str:
+        """Who decides, for the entry."""
+        return self.visitor.actor
+
+    @property
+    def session(self) -> Session | None:
+        """The session, if a browser asks."""
+        return self.visitor.session
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One method of one path. `perform` may block; it is called in a thread."""
+
+    method: str
+    path: str
+    role: Role | None
+    summary: str
+    perform: Callable[[Ask], Any]
+    answer: Any
+    query: type[msgspec.Struct] = Nothing
+    body: type[msgspec.Struct] | None = None
+    sees: bool = False
+    """Whether it needs `If-Match`: the version of the run that the decision was made on."""
+    kind: str = "json"
+    """What it answers: json, stream or text."""
+    signs_in: bool = False
+
+    @property
+    def door(self) -> Door:
+        """What the gate knows of it."""
+        return Door(self.role, signs_in=self.signs_in)
+
+
+def query_of(route: Route, text: bytes) -> msgspec.Struct:
+    """Return the parameters of a request; unknown ones are refused."""
+    try:
+        pairs = parse_qsl(
+            text.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(text),
+            max_num_fields=QUERY_FIELDS_MAX,
+            errors="strict",
+        )
+    except ValueError:
+        raise Problem(400, "UsageError", "the query of the address is not readable") from None
+    lists = {
+        field.encode_name
+        for field in msgspec.structs.fields(route.query)
+        if isinstance(field.default_factory, type) or field.type == list[str]
+    }
+    given: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in lists:
+            given.setdefault(name, []).append(value)
+        elif name in given:
+            raise Problem(400, "UsageError", f"{name!r} is given twice")
+        else:
+            given[name] = value
+    return _converted(given, route.query, "the query", strict=False)
+
+
+def body_of(route: Route, text: bytes) -> msgspec.Struct | None:
+    """Return the body of a request."""
+    if route.body is None:
+        return None
+    try:
+        return msgspec.json.decode(text or b"{}", type=route.body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Problem(400, "UsageError", f"the body is not as it should be: {error}") from None
+
+
+def _converted(given: Any, type: type[msgspec.Struct], what: str, *, strict: bool) -> Any:
+    try:
+        return msgspec.convert(given, type, strict=strict)
+    except msgspec.MsgspecError as error:
+        raise Problem(400, "UsageError", f"{what} is not as it should be: {error}") from None

@@ -1,0 +1,236 @@
+"""The server: sockets, TLS, and what may be reached from where.
+
+It binds this machine or a Unix socket, unless TLS or a proxy that has it is stated. There is always
+a credential to be shown; no switch takes that away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast._ops.tokens import Tokens
+from holdfast._ops.web.gate import Front
+from holdfast._store.contract import Store
+from holdfast.errors import UsageError
+
+PORT = 8321
+COOKIE = "holdfast"
+BACKLOG = 128
+CONNECTIONS_MAX = 500
+GRACE_S = 3
+
+
+class Serving(msgspec.Struct, frozen=True):
+    """How the page is to be served."""
+
+    host: str = "127.0.0.1"
+    port: int = PORT
+    socket: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    behind_proxy: str | None = None
+    """The origin that browsers see, of a proxy that stands before it."""
+    origin: str | None = None
+    """The origin that browsers see, where it cannot be told from the address."""
+    four_eyes: bool = False
+
+    @property
+    def tls(self) -> bool:
+        """Whether it speaks TLS itself."""
+        return self.tls_cert is not None
+
+
+def check(serving: Serving) -> None:
+    """Refuse to serve in a way that would let others listen."""
+    if (serving.tls_cert is None) != (serving.tls_key is None):
+        raise UsageError("--tls-cert and --tls-key belong together: say both")
+    for name in (serving.tls_cert, serving.tls_key):
+        if name is not None and not os.access(name, os.R_OK):
+            raise UsageError(f"{name} cannot be read")
+    if serving.behind_proxy is not None:
+        _check_origin("--behind-proxy", serving.behind_proxy)
+    if serving.origin is not None:
+        _check_origin("--origin", serving.origin)
+    if serving.socket is not None or _is_loopback(serving.host):
+        return
+    if not serving.tls and serving.behind_proxy is None:
+        raise UsageError(
+            f"{serving.host} can be reached from other machines, and without TLS others could listen. "
+            "Say --tls-cert and --tls-key; or --behind-proxy https://NAME, if a proxy of yours speaks "
+            "TLS before it; or stay with 127.0.0.1, and reach it by `ssh -L "
+            f"{serving.port}:127.0.0.1:{serving.port} THIS-MACHINE`"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise UsageError(f"there is no address {host!r} here: {error.strerror}") from None
+    return all(ipaddress.ip_address(it[4][0]).is_loopback for it in found)
+
+
+def _check_origin(option: str, origin: str) -> None:
+    parts = urlsplit(origin)
+    plain = f"{parts.scheme}://{parts.netloc}"
+    if parts.scheme not in ("http", "https") or not parts.hostname or origin != plain:
+        raise UsageError(f"{option} is an origin as https://NAME or https://NAME:PORT: {origin!r}")
+    if parts.username is not None:
+        raise UsageError(f"{option} has no user in it")
+    if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        raise UsageError(f"{option} without TLS would let others listen: https://…, not {origin!r}")
+
+
+# -- sockets -----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def listening(serving: Serving) -> Iterator[socket.socket]:
+    """Give the socket that is listened on."""
+    if serving.socket is None:
+        listener = _tcp(serving)
+    else:
+        listener = _unix(Path(serving.socket))
+    try:
+        yield listener
+    finally:
+        listener.close()
+        if serving.socket is not None:
+            Path(serving.socket).unlink(missing_ok=True)
+
+
+def _tcp(serving: Serving) -> socket.socket:
+    family = socket.AF_INET6 if ":" in serving.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((serving.host, serving.port))
+    except OSError as error:
+        listener.close()
+        raise UsageError(
+            f"{serving.host} port {serving.port} cannot be used: {error.strerror}; choose another "
+            "with --port, or 0 for any that is free"
+        ) from None
+    listener.listen(BACKLOG)
+    return listener
+
+
+def _unix(path: Path) -> socket.socket:
+    """Bind a socket that only its owner may use; one that nobody listens on any more is replaced."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _clear(path)
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(before)
+    except OSError as error:
+        listener.close()
+        raise UsageError(f"{path} cannot be used as a socket: {error.strerror or error}") from None
+    except UsageError:
+        listener.close()
+        raise
+    listener.listen(BACKLOG)
+    return listener
+
+
+def _clear(path: Path) -> None:
+    try:
+        facts = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(facts.st_mode) or facts.st_uid != os.getuid():
+        raise UsageError(f"{path} is there already, and is no socket of yours")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise UsageError(f"another process listens on {path}")
+
+
+# -- serving -----------------------------------------------------------------------------------
+
+
+def front_of(serving: Serving, port: int) -> Front:
+    """Return by which names the page is known, and how its cookie is called."""
+    scheme = "https" if serving.tls else "http"
+    stated = serving.behind_proxy or serving.origin
+    origins = set[str]() if stated is None else {stated}
+    if serving.socket is not None:
+        origins.add(f"{scheme}://localhost")
+    elif _is_loopback(serving.host):
+        origins |= {f"{scheme}://{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+    elif stated is None:
+        if ipaddress.ip_address(serving.host).is_unspecified:
+            raise UsageError("say by which name browsers reach it: --origin https://NAME:PORT")
+        name = f"[{serving.host}]" if ":" in serving.host else serving.host
+        origins.add(f"{scheme}://{name}:{port}")
+    secure = serving.tls or (stated or "").startswith("https:")
+    named = f"{COOKIE}-{port}"
+    return Front(
+        hosts=frozenset(origin.partition("://")[2] for origin in origins),
+        origins=frozenset(origins),
+        secure=secure,
+        cookie=f"__Host-{named}" if secure else named,
+        proxied=serving.behind_proxy is not None,
+    )
+
+
+def address_of(serving: Serving, port: int) -> str:
+    """Return the address that a person opens."""
+    stated = serving.behind_proxy or serving.origin
+    if stated is not None:
+        return stated
+    scheme = "https" if serving.tls else "http"
+    name = f"[{serving.host}]" if ":" in serving.host else serving.host
+    return f"{scheme}://{name}:{port}"
+
+
+def serve(store: Store, tokens: Tokens, serving: Serving, listener: socket.socket) -> None:
+    """Serve until the process is told to stop."""
+    made(store, tokens, serving, listener).run(sockets=[listener])
+
+
+def port_of(serving: Serving, listener: socket.socket) -> int:
+    """Return the port that is listened on; 0 for a Unix socket."""
+    return 0 if serving.socket is not None else int(listener.getsockname()[1])
+
+
+def made(store: Store, tokens: Tokens, serving: Serving, listener: socket.socket):  # type: ignore
+    """Return the server, ready to run."""
+    import uvicorn
+
+    from holdfast._ops.web.app import application
+
+    check(serving)
+    front = front_of(serving, port_of(serving, listener))
+    app = application(store, tokens, front, four_eyes=serving.four_eyes)
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=GRACE_S,
+        ssl_certfile=serving.tls_cert,
+        ssl_keyfile=serving.tls_key,
+    )
+    return uvicorn.Server(config)
