@@ -13,8 +13,10 @@ from holdfast._core.comparing import Preflight
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done, Fail, NotDone, Unknown
 from holdfast._core.findings import Finding, Watch
 from holdfast._core.lifecycle import Status
+from holdfast._core.masks import masked
 from holdfast._core.observing import ObservedAttempt, ObservedEntry, ObservedRun, Observer
 from holdfast._core.retry import Retry
+from holdfast._core.secrets import Secret
 from holdfast._opened import Store, open, stream  # noqa: A004 - the design's name
 from holdfast._ops.inspect import EntryView as Entry
 from holdfast._runtime.asking import ask
@@ -46,6 +48,7 @@ from holdfast._runtime.recorded import (
 )
 from holdfast._runtime.registry import register
 from holdfast._runtime.schedules import TICK, Schedule, schedule
+from holdfast._runtime.secrets import mask_record, secret
 from holdfast._runtime.signatures import use
 from holdfast._runtime.timing import sleep, wait
 from holdfast._runtime.transactions import connection
@@ -83,6 +86,7 @@ __all__ = [
     "Retry",
     "Rollback",
     "Schedule",
+    "Secret",
     "Status",
     "Step",
     "Store",
@@ -104,6 +108,8 @@ __all__ = [
     "gather",
     "idempotency_key",
     "last_progress",
+    "mask_record",
+    "masked",
     "memory",
     "new_id",
     "now",
@@ -118,6 +124,7 @@ __all__ = [
     "rng",
     "run",
     "schedule",
+    "secret",
     "sleep",
     "step",
     "stream",

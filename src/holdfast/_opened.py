@@ -262,7 +262,7 @@ def open(
         raise UsageError(f"lease_s={lease_s!r}: positive seconds")
     kept = open_store(url, namespace=namespace, lease_s=lease_s)
     engine = Engine(kept)
-    engine.redact = redact
+    engine.own_redact = redact
     engine.watch = watch
     if default:
         try:

@@ -11,6 +11,7 @@ import hashlib
 import unicodedata
 from collections.abc import Mapping
 
+from holdfast._core.masks import holds_secret, masked
 from holdfast.errors import UsageError
 
 RUN_ID_MAX_CHARS = 200
@@ -69,6 +70,13 @@ def _check_text(what: str, text: str, limit: int) -> None:
                 f"{what} must not hold control, formatting or undefined characters: "
                 f"U+{ord(char):04X} in {shown}"
             )
+    _check_open(what, text)
+
+
+def _check_open(what: str, text: str) -> None:
+    """What identifies something is shown to everybody: no secret may be part of it."""
+    if holds_secret(text):
+        raise UsageError(f"{what} must not hold a secret: {masked(text)!r:.80}")
 
 
 def quoted(step_key: object) -> str:

@@ -30,6 +30,7 @@ from holdfast._core.resume import (
     settle_drafts,
 )
 from holdfast._core.rows import KeyChange, KeyState, Lease, Message, RunRow, Write
+from holdfast._core.secrets import masked_value
 from holdfast._ops.inspect import fold, found, may_be_taken
 from holdfast._ops.readable import Reader
 from holdfast._store.contract import Committed, Fenced, Posted, Store
@@ -100,7 +101,7 @@ def _settling(
     kind, reason = _told(decision)
     at_us = store.now_us()
     values = Reader(store, row).values
-    node = values.encode(decision.result, "result") if isinstance(decision, Done) else None
+    node = values.encode(masked_value(decision.result, step), "result") if isinstance(decision, Done) else None
     drafts, keys = settle_drafts(past, step, kind, node, reason, actor, at_us)
     if row.owner is not None:
         left, doubted = doubts_of_the_dead(past, at_us)
@@ -148,7 +149,7 @@ def _post_settle(
     kind, reason = _told(decision)
     facts: dict[str, Any] = {"step": step, "as": kind, "reason": reason}
     if isinstance(decision, Done):
-        facts["result"] = msgspec.Raw(codec.encode(decision.result, "result"))
+        facts["result"] = msgspec.Raw(codec.encode(masked_value(decision.result, step), "result"))
     message = Message(
         # One decision per doubt: the same one again is acknowledged, not repeated.
         f"settle:{step}:{record.last_seq}",

@@ -19,6 +19,7 @@ from holdfast._core.keys import check_label
 from holdfast._core.lifecycle import ENDED
 from holdfast._core.messages import ANSWER, answer_id
 from holdfast._core.rows import Message, Question, RunRow
+from holdfast._core.secrets import masked_value
 from holdfast._ops.actions import check_actor
 from holdfast._ops.fitting import misfit, placeholder
 from holdfast._ops.inspect import at, fold, found
@@ -204,7 +205,7 @@ def answer(
             + command("approve", run_id, name)
         )
     _check_fits(run_id, name, value, question)
-    body = b'{"value":%b}' % codec.encode(value, f"the answer to {name!r}")
+    body = b'{"value":%b}' % codec.encode(masked_value(value, name), f"the answer to {name!r}")
     return _post(store, row, name, question, body, actor, number, "answered")
 
 

@@ -13,6 +13,7 @@ from holdfast._core.control import MESSAGES
 from holdfast._core.doubt import DOUBTS, settle_actions
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import Record
+from holdfast._core.masks import masked
 from holdfast._core.redacting import redact_error, redact_text
 from holdfast._core.rollback import RollBack, Wanted
 from holdfast._core.stops import Unload, Unwind
@@ -150,7 +151,7 @@ def _asks_for_rollback(error: BaseException) -> errors.Rollback | None:
 def _trace(execution: Execution, error: BaseException) -> str:
     import traceback
 
-    redact = execution.engine.redact
+    redact = execution.engine.own_redact
     if redact is not None:
         # Where it was raised, and no text of any exception in the chain.
         frames = traceback.extract_tb(error.__traceback__)
@@ -160,7 +161,7 @@ def _trace(execution: Execution, error: BaseException) -> str:
         text = "".join(traceback.format_exception(error))
     except Exception:
         return "(its traceback cannot be made)"
-    return storable(text[-TRACE_MAX_CHARS:])
+    return storable(masked(text)[-TRACE_MAX_CHARS:])
 
 
 def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) -> Ending:

@@ -23,6 +23,7 @@ from holdfast._core.chunks import Values
 from holdfast._core.findings import Watch
 from holdfast._core.redacting import Redact
 from holdfast._core.rows import KeyState, Lease, RunRow
+from holdfast._core.secrets import masking
 from holdfast._core.stops import Unwind
 from holdfast._runtime import observing, shield
 from holdfast._runtime.clock import Clock, SystemClock
@@ -70,7 +71,8 @@ class Engine:
         self.clock: Clock = clock or SystemClock()
         self.now_us = kept.now_us
         self.closed = False
-        self.redact: Redact | None = None
+        self.own_redact: Redact | None = None
+        """What the user gave: `holdfast.open(redact=…)`."""
         self.watch: Watch | None = None
         """What the watchdog looks for in runs of flows that say nothing themselves."""
         self._lock = threading.RLock()
@@ -138,9 +140,10 @@ class Engine:
     def leave(self, execution: Execution) -> None:
         """Forget a run that has ended or was given back."""
         with self._left:
-            if self._active.get(execution.run_id) is execution:
-                del self._active[execution.run_id]
-                self._left.notify_all()
+            if self._active.get(execution.run_id) is not execution:
+                return
+            del self._active[execution.run_id]
+            self._left.notify_all()
         observing.left(execution)
 
     def is_executing(self, run_id: str) -> bool:
@@ -177,6 +180,11 @@ class Engine:
             return bool(self.worker or self._active or self._admitting or self._abandoned)
 
     # -- what executions need ------------------------------------------------------------------
+
+    @property
+    def redact(self) -> Redact | None:
+        """What takes out of values what must not be stored."""
+        return masking(self.own_redact)
 
     def values(self, row: RunRow) -> Values:
         """Return the value space of a run."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 
-from holdfast import current_run, replaying
+from holdfast import current_run, mask_record, replaying
 
 
 class RunFilter(logging.Filter):
@@ -23,4 +23,4 @@ class RunFilter(logging.Filter):
         run = current_run()
         record.run_id = run.run_id if run is not None else ""
         record.step = (run.step or "") if run is not None else ""
-        return True
+        return mask_record(record)

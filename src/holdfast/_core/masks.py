@@ -1,0 +1,43 @@
+"""Texts that must not be seen, and what stands in their place."""
+
+from __future__ import annotations
+
+_texts: dict[str, str] = {}
+"""The secrets of this process, by name."""
+_masks: list[tuple[str, str]] = []
+"""What is looked for, the longest first, and what stands in its place."""
+
+
+def mask(name: str, text: str) -> None:
+    """Mask a text from now on, by its name; an older text of the name stays masked."""
+    import json
+    import urllib.parse
+
+    _texts[name] = text
+    found = dict(_masks)
+    for form in (text, json.dumps(text)[1:-1], repr(text)[1:-1], urllib.parse.quote(text, safe="")):
+        found[form] = f"[secret {name}]"
+    _masks[:] = sorted(found.items(), key=lambda pair: -len(pair[0]))
+
+
+def text_of(name: str) -> str | None:
+    """Return the text that was registered under a name."""
+    return _texts.get(name)
+
+
+def any_masked() -> bool:
+    """Say whether this process has any secret."""
+    return bool(_masks)
+
+
+def masked(text: str) -> str:
+    """Return a text in which every registered secret is replaced by its name."""
+    for form, shown in _masks:
+        if form in text:
+            text = text.replace(form, shown)
+    return text
+
+
+def holds_secret(text: str) -> bool:
+    """Say whether a registered secret is part of a text."""
+    return any(form in text for form, _ in _masks)
