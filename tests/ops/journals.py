@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from holdfast._core import codec, doubt
+from holdfast._core.approvals import APPROVE
 from holdfast._core.entries import Draft, Kind
-from holdfast._core.rows import KeyChange, KeyClaim, Write
+from holdfast._core.rows import KeyChange, KeyClaim, Question, Write
 from holdfast._store.contract import Committed, NewRun, Store
 
 KEY = "hf_0123456789abcdef0123456789abcdef01234567"
@@ -32,12 +33,15 @@ class Journal:
         version: str = "1",
         parent: str | None = None,
         until_us: int | None = None,
+        watch: dict[str, Any] | None = None,
     ) -> None:
         self.store = store
         self.run_id = run_id
         body: dict[str, Any] = {"input": node(input or {}), "fingerprint": "f", "holdfast": "0.1.0"}
         if until_us is not None:
             body["deadline_us"] = until_us
+        if watch is not None:
+            body["watch"] = watch
         new = NewRun(
             run_id,
             flow,
@@ -64,11 +68,12 @@ class Journal:
         *drafts: Draft,
         claim: KeyClaim | None = None,
         keys: list[KeyChange] | None = None,
+        opens: list[Question] | None = None,
         **changes: Any,
     ) -> Journal:
-        [outcome] = self.store.append(
-            [Write(self.lease, list(drafts), claim=claim, keys=keys or [], changes=changes)]
-        )
+        write = Write(self.lease, list(drafts), claim=claim, keys=keys or [], changes=changes)
+        write.opens = opens or []
+        [outcome] = self.store.append([write])
         assert isinstance(outcome, Committed), outcome
         return self
 
@@ -95,6 +100,56 @@ class Journal:
         waits = {"what": "child", "name": run_id, "until_us": None, "step": key}
         facts: dict[str, Any] = {"for": [waits]}
         return self.write(self.draft(Kind.RUN_WAITING, **facts), waiting_on=f"child:{run_id}")
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    def sleeps(self, key: str, seconds: float) -> Journal:
+        until_us = self.store.now_us() + int(seconds * 1e6)
+        return self.write(self._call(self.draft(Kind.TIMER_SET, key, until_us=until_us)))
+
+    def waits(self, key: str, name: str, seconds: float | None = None) -> Journal:
+        facts: dict[str, Any] = {"name": name}
+        if seconds is not None:
+            facts["until_us"] = self.store.now_us() + int(seconds * 1e6)
+        return self.write(self._call(self.draft(Kind.SIGNAL_AWAITED, key, **facts)))
+
+    def asks(
+        self,
+        key: str,
+        name: str,
+        text: str,
+        to: str | None = None,
+        choices: list[Any] | None = None,
+        schema: dict[str, Any] | None = None,
+        seconds: float | None = None,
+    ) -> Journal:
+        until_us = None if seconds is None else self.store.now_us() + int(seconds * 1e6)
+        more = {"to": to, "choices": choices, "until_us": until_us}
+        facts: dict[str, Any] = {"name": name, "number": 1, "text": text}
+        facts |= {name: it for name, it in more.items() if it is not None}
+        body = {"text": text, "step": key, "choices": choices, "schema": schema}
+        now_us, told = self.store.now_us(), msgspec.json.encode(body)
+        row = Question(self.run_id, name, 1, "question", to, told, now_us, until_us)
+        draft = self._call(self.draft(Kind.QUESTION_ASKED, key, **facts))
+        return self.write(draft, opens=[row])
+
+    def asks_approval(
+        self, key: str, args: Any, to: str | None = None, expires_us: int | None = None
+    ) -> Journal:
+        name, digest = APPROVE + key, (b"a" * 16).hex()
+        more = {"to": to, "expires_us": expires_us}
+        facts: dict[str, Any] = {"name": name, "number": 1, "digest": digest, "args": node(args)}
+        facts |= {name: it for name, it in more.items() if it is not None}
+        body = {"effect": key, "step": key, "digest": digest, "generation": 1, "key": KEY}
+        body["expires_us"] = expires_us
+        now_us, told = self.store.now_us(), msgspec.json.encode(body)
+        row = Question(self.run_id, name, 1, "approval", to, told, now_us, None)
+        return self.write(self._call(self.draft(Kind.QUESTION_ASKED, key, **facts)), opens=[row])
+
+    def unloaded(self, waiting_on: str, wake_us: int | None = None) -> Journal:
+        """A worker gave the run back until its time or a message comes."""
+        draft = self.draft(Kind.RUN_WAITING)
+        return self.write(draft, waiting_on=waiting_on, wake_us=wake_us, owner=None)
 
     def failing(self, key: str, attempts: int = 1, *, final: bool = True, **facts: Any) -> Journal:
         error = facts.pop("error", {"type": "TimeoutError", "message": "the model did not answer"})
@@ -139,6 +194,11 @@ class Journal:
         return self.write(
             self.draft(Kind.STEP_IN_DOUBT, key, 1, why=why, ended=ended, **facts), keys=keys
         )
+
+    def first_doubt(self, key: str, **facts: Any) -> Draft:
+        """An effect that may have happened before a store lost its records: there is no intent."""
+        draft = self.draft(Kind.STEP_IN_DOUBT, key, 1, key=KEY, args=node({}), **facts)
+        return self._call(draft)
 
     def held(
         self,

@@ -7,285 +7,39 @@ test: it is written anew, and the test fails once.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from holdfast import Fail
-from holdfast._core.entries import Draft, Kind
+from holdfast._core.doubt import DOUBTS
+from holdfast._core.entries import WAIT_BEGINS, Kind
+from holdfast._core.findings import Found
 from holdfast._core.lifecycle import HeldReason, Status
-from holdfast._core.rows import Lease, Pot, Write
-from holdfast._ops import actions, control, queues, rollback
+from holdfast._core.resume import facts_of
+from holdfast._ops import queues
 from holdfast._ops.cli.queues import about_workers
 from holdfast._ops.explain import _STATUS, explain
+from holdfast._ops.explanation import ALL_IS_WELL, Wait
+from holdfast._ops.found import _OPEN
 from holdfast._ops.held import _REASON
+from holdfast._ops.waits import _ABOUT
+from holdfast._store import watchdog
 from holdfast._store.contract import Store
 from holdfast._store.memory import MemoryStore
+from tests.ops import cases_found, cases_waiting
+from tests.ops.cases import CASES
+from tests.ops.conftest import Clock
 from tests.ops.journals import Journal
 
+assert cases_waiting, cases_found  # They add to the cases.
+
 TEXTS = Path(__file__).parent / "explained"
-CASES: dict[str, Callable[[MemoryStore], object]] = {}
-
-
-def case(build: Callable[[MemoryStore], object]) -> Callable[[MemoryStore], object]:
-    CASES[build.__name__] = build
-    return build
-
-
-@case
-def queued(store: MemoryStore):
-    Journal(store, "r").step("search").released()
-
-
-@case
-def running(store: MemoryStore):
-    Journal(store, "r").step("search").failing("think", 2, final=False)
-
-
-@case
-def running_owner_died(store: MemoryStore):
-    journal = Journal(store, "r").step("search").intent("mail", {"to": "kim"}, on_doubt="function")
-    store.world.kill(journal.owner)
-
-
-@case
-def running_lease_ran_out(store: MemoryStore):
-    Journal(store, "r").step("search").intent("mail", {"to": "kim"})
-    store.world.clock.advance(95)  # type: ignore[attr-defined]
-
-
-@case
-def waiting_on_a_key(store: MemoryStore):
-    Journal(store, "first").intent("charge", business_key="order:1")
-    journal = Journal(store, "r").step("search")
-    journal.write(journal.draft(Kind.RUN_WAITING), waiting_on="key:charge:order:1")
-
-
-@case
-def held_in_doubt(store: MemoryStore):
-    Journal(store, "r", input={"order": "42"}).step("quote").held_in_doubt(
-        "charge", args={"order": "42", "amount": 10}
-    )
-
-
-@case
-def held_in_doubt_after_a_timeout(store: MemoryStore):
-    journal = Journal(store, "r").intent("charge", {"order": "42"}, on_doubt="retry", attempt=3)
-    error = {"type": "TimeoutError", "message": "no answer within 5 s"}
-    journal.doubt("charge", "timeout", ended=False, error=error)
-    journal.held(
-        "in_doubt",
-        "charge may or may not have happened: it ran out of time, and the request may still have "
-        "been carried out; on_doubt='retry', but all attempts are used",
-        "charge",
-    )
-
-
-@case
-def held_in_doubt_value_lost(store: MemoryStore):
-    journal = Journal(store, "r").intent("charge", {"order": "42"})
-    error = {"type": "ValueRefused", "message": "result.client: a Client cannot be stored"}
-    journal.doubt("charge", "value_lost", error=error).held("in_doubt", "", "charge")
-
-
-@case
-def held_two_doubts(store: MemoryStore):
-    journal = Journal(store, "r").intent("gather[0]/charge").intent("gather[1]/charge")
-    journal.doubt("gather[0]/charge").doubt("gather[1]/charge")
-    journal.held("in_doubt", "…", "gather[0]/charge")
-
-
-@case
-def held_on_the_key_of_another(store: MemoryStore):
-    first = Journal(store, "first").held_in_doubt("charge", args={"n": 1}, business_key="order:1")
-    Journal(store, "r").step("search").held_on_key("charge", first, "order:1")
-
-
-@case
-def held_on_a_key_that_was_given_up(store: MemoryStore):
-    first = Journal(store, "first").held_in_doubt("charge", business_key="order:1")
-    Journal(store, "r").held_on_key("charge", first, "order:1")
-    actions.settle(store, "first", "charge", Fail("nobody knows"), actor="kim")
-
-
-@case
-def held_diverged(store: MemoryStore):
-    detail = "at think: the journal has search at call 0, the flow now calls think."
-    Journal(store, "r").step("search").effect("mail").held("diverged", detail, "think")
-
-
-@case
-def held_diverged_leaving_out_an_effect(store: MemoryStore):
-    detail = "the flow ended without calling what the journal has: mail."
-    journal = Journal(store, "r").step("search").effect("mail")
-    journal.held(
-        "diverged", detail, "mail", actions=("holdfast resume r --accept-change --confirm",)
-    )
-
-
-@case
-def held_for_drift(store: MemoryStore):
-    actions = ("holdfast resume r --go-on", "holdfast resume r --redo --confirm")
-    Journal(store, "r").step("search").effect("mail").held(
-        "drift",
-        "the fact prices was 1f, and is 2e now. Behind it, mail has happened, or may have",
-        "watch:prices",
-        actions=actions,
-    )
-
-
-@case
-def held_quarantined(store: MemoryStore):
-    Journal(store, "r").step("search").intent("charge").held("quarantined")
-
-
-@case
-def held_corrupt(store: MemoryStore):
-    Journal(store, "r").step("search").held("corrupt", "entry 4 is damaged")
-
-
-@case
-def held_paused(store: MemoryStore):
-    Journal(store, "r").step("search").held("paused")
-
-
-@case
-def held_for_its_budget(store: MemoryStore):
-    limits = {"usd_nanos": 10**9, "wall_us": 3_600_000_000}
-    spent = {"spent_usd_nanos": 900_000_000, "spent_tokens": 1200, "spent_steps": 3}
-    store.put_pot(Pot("r", store.now_us(), **limits, **spent))
-    detail = "think#4 was not executed: $0.90 of $1.00 is spent, and it may cost $0.30"
-    action = "holdfast raise-budget r --usd 2.00"
-    Journal(store, "r").step("search").held("budget", detail, "think#4", actions=(action,))
-
-
-@case
-def failed(store: MemoryStore):
-    Journal(store, "r").step("search").failing("think", 3).step("apologise").failed(
-        "think", error=("StepFailed", "think gave up after 3 attempts")
-    )
-
-
-@case
-def failed_in_the_flow_itself(store: MemoryStore):
-    Journal(store, "r").step("search").failed(error=("KeyError", "'title'"))
-
-
-@case
-def failed_with_an_unknown_outcome(store: MemoryStore):
-    journal = Journal(store, "r").step("search").intent("charge", {"n": 1}, on_doubt="fail")
-    journal.doubt("charge", "timeout").failing("charge", unknown=True).failed("charge")
-
-
-@case
-def completed(store: MemoryStore):
-    Journal(store, "r").step("search").effect("mail").completed({"ok": True})
-
-
-@case
-def completed_degraded(store: MemoryStore):
-    degraded = {"type": "TimeoutError", "message": "no answer"}
-    Journal(store, "r").step("search", degraded=degraded).completed()
-
-
-@case
-def cancelled(store: MemoryStore):
-    journal = Journal(store, "r").step("search")
-    journal.write(journal.draft(Kind.RUN_CANCELLED, actor="kim"))
-
-
-@case
-def held_and_to_be_cancelled(store: MemoryStore):
-    Journal(store, "r").held_in_doubt("charge", args={"order": "42"})
-    control.cancel(store, "r", actor="kim", reason="the customer left")
-
-
-@case
-def held_paused_by_somebody(store: MemoryStore):
-    Journal(store, "r").step("search").released()
-    control.pause(store, "r", actor="kim", reason="the model is being changed")
-
-
-@case
-def running_with_a_deadline(store: MemoryStore):
-    journal = Journal(store, "r", until_us=store.now_us() + 3_600_000_000)
-    journal.step("search")
-
-
-@case
-def waiting_for_a_child(store: MemoryStore):
-    journal = Journal(store, "r").step("search")
-    journal.child_called("write", "r::write")
-    Journal(store, "r::write", flow="write", parent="r").step("draft")
-
-
-@case
-def waiting_for_a_child_that_is_held(store: MemoryStore):
-    journal = Journal(store, "r").step("search")
-    journal.child_called("write", "r::write")
-    Journal(store, "r::write", flow="write", parent="r").held_in_doubt("mail", args={"to": "kim"})
-
-
-@case
-def queued_child(store: MemoryStore):
-    Journal(store, "parent").child_called("pay", "r")
-    Journal(store, "r", parent="parent").step("search").released()
-
-
-def _to_be_rolled_back(store: MemoryStore) -> Journal:
-    journal = Journal(store, "r").effect("book", undo=True).effect("mail")
-    journal.effect("charge", undo=True).completed("done")
-    rollback.rollback(store, "r", actor="kim", reason="wrong order", confirm=True)
-    return journal
-
-
-@case
-def queued_to_be_rolled_back(store: MemoryStore):
-    _to_be_rolled_back(store)
-
-
-@case
-def held_in_doubt_in_a_rollback(store: MemoryStore):
-    Journal(store, "r").effect("book", undo=True).held_in_doubt("charge", undo=True)
-    rollback.rollback(store, "r", actor="kim")
-    held = Draft(Kind.RUN_HELD, store.now_us(), body=b'{"reason":"in_doubt","step":"charge"}')
-    row = store.get("r")
-    assert row is not None
-    store.append([Write(Lease(row, acting=True), [held], changes={"held_reason": "in_doubt"})])
-
-
-@case
-def rolled_back(store: MemoryStore):
-    _to_be_rolled_back(store)
-    row = store.get("r")
-    assert row is not None
-    lease = store.claim("r", store.register_owner(), store.now_us())
-    assert isinstance(lease, Lease)
-    facts = {"actor": "kim", "reason": "wrong order", "undone": ["undo/charge", "undo/book"]}
-    body = msgspec.json.encode({**facts, "stays": ["mail"]})
-    store.append([Write(lease, [Draft(Kind.RUN_ROLLED_BACK, store.now_us(), body=body)])])
-
-
-@case
-def store_that_lost_commits(store: MemoryStore):
-    Journal(store, "r").step("search").released()
-    store.world.lost = "the witness has seen commit 7, the database ends at commit 5"
-
-
-@case
-def damaged(store: MemoryStore):
-    Journal(store, "r").step("search").released()
-    del store.world.journals[1][1]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_said(name: str, clock):
-    store = MemoryStore(clock=clock)
-    CASES[name](store)
-    clock.advance(7)
-    said = str(explain(store, "r"))
+    said = str(explain(built(name, clock), "r"))
     assert max(map(len, said.splitlines())) <= 79 or "holdfast" in said
     file = TEXTS / f"{name}.txt"
     if not file.exists():
@@ -295,11 +49,73 @@ def test_what_is_said(name: str, clock):
     assert said + "\n" == file.read_text(encoding="utf-8")
 
 
-def test_every_status_and_every_reason_is_explained():
-    assert set(_STATUS) == set(Status)
-    names = {name.partition("_")[0] for name in CASES} | set(CASES)
-    assert names >= {str(status) for status in Status}
-    assert set(_REASON) | {HeldReason.BUDGET, HeldReason.DRIFT} == set(HeldReason)
+def built(name: str, clock: Clock) -> MemoryStore:
+    store = MemoryStore(clock=clock)
+    CASES[name](store)
+    clock.advance(7)
+    return store
+
+
+def test_every_status_and_every_reason_is_explained(clock):
+    seen: set[tuple[str, str | None]] = set()
+    for name in CASES:
+        row = built(name, clock).get("r")
+        assert row is not None
+        seen.add((str(row.status), row.held_reason))
+    assert {status for status, _ in seen} == {str(status) for status in Status} == set(_STATUS)
+    reasons = {reason for status, reason in seen if status == "held"}
+    assert reasons == {str(reason) for reason in HeldReason} == set(_REASON)
+
+
+def test_every_cause_of_a_doubt_is_explained(clock):
+    seen: set[str] = set()
+    for name in CASES:
+        store = built(name, clock)
+        row = store.get("r")
+        assert row is not None
+        if name != "damaged":
+            kinds = (it for it in store.load(row) if it.kind is Kind.STEP_IN_DOUBT)
+            seen |= {facts_of(it)["why"] for it in kinds}
+    assert seen == set(DOUBTS)
+
+
+def test_every_finding_is_explained(clock):
+    told: dict[str, str] = {}
+    for name in CASES:
+        store = built(name, clock)
+        row = store.get("r")
+        assert row is not None
+        said = explain(store, "r")
+        for finding in watchdog.of_run(store, row, only_open=True):
+            if finding.severity != "info":
+                kind = finding.kind.replace("_", " ")
+                told[finding.kind] = said.case
+                assert any(it.startswith(f"Finding, {kind}: ") for it in said.known)
+                assert kind in said.case.partition("The watchdog finds: ")[2]
+                assert ALL_IS_WELL not in str(said)
+    assert set(told) == set(Found) == set(_OPEN)
+
+
+def test_every_kind_of_waiting_is_explained(clock):
+    seen = {kind for name in CASES for kind in explain(built(name, clock), "r").waits}
+    assert seen == set(Wait)
+    assert set(_ABOUT) == WAIT_BEGINS
+
+
+def test_every_text_belongs_to_a_case():
+    assert {file.stem for file in TEXTS.iterdir()} == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_who_is_woken_is_told_what_to_do(name: str, clock):
+    """Something is known, and there is a next action, in every state that a run can be in."""
+    said = explain(built(name, clock), "r")
+    assert said.known
+    assert said.actions
+    commands = [action.command for action in said.actions if action.command]
+    assert len(set(commands)) == len(commands)
+    if said.status == "held" and "paused" not in said.case:
+        assert said.unknown
 
 
 def test_commands_can_be_pasted(store: Store):

@@ -234,7 +234,7 @@ def _settle(call: StepCall, doubt: _Doubt, run_id: str) -> Script:
         young = effects.may_send(call.first_started_us or now_us, now_us, call.spec.key_ttl_s)
         if call.attempt >= again.attempts or not young:
             why = "its key is too old to be sent again" if not young else "all attempts are used"
-            raise _held(call, doubt, run_id, f"on_doubt='retry', but {why}")
+            raise _held(call, doubt, run_id, f"on_doubt='retry', but {why}", too_old=not young)
         if doubt.error is not None:
             wait_s = yield from pause(call, again, doubt.error)
             if wait_s is None:
@@ -287,7 +287,7 @@ def _ask_the_world(call: StepCall, doubt: _Doubt, run_id: str, now_us: int) -> S
         )
     young = effects.may_send(call.first_started_us or now_us, now_us, call.spec.key_ttl_s)
     if not young:
-        raise _held(call, doubt, run_id, "its key is too old to be sent again")
+        raise _held(call, doubt, run_id, "its key is too old to be sent again", too_old=True)
     yield Append(
         call,
         [Note(Kind.STEP_SETTLED, {"as": "not_done", "source": "on_doubt"})],
@@ -308,7 +308,9 @@ DOUBTS = {
 """What each kind of doubt means, for people."""
 
 
-def _held(call: StepCall, doubt: _Doubt, run_id: str, more: str = "") -> Unwind:
+def _held(
+    call: StepCall, doubt: _Doubt, run_id: str, more: str = "", *, too_old: bool = False
+) -> Unwind:
     detail = f"{call.key} may or may not have happened: {DOUBTS[doubt.why]}"
     if doubt.why == "value_lost":
         detail = f"{call.key} happened, but {DOUBTS['value_lost'].partition('but ')[2]}"
@@ -318,7 +320,9 @@ def _held(call: StepCall, doubt: _Doubt, run_id: str, more: str = "") -> Unwind:
     if more:
         detail += f"; {more}"
     done, not_done, fail = settle_actions(run_id, call.key)
-    actions = (done, fail) if doubt.why == "value_lost" else (done, not_done, fail)
+    # A key that is too old is never sent: "not done" would hold it once more.
+    decided = too_old or doubt.why in ("value_lost", "key_expired")
+    actions = (done, fail) if decided else (done, not_done, fail)
     return Unwind(RunHeld(run_id, "in_doubt", detail, actions, step=call.key))
 
 

@@ -204,6 +204,7 @@ def held_for_budget(case: Case) -> None:
     facts = held_facts(case.past)
     case.said.case = f"{case.name} is held, since its budget is used up: {facts.get('detail', '')}."
     case.progress()
+    case.said.unknown.append("What the rest of it will cost.")
     for action in facts.get("actions", ()):
         case.do("Raise its limit (as a whole, not what is added), and it goes on:", str(action))
     case.do("If it was raised, or can do with what is left, let it go on:", case.cmd("resume"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast._core.doubt import DOUBTS
+from holdfast._core.effects import KEY_TTL_S, may_send
 from holdfast._core.history import Record
 from holdfast._core.resume import facts_of
 from holdfast._core.rows import KeyState, RunRow
@@ -45,11 +46,15 @@ def about_effect(
     owner_died: bool = False,
 ) -> list[str]:
     """Return what the journal knows of an effect: arguments, key, age, policy."""
-    started = f"{ago(record.first_started_us, now_us)} ({moment(record.first_started_us)})"
-    tries = f", {record.attempts} times in all" if record.attempts > 1 else ""
-    known = [f"{record.key}{of} was first started {started}{tries}."]
-    if record.intent is not None and "args" in record.intent.data():
-        args = Reader(store, row).value(bytes(record.intent.data()["args"]), plain=True)
+    if record.intent is None:
+        known = [f"This store has no record that {record.key}{of} was started: that may be lost."]
+    else:
+        started = f"{ago(record.first_started_us, now_us)} ({moment(record.first_started_us)})"
+        tries = f", {record.attempts} times in all" if record.attempts > 1 else ""
+        known = [f"{record.key}{of} was first started {started}{tries}."]
+    first = record.intent or record.doubt
+    if first is not None and "args" in first.data():
+        args = Reader(store, row).value(bytes(first.data()["args"]), plain=True)
         known.append(f"Its arguments: {shown(args)}")
     known += _key_and_policy(record, now_us)
     error = error_of(record)
@@ -63,9 +68,17 @@ def about_effect(
 def _key_and_policy(record: Record, now_us: int) -> list[str]:
     facts = _intent(record)
     known: list[str] = []
+    if record.intent is None and record.doubt is not None and "key" in facts_of(record.doubt):
+        key = facts_of(record.doubt)["key"]
+        known.append(f"The idempotency key that it shows to the other side: {key}")
     if "key" in facts:
         age = length((now_us - record.first_started_us) / 1e6)
         known.append(f"Its idempotency key, shown to the other side: {facts['key']} ({age} old)")
+        if _is_too_old(record, now_us):
+            known.append(
+                "The other side may have forgotten it (key_ttl=), so it is not sent again. Given up "
+                "and taken up again, the step is executed under a new key."
+            )
     if "on_doubt" in facts:
         policy = str(facts["on_doubt"])
         known.append(f"What is declared for a doubt: {_POLICY.get(policy, policy)}.")
@@ -79,13 +92,26 @@ def not_known(record: Record) -> list[str]:
     return [f"Whether {record.key} happened. Only the other side can tell: look there for its key."]
 
 
-def ways_out(record: Record) -> list[tuple[str, tuple[str, ...]]]:
+def ways_out(record: Record, now_us: int) -> list[tuple[str, tuple[str, ...]]]:
     """Return what a person can decide: meaning, and arguments of `settle`."""
     step = record.key
     done = (f"{step} happened (JSON stands for its result):", ("--done", "JSON"))
     not_done = (f"{step} did not happen (it will be executed):", ("--not-done",))
     give_up = (f"Give {step} up (the flow gets StepFailed):", ("--fail", "REASON"))
-    return [done, give_up] if _why(record) == "value_lost" else [done, not_done, give_up]
+    if _why(record) == "value_lost":
+        return [done, give_up]
+    if _is_too_old(record, now_us):
+        anew = f"{step} did not happen, or you give it up (the flow gets StepFailed):"
+        return [done, (anew, ("--fail", "REASON"))]
+    return [done, not_done, give_up]
+
+
+def _is_too_old(record: Record, now_us: int) -> bool:
+    """Tell whether the other side may have forgotten the key, so that it is not sent again."""
+    if record.intent is None:
+        return False
+    ttl_s = float(_intent(record).get("key_ttl_s", KEY_TTL_S))
+    return not may_send(record.first_started_us, now_us, ttl_s)
 
 
 def what_will_be_done(record: Record) -> str:

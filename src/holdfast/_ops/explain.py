@@ -10,20 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast._core.commands import command
-from holdfast._core.history import Record, State
+from holdfast._core.history import Record
 from holdfast._core.lifecycle import Status
 from holdfast._core.resume import facts_of, outcome_is_unknown
-from holdfast._core.rows import RunRow
+from holdfast._core.rows import KeyState, RunRow
 from holdfast._core.superseding import superseded_by_resume
 from holdfast._ops import ancestry, doubts, waits
 from holdfast._ops.budgets import about_budget
-from holdfast._ops.explanation import Action, Case, Explanation, run_command
+from holdfast._ops.explanation import (
+    ALL_IS_WELL,
+    NOTHING_TO_DO,
+    Action,
+    Case,
+    Explanation,
+    Wait,
+    run_command,
+)
 from holdfast._ops.families import deadline_us
 from holdfast._ops.found import about_findings
 from holdfast._ops.held import held
 from holdfast._ops.inspect import error_of, fold, found, may_be_taken, step_views
-from holdfast._ops.left_over import about_queue, nobody_executes
-from holdfast._ops.messages import waiting_for
+from holdfast._ops.left_over import about_queue, nobody_executes, who_takes_it
 from holdfast._ops.related import about_control, about_parent
 from holdfast._ops.text import clipped, count, length, moment
 from holdfast._ops.undone import about_rollback, rolled_back
@@ -64,16 +71,15 @@ def _warned(store: Store, said: Explanation) -> Explanation:
 
 def _queued(case: Case) -> None:
     row, said = case.row, case.said
+    case.waits_for(Wait.QUEUE)
     said.case = f"{case.name} waits to be executed. No process has it."
     said.known.append(f"Its journal last changed {case.since(row.updated_us)}.")
     if row.wake_us is not None and row.wake_us > case.now_us:
         said.known.append(f"It is not due before {moment(row.wake_us)}.")
     case.progress()
     case.open_effects()
-    if not nobody_executes(case):
-        said.unknown.append("Whether any process that has this flow is about to take it.")
-    case.goes_on_when_run()
     about_queue(case)
+    who_takes_it(case)
 
 
 def _running(case: Case) -> None:
@@ -107,42 +113,45 @@ def _at_work(case: Case, owner: str) -> None:
     said.known.append(f"It last wrote to its journal {case.since(row.updated_us)}.")
     case.where()
     case.progress()
-    for record in case.past.records.values():
-        if record.state is State.RETRYING:
-            error = error_of(record)
-            said.known.append(
-                f"{record.key} failed {count(record.attempts, 'time')} so far and is tried again"
-                f"{_due(record.retry_at_us)}. The last error: {error}."
-            )
     waits.about_waits(case)
-    case.do("Nothing needs to be done. To see how far it is:", case.cmd("show"))
-
-
-def _due(at_us: int | None) -> str:
-    return "" if at_us is None else f" at {moment(at_us)}"
+    case.do(NOTHING_TO_DO, case.cmd("show"))
 
 
 def _waiting(case: Case) -> None:
     row, said = case.row, case.said
-    said.case = f"{case.name} waits."
     key = doubts.key_waited_for(case.store, row)
     if key is not None:
-        said.case = f"{case.name} waits for a business key that another call has."
-        said.known += doubts.about_key(key)
-        case.do("To see the run that has it:", command("explain", key.run_id))
-    elif row.waiting_on is not None:
-        said.case = f"{case.name} waits for {waiting_for(row)}."
+        _for_a_key(case, key)
+    else:
+        said.case = f"{case.name} {waits.in_short(case)}."
     waits.about_waits(case)
+    nobody_has_it = row.owner is None or may_be_taken(case.store, row)
+    if not nobody_has_it:
+        said.known.append(f"{case.store.owner_name(row.owner)} has it, and waits in the process.")
     if row.wake_us is not None and row.wake_us != deadline_us(case.past):
-        said.known.append(f"It goes on by itself at {moment(row.wake_us)}.")
+        who = "when a worker takes it" if nobody_has_it else "by itself"
+        said.known.append(f"It goes on {who}, from {moment(row.wake_us)} on.")
     case.progress()
-    if row.owner is None or may_be_taken(case.store, row):
-        case.goes_on_when_run()
+    if nobody_has_it:
+        who_takes_it(case)
+    elif not said.actions:
+        case.do(NOTHING_TO_DO, case.cmd("show"))
+
+
+def _for_a_key(case: Case, key: KeyState) -> None:
+    case.waits_for(Wait.KEY)
+    case.said.case = f"{case.name} waits for a business key that another call has."
+    case.said.known += doubts.about_key(key)
+    case.said.unknown.append(
+        f"How {key.step} of run {key.run_id} ends: if it completes, its result is used here; if it "
+        "did not happen, it is executed here."
+    )
+    case.do("To see the run that has it:", command("explain", key.run_id))
 
 
 def _completed(case: Case) -> None:
     row, said = case.row, case.said
-    said.case = f"{case.name} completed{_degraded_note(row)}. Nothing needs to be done."
+    said.case = f"{case.name} completed{_degraded_note(row)}. {ALL_IS_WELL}"
     took = length((row.updated_us - row.created_us) / 1e6)
     said.known.append(f"It ended {case.since(row.updated_us)}, {took} after it was started.")
     # Values that the flow recorded by itself (now, new_id) have no attempts.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from enum import StrEnum
 
 import msgspec
 
@@ -14,6 +15,24 @@ from holdfast._ops.text import ago, moment, visible
 from holdfast._store.contract import Store
 
 WIDTH_CHARS = 79
+ALL_IS_WELL = "Nothing needs to be done."
+NOTHING_TO_DO = f"{ALL_IS_WELL} To see how far it is:"
+
+
+class Wait(StrEnum):
+    """What a run may wait for."""
+
+    SLEEP = "sleep"
+    RETRY = "retry"
+    SIGNAL = "signal"
+    ANSWER = "answer"
+    APPROVAL = "approval"
+    CHILD = "child"
+    KEY = "key"
+    QUEUE = "queue"
+    """Its turn: no process has it."""
+    DEADLINE = "deadline"
+    """A time at which it is stopped, if it has not ended before."""
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -35,6 +54,8 @@ class Explanation(msgspec.Struct):
     actions: list[Action] = []
     warning: str | None = None
     """Said of the store as a whole, before everything else."""
+    waits: list[Wait] = []
+    """What it waits for, by kind."""
 
     def __str__(self) -> str:
         lines: list[str] = []
@@ -82,6 +103,10 @@ class Case:
 
     def do(self, meaning: str, cmd: str = "") -> None:
         self.said.actions.append(Action(meaning, cmd))
+
+    def waits_for(self, kind: Wait) -> None:
+        if kind not in self.said.waits:
+            self.said.waits.append(kind)
 
     def goes_on_when_run(self, meaning: str = "Run your program again, or:") -> None:
         self.do(meaning, run_command(self.row))

@@ -42,7 +42,7 @@ def _in_doubt(case: Case) -> None:
     case.progress()
     ends = requested(case.past) is not None
     for record in open_doubts:
-        for meaning, arguments in doubts.ways_out(record):
+        for meaning, arguments in doubts.ways_out(record, case.now_us):
             said_so = meaning.partition(" (")[0] + " (then the run is cancelled):"
             case.do(said_so if ends else meaning, case.cmd("settle", record.key, *arguments))
 
@@ -79,7 +79,7 @@ def _on_the_key_of_another(case: Case, key: KeyState) -> None:
     said.known += doubts.about_effect(case.store, other, record, case.now_us, of=of)
     said.unknown += doubts.not_known(record)
     said.case += " Settling it frees both."
-    for meaning, arguments in doubts.ways_out(record):
+    for meaning, arguments in doubts.ways_out(record, case.now_us):
         case.do(meaning, command("settle", key.run_id, key.step, *arguments))
 
 
@@ -90,6 +90,7 @@ def _diverged(case: Case) -> None:
     done = [r.key for r in case.past.records.values() if r.effect and r.has_outcome]
     if done:
         said.known.append(f"Effects that have happened and are recorded: {', '.join(done)}.")
+    said.unknown.append("Whether the code was meant to change for runs that were under way.")
     case.do("Put the code back as it was, then run your program again, or:", run_command(case.row))
     if any("--confirm" in action for action in held.get("actions", ())):
         case.do(
@@ -119,7 +120,7 @@ def _quarantined(case: Case) -> None:
     case.progress()
     case.open_effects()
     for record in case.past.open_doubts():
-        for meaning, arguments in doubts.ways_out(record):
+        for meaning, arguments in doubts.ways_out(record, case.now_us):
             case.do(meaning, case.cmd("settle", record.key, *arguments))
     said.unknown.append("Why: look at the logs of those processes (out of memory? a crash in C?).")
     case.do("Remove the cause, then let it be executed again:", case.cmd("resume"))
@@ -128,6 +129,7 @@ def _quarantined(case: Case) -> None:
 def _corrupt(case: Case) -> None:
     case.said.case = f"{case.name} is held: {held_facts(case.past).get('detail', 'it is damaged')}"
     case.progress()
+    case.said.unknown.append("What the damaged part said.")
     case.do("Find out what is damaged in this store:", "holdfast verify")
     case.do("If it was put right (a backup restored, say), go on:", case.cmd("resume"))
 
@@ -140,6 +142,9 @@ def _paused(case: Case) -> None:
             f"{gone['actor']}, and must not go on here as well."
         )
         case.progress()
+        case.said.unknown.append("How it goes there: this store does not hear of it.")
+        there = ("--url", str(gone["url"]), "--namespace", str(gone["namespace"]))
+        case.do("See how it is there:", case.cmd("explain", *there))
         case.do(
             "Only if it is not there, or will never go on there, let it go on here:",
             case.cmd("resume", "--confirm"),
@@ -170,6 +175,7 @@ def _drift(case: Case) -> None:
         f"{count(case.row.steps, 'step')} with a recorded outcome; only a redo executes any again."
     )
     case.open_effects()
+    said.unknown.append("Whether what is recorded is still right, now that this has changed.")
     case.do("Keep what is recorded, and go on:", case.cmd("resume", "--go-on"))
     if any("--redo" in action for action in held.get("actions", ())):
         sure = any("--confirm" in action for action in held.get("actions", ()))

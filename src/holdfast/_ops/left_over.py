@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast._core.commands import command
 from holdfast._ops import queues
-from holdfast._ops.explanation import Case
-from holdfast._ops.text import count
+from holdfast._ops.explanation import ALL_IS_WELL, Case
+from holdfast._ops.text import count, length
 from holdfast._store.decisions import DEFAULT_QUEUE, queue_of
 
 
@@ -38,20 +38,74 @@ def nobody_executes(case: Case) -> bool:
 
 
 def about_queue(case: Case) -> None:
-    """Say what keeps a run in its queue, and who would take it from there."""
+    """Say what keeps a run in its queue."""
     name = queue_of(case.row)
     for queue in queues.queues(case.store):
-        if queue.name != name:
-            continue
-        if queue.paused:
-            case.said.known.append(f"Its queue, {name}, is paused: nothing of it is taken.")
-            case.do("To let it go on:", command("queue", name, "--unpause"))
-        elif queue.concurrency is not None and queue.running >= queue.concurrency:
-            limit = count(queue.concurrency, "run")
-            case.said.known.append(f"Its queue, {name}, is full: it allows {limit} at one time.")
-    if not queues.workers(case.store):
+        if queue.name == name:
+            _about_limits(case, queue)
+
+
+def _about_limits(case: Case, queue: queues.QueueView) -> None:
+    known, name = case.said.known, queue.name
+    if queue.ready > 1:
+        oldest = (
+            "" if queue.oldest_s is None else f"; the oldest waits for {length(queue.oldest_s)}"
+        )
+        known.append(f"{count(queue.ready, 'run')} of its queue, {name}, could go on now{oldest}.")
+    if queue.paused:
+        known.append(f"Its queue, {name}, is paused: nothing of it is taken.")
+        case.do("To let it go on:", command("queue", name, "--unpause"))
+        return
+    if queue.concurrency is not None and queue.running >= queue.concurrency:
+        limit = count(queue.concurrency, "run")
+        known.append(f"Its queue, {name}, is full: it allows {limit} at one time.")
+        case.do(
+            "To see who has the places:",
+            command("runs", "--queue", name, "--status", "running"),
+        )
+        case.do(
+            "To allow more at one time, if what they use can bear it:",
+            command("queue", name, "--concurrency", str(queue.concurrency * 2)),
+        )
+    others: list[tuple[int | None, str]] = [
+        (queue.per_key, "at one time of each limit key"),
+        (queue.rate, f"to begin in {length(queue.per_s)}"),
+        (queue.per_key_rate, f"of each limit key to begin in {length(queue.per_s)}"),
+    ]
+    for number, words in others:
+        if number is not None:
+            known.append(f"Its queue, {name}, allows {count(number, 'run')} {words}.")
+
+
+def who_takes_it(case: Case) -> None:
+    """Say who would take a run that nobody has: a worker, when it is due; else what to start."""
+    name, alive = queue_of(case.row), queues.workers(case.store)
+    takers = [worker for worker in alive if worker.executes(case.row)]
+    if takers:
+        _about_places(case, takers)
+        if not case.said.actions:
+            case.do(f"{ALL_IS_WELL} To see what is before it:", "holdfast queues")
+        return
+    if not nobody_executes(case):
         case.said.known.append("No worker is alive.")
+        case.said.unknown.append("Whether any process that has this flow is about to take it.")
+    case.goes_on_when_run()
+    if not alive:
         also = () if name == DEFAULT_QUEUE else ("--queue", name)
         case.do(
             "To start a worker, which takes it when it is due:", command("worker", "MODULE", *also)
         )
+
+
+def _about_places(case: Case, takers: list[queues.WorkerView]) -> None:
+    places = sum(worker.concurrency for worker in takers)
+    who = "1 worker that would take it is" if len(takers) == 1 else None
+    who = who or f"{len(takers)} workers that would take it are"
+    busy = sum(worker.working for worker in takers) >= places
+    room = f"its {'places are' if places > 1 else 'one place is'}" if len(takers) == 1 else ""
+    room = room or f"their {places} places are"
+    case.said.known.append(
+        f"{who} alive; {room} in use: it waits for one."
+        if busy
+        else f"{who} alive; it is taken when it is due."
+    )

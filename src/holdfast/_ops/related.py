@@ -9,7 +9,7 @@ from holdfast._core.history import Record
 from holdfast._core.lifecycle import ENDED, FINAL, Status
 from holdfast._core.record import facts
 from holdfast._core.resume import held_facts
-from holdfast._ops.explanation import Case
+from holdfast._ops.explanation import Case, Wait
 from holdfast._ops.families import deadline_us
 from holdfast._ops.inspect import fold
 from holdfast._ops.text import moment
@@ -28,6 +28,7 @@ def about_control(case: Case) -> None:
         )
     until_us = deadline_us(case.past)
     if until_us is not None and case.row.status not in ENDED:
+        case.waits_for(Wait.DEADLINE)
         passed = (
             "that has passed, and" if until_us <= case.now_us else "if it has not ended by then"
         )

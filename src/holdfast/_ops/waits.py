@@ -8,14 +8,16 @@ from typing import Any
 from holdfast._core.approvals import APPROVE
 from holdfast._core.durations import shown as shown_length
 from holdfast._core.entries import WAIT_ENDS, Entry, Kind
-from holdfast._core.history import History, Record
+from holdfast._core.history import History, Record, State
 from holdfast._core.record import facts
-from holdfast._ops.explanation import Case
+from holdfast._ops.explanation import Case, Wait
+from holdfast._ops.families import deadline_us
 from holdfast._ops.fitting import wanted
+from holdfast._ops.inspect import error_of
 from holdfast._ops.messages import did_not_fit, messages_of
 from holdfast._ops.people import QuestionView, questions
 from holdfast._ops.related import about_child
-from holdfast._ops.text import clipped, moment, shown
+from holdfast._ops.text import clipped, count, moment, shown
 
 
 def waiting(past: History) -> list[tuple[Record, Entry]]:
@@ -27,11 +29,34 @@ def waiting(past: History) -> list[tuple[Record, Entry]]:
     ]
 
 
+def in_short(case: Case) -> str:
+    """Say in a few words what a run waits for."""
+    row = case.row
+    what, _, name = (row.waiting_on or "").partition(":")
+    until_us = row.wake_us
+    until = "" if until_us is None or until_us == deadline_us(case.past) else moment(until_us)
+    if what == "timer":
+        again = [it.key for it in case.past.records.values() if it.state is State.RETRYING]
+        does = f"waits before it tries {again[0]} again," if again else "sleeps"
+        return f"{does} until {until}" if until else does.rstrip(",")
+    if what == "answer" and name.startswith(APPROVE):
+        told = f"an approval of {name.removeprefix(APPROVE)}"
+    else:
+        told = {"answer": "an answer to", "child": "its child, run", "signal": "the signal"}.get(
+            what, what
+        )
+        told = f"{told} {name}".strip()
+    return f"waits for {told}" + (f" until {until}" if until else "") if told else "waits"
+
+
 def about_waits(case: Case) -> None:
     """Say what each line of a run waits for, and which command ends that."""
     open_ones = {it.step: it for it in questions(case.store, run_id=case.row.run_id, plain=True)}
     for record, begun in waiting(case.past):
         _ABOUT[begun.kind](case, record, begun, open_ones.get(record.key))
+    for record in case.past.records.values():
+        if record.state is State.RETRYING and not record.borrowed:
+            _pause(case, record)
 
 
 def about_end(record: Record) -> str | None:
@@ -46,10 +71,24 @@ def about_end(record: Record) -> str | None:
     return None if error is None else f"{error['message']}."
 
 
+def _pause(case: Case, record: Record) -> None:
+    """A step that failed, and is tried again after a pause."""
+    case.waits_for(Wait.RETRY)
+    at_us = record.retry_at_us
+    when = "" if at_us is None else f" at {moment(at_us)}"
+    error = error_of(record)
+    case.said.known.append(
+        f"{record.key} failed {count(record.attempts, 'time')} so far and is tried again{when}. "
+        f"The last error: {clipped(str(error))}."
+    )
+    case.said.unknown.append(f"Whether the next attempt of {record.key} does better.")
+
+
 # -- one function per kind of wait -------------------------------------------------------------
 
 
 def _timer(case: Case, record: Record, begun: Entry, _asked: QuestionView | None) -> None:
+    case.waits_for(Wait.SLEEP)
     until_us = facts(begun)["until_us"]
     left_us = until_us - case.now_us
     left = f"in {shown_length(left_us)}" if left_us > 0 else "its time has come"
@@ -59,6 +98,7 @@ def _timer(case: Case, record: Record, begun: Entry, _asked: QuestionView | None
 
 
 def _signal(case: Case, record: Record, begun: Entry, _asked: QuestionView | None) -> None:
+    case.waits_for(Wait.SIGNAL)
     said = facts(begun)
     case.said.known.append(
         f"{record.key} waits for the signal {said['name']!r} since {case.since(begun.at_us)}"
@@ -67,6 +107,7 @@ def _signal(case: Case, record: Record, begun: Entry, _asked: QuestionView | Non
     for message in messages_of(case.store, case.row, plain=True):
         if (message.kind, message.name, message.status) == ("signal", said["name"], "refused"):
             case.said.known.append(f"{did_not_fit(message)}.")
+    case.said.unknown.append(f"Who is to send {said['name']!r}, and when: the flow does not say.")
     case.do(
         f"To send the signal {said['name']} (what it brings is up to the flow):",
         case.cmd("signal", said["name"]) + " VALUE",
@@ -78,6 +119,7 @@ def _question(case: Case, record: Record, begun: Entry, asked: QuestionView | No
     if said["name"].startswith(APPROVE):
         _approval(case, record, begun, asked)
         return
+    case.waits_for(Wait.ANSWER)
     whom = f" {said['to']}" if "to" in said else ""
     case.said.known.append(
         f"{record.key} asks{whom} since {case.since(begun.at_us)}{_until(said)}: "
@@ -92,13 +134,23 @@ def _question(case: Case, record: Record, begun: Entry, asked: QuestionView | No
         case.said.known.append(f"The answer is {kind}.")
     for refused in asked.refused:
         case.said.known.append(f"{refused}.")
+    case.said.unknown.append(_when_answered(said))
     *answers, refuse = asked.commands
     for answer in answers:
         case.do(f"To answer {said['name']}:", answer)
     case.do("To refuse (the flow gets Refused):", refuse)
 
 
+def _when_answered(said: dict[str, Any]) -> str:
+    whom = str(said["to"]) if "to" in said else "anybody"
+    until_us = said.get("until_us")
+    if until_us is None:
+        return f"When {whom} answers; it waits until then."
+    return f"Whether {whom} answers in time; at {moment(until_us)} the flow goes on without."
+
+
 def _approval(case: Case, record: Record, begun: Entry, asked: QuestionView | None) -> None:
+    case.waits_for(Wait.APPROVAL)
     said = facts(begun)
     whom = f" of {said['to']}" if "to" in said else ""
     case.said.known.append(
@@ -112,12 +164,16 @@ def _approval(case: Case, record: Record, begun: Entry, asked: QuestionView | No
     if asked.holds_s is not None:
         holds = shown_length(int(asked.holds_s * 1e6))
         case.said.known.append(f"An approval holds for {holds} once it is given.")
+    case.said.unknown.append(_when_answered(said))
+    if not record.attempts:
+        case.said.known.append(f"Nothing of {record.key} has been executed.")
     approve, refuse = asked.commands
     case.do(f"To approve {record.key} with exactly these arguments, once:", approve)
     case.do("To refuse it (the flow gets Refused):", refuse)
 
 
 def _child(case: Case, record: Record, begun: Entry, _asked: QuestionView | None) -> None:
+    case.waits_for(Wait.CHILD)
     about_child(case, record, begun)
 
 

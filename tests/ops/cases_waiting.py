@@ -1,0 +1,125 @@
+"""Runs that wait, one or more for each kind of waiting."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast._core.entries import Kind
+from holdfast._store.contract import Limits
+from holdfast._store.memory import MemoryStore
+from tests.ops.cases import case
+from tests.ops.journals import Journal
+
+HOUR_S = 3600
+
+
+def _worker(store: MemoryStore, **facts: object) -> None:
+    told = {"worker": "w", "pid": 1, "host": "h", "queues": None, "flows": {"pay": ["1"]}}
+    told |= {"concurrency": 1, "working": 0, "saturation": 0.0, "draining": False, **facts}
+    store.pulse(store.register_owner(), msgspec.json.encode(told).decode(), [])
+
+
+@case
+def waiting_for_a_time(store: MemoryStore):
+    until_us = store.now_us() + HOUR_S * 1_000_000
+    Journal(store, "r").step("search").sleeps("sleep", HOUR_S).unloaded("timer", until_us)
+
+
+@case
+def waiting_for_a_time_in_a_process(store: MemoryStore):
+    journal = Journal(store, "r").step("search").sleeps("sleep", HOUR_S)
+    journal.write(journal.draft(Kind.RUN_WAITING), waiting_on="timer")
+
+
+@case
+def waiting_for_the_next_attempt(store: MemoryStore):
+    journal = Journal(store, "r").step("search").failing("think", 2, final=False)
+    journal.unloaded("timer", store.now_us() + 5_000_000)
+
+
+@case
+def waiting_for_a_signal(store: MemoryStore):
+    Journal(store, "r").step("search").waits("wait", "paid").unloaded("signal:paid")
+    _worker(store)
+
+
+@case
+def waiting_for_a_signal_until_a_time(store: MemoryStore):
+    journal = Journal(store, "r").step("search").waits("wait", "paid", HOUR_S)
+    journal.unloaded("signal:paid", store.now_us() + HOUR_S * 1_000_000)
+
+
+@case
+def waiting_for_an_answer(store: MemoryStore):
+    journal = Journal(store, "r").step("search")
+    journal.asks("ask", "amount", "How much may it cost?", to="kim", schema={"type": "integer"})
+    journal.unloaded("answer:amount")
+    _worker(store)
+
+
+@case
+def waiting_for_a_choice_until_a_time(store: MemoryStore):
+    journal = Journal(store, "r").step("search")
+    journal.asks("ask", "go", "Shall it be sent?", choices=["yes", "no"], seconds=HOUR_S)
+    journal.unloaded("answer:go", store.now_us() + HOUR_S * 1_000_000)
+    _worker(store)
+
+
+@case
+def waiting_for_an_approval(store: MemoryStore):
+    journal = Journal(store, "r").step("search")
+    journal.asks_approval("charge", {"order": "42", "amount": 10}, "kim", HOUR_S * 1_000_000)
+    journal.unloaded("answer:approve:charge")
+    _worker(store)
+
+
+@case
+def waiting_until_its_deadline(store: MemoryStore):
+    until_us = store.now_us() + HOUR_S * 1_000_000
+    journal = Journal(store, "r", until_us=until_us).step("search").waits("wait", "paid")
+    journal.unloaded("signal:paid", until_us)
+    _worker(store)
+
+
+@case
+def waiting_for_a_key_in_doubt(store: MemoryStore):
+    Journal(store, "first").held_in_doubt("charge", business_key="order:1")
+    journal = Journal(store, "r").step("search")
+    journal.unloaded("key:charge:order:1", store.now_us() + 1_000_000)
+    _worker(store)
+
+
+@case
+def queued_while_the_queue_is_full(store: MemoryStore):
+    store.set_limits(Limits("default", concurrency=1))
+    Journal(store, "other").step("search")
+    Journal(store, "r").step("search").released()
+    _worker(store)
+
+
+@case
+def queued_while_the_queue_is_paused(store: MemoryStore):
+    store.set_limits(Limits("default", paused=True))
+    Journal(store, "r").step("search").released()
+    _worker(store)
+
+
+@case
+def queued_behind_others(store: MemoryStore):
+    store.set_limits(Limits("default", rate=10, per_key=1))
+    for name in ("one", "two", "r"):
+        Journal(store, name).step("search").released()
+    _worker(store, working=1)
+
+
+@case
+def queued_and_nobody_has_its_flow(store: MemoryStore):
+    Journal(store, "r").step("search").released()
+    _worker(store, flows={"mail": ["1"]})
+
+
+@case
+def queued_until_a_time(store: MemoryStore):
+    journal = Journal(store, "r").step("search")
+    journal.write(journal.draft(Kind.RUN_RELEASED), wake_us=store.now_us() + 60_000_000)
+    _worker(store)
