@@ -7,6 +7,7 @@ or picks it up where it stopped.
 from __future__ import annotations
 
 from holdfast import aio, errors
+from holdfast._core.alerts import Alert
 from holdfast._core.approvals import Approve
 from holdfast._core.budgets import Budget, Price
 from holdfast._core.comparing import Preflight
@@ -19,6 +20,7 @@ from holdfast._core.retry import Retry
 from holdfast._core.secrets import Secret
 from holdfast._opened import Store, open, stream  # noqa: A004 - the design's name
 from holdfast._ops.inspect import EntryView as Entry
+from holdfast._runtime.alerting import alert
 from holdfast._runtime.asking import ask
 from holdfast._runtime.blocks import run
 from holdfast._runtime.decorators import AsyncEffect, Effect, effect, step
@@ -62,6 +64,7 @@ __all__ = [
     "NOT_DONE",
     "TICK",
     "UNKNOWN",
+    "Alert",
     "Approve",
     "AsyncEffect",
     "AsyncFlow",
@@ -93,6 +96,7 @@ __all__ = [
     "Unknown",
     "Watch",
     "aio",
+    "alert",
     "ask",
     "attempt",
     "call",

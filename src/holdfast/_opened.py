@@ -11,7 +11,7 @@ from holdfast._core.findings import Watch, checked_watch
 from holdfast._core.lifecycle import Status
 from holdfast._core.redacting import Redact
 from holdfast._housekeeping import Housekeeping
-from holdfast._runtime import engine as engines
+from holdfast._runtime import alerting, engine as engines
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.handle import Emitted, Handle, stream as stream_of
 from holdfast._runtime.recovery import recover
@@ -63,6 +63,7 @@ class Store(Acting, Housekeeping):
 
     def close(self) -> None:
         """Release everything; safe to call twice."""
+        alerting.close(self.engine)
         self.engine.close()
 
     # -- looking -------------------------------------------------------------------------------

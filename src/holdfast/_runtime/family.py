@@ -13,11 +13,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.children import CHILD
+from holdfast._core.commands import command
 from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.requests import ChildEnd, ReadChild
 from holdfast._core.rows import RunRow
 from holdfast._runtime import logs
-from holdfast._runtime.admission import RunRequest, held_error, resumed, submit
+from holdfast._runtime.admission import RunRequest, resumed, submit
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.finishing import admit_or_none
 from holdfast._runtime.handle import outcome
@@ -138,8 +139,9 @@ def _tell_held(execution: Execution, row: RunRow) -> None:
     child = execution.children.get(row.run_id)
     if child is not None and not child.told:
         child.told = True
-        held = held_error(execution.engine, row)
-        logs.warning("run %s waits for a child that is held: %s", execution.run_id, held)
+        text = "run %s waits for the child %s, which is held (%s); see: %s"
+        told = (row.run_id, row.held_reason, command("explain", row.run_id))
+        logs.warning(text, execution.run_id, *told, about=execution.lease.row)
 
 
 def read(execution: Execution, request: ReadChild) -> ChildEnd:

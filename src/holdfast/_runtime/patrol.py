@@ -15,7 +15,7 @@ from holdfast._core.findings import Finding, Found, Severity, Watch, note, noted
 from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.rows import Memo, Message, RunRow
 from holdfast._core.stops import Unwind
-from holdfast._runtime import logs
+from holdfast._runtime import alerting, logs
 from holdfast._runtime.clock import CHANCE
 from holdfast._store import watchdog
 from holdfast._store.watchdog import Survey
@@ -101,8 +101,7 @@ class Patrol:
     def _look_at(self, row: RunRow, flows: Mapping[str, Any]) -> Iterator[Finding]:
         self._seen[row.run_no] = (row.last_seq, self._survey.stuck_us(row))
         found = self._survey.findings(row)
-        if found:
-            yield from _acted(self._engine, row, found, flows.get(row.flow))
+        yield from _acted(self._engine, row, found, flows.get(row.flow))
 
 
 def patrol(engine: Engine, flows: Mapping[str, Any], run_id: str | None = None) -> list[Finding]:
@@ -123,6 +122,7 @@ def _acted(
     could act on is noted: that nobody executes it."""
     declared = None if flow is None else flow.watch
     watch = declared or engine.watch or Watch()
+    alerting.watched(engine, row, [it for it in found if watch.act(it.kind) != "ignore"])
     for finding in found:
         if flow is None and finding.kind is not Found.STUCK:
             continue
@@ -143,9 +143,11 @@ def _acted(
                 did = act
             watchdog.tell(engine.kept, finding, did)
         except HoldfastError as error:
-            logs.warning("a finding of run %s could not be acted on: %s", row.run_id, error)
+            text = "a finding of run %s could not be acted on: %s"
+            logs.warning(text, row.run_id, error, about=row)
             continue
-        logs.warning("run %s is %s (%s): %s", row.run_id, finding.kind, did, finding.text)
+        text = "run %s is %s (%s): %s"
+        logs.warning(text, row.run_id, finding.kind, did, finding.text, about=row)
         yield finding
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast._runtime import logs, registry
+from holdfast._runtime import logs, news, registry
 from holdfast._runtime.admission import claim, execution_of
 from holdfast._runtime.frames import current_task
-from holdfast.errors import HoldfastError, RunBusy, RunRolledBack, UsageError
+from holdfast.errors import HoldfastError, RunBusy, UsageError
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -47,12 +47,10 @@ def take_up(engine: Engine, run_id: str) -> bool:
     execution.waits.unloads = True
     try:
         _execute(flow, execution)
-    except RunRolledBack as error:
-        logs.info("%s", error)
     except HoldfastError as error:
         # One that waits costs nothing until what it waits for comes.
         if execution.stopped is None or execution.stopped.unload is None:
-            logs.warning("run %s: %s", run_id, error)
+            news.ended(execution.lease.row, error)
     return True
 
 

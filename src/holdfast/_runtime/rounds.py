@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast._core.rows import RunRow
-from holdfast._runtime import logs
+from holdfast._runtime import alerting, logs
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.patrol import Patrol
 from holdfast._runtime.schedules import Ticker
@@ -49,6 +49,7 @@ class Rounds:
             self._say_what_waits_in_vain()
         self._broom.sweep()
         self._patrol.look()
+        alerting.sweep(self._engine)
 
     def until_s(self) -> float:
         """Return how long nothing is due."""

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from holdfast._core.lifecycle import CLAIMABLE
 from holdfast._core.stops import Unwind
-from holdfast._runtime import ending, logs
+from holdfast._runtime import ending, logs, news
 from holdfast._runtime.admission import execution_of
 from holdfast._runtime.finishing import finish_async
 from holdfast._store.decisions import SUSPECT_AT
-from holdfast.errors import HoldfastError, RunError, RunFailed, RunHeld, RunRolledBack
+from holdfast.errors import RunError
 
 if TYPE_CHECKING:
     import asyncio
@@ -120,7 +120,8 @@ class Slots:
         try:
             threads.do(lambda: self._work(place))
         except RuntimeError as error:  # No more threads: that may pass, and others may have some.
-            logs.failure("run %s could not be executed", place.run_id, error=error)
+            text = "run %s could not be executed"
+            logs.failure(text, place.run_id, error=error, about=lease.row)
             self._abandon(place)
 
     # -- at work -------------------------------------------------------------------------------
@@ -135,7 +136,7 @@ class Slots:
                 handed_on = True
             else:
                 cast("Flow[..., Any]", place.flow).execute(execution)
-                logs.info("run %s of %s completed", place.run_id, place.flow.name)
+                news.completed(place.lease.row)
         except BaseException as error:
             self._tell(place, error)
         finally:
@@ -144,6 +145,7 @@ class Slots:
 
     def _load(self, place: Place) -> Execution:
         flow = place.flow
+        news.taken(place.lease.row)
         execution = execution_of(
             self._engine, place.lease, awaits=flow.awaits, version=flow.version
         )
@@ -166,7 +168,7 @@ class Slots:
                 await finish_async(execution, ending.raised(execution, execution.stopped))
                 return
             await cast("AsyncFlow[..., Any]", place.flow).execute(execution)
-            logs.info("run %s of %s completed", place.run_id, place.flow.name)
+            news.completed(place.lease.row)
         except BaseException as error:
             self._tell(place, error)
             if not isinstance(error, Exception) and self._stopping is None:
@@ -203,17 +205,9 @@ class Slots:
         if stopped is not None and stopped.unload is not None:
             return  # It waits, and will be taken up again when that comes.
         if stopped is not None and stopped.released is not None:
-            logs.info("run %s is given back: %s", place.run_id, stopped.released)
-        elif isinstance(error, RunRolledBack):
-            logs.info("%s", error)
-        elif isinstance(error, RunHeld | RunFailed):
-            logs.warning("%s", error)
-        elif isinstance(error, HoldfastError):
-            logs.warning("run %s: %s", place.run_id, error)
-        elif isinstance(error, Exception):
-            logs.failure("run %s could not be executed", place.run_id, error=error)
+            news.given_back(place.lease.row, stopped.released)
         else:
-            logs.warning("run %s was interrupted by %s", place.run_id, type(error).__name__)
+            news.ended(place.lease.row, error)
 
     def _event_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is not None:

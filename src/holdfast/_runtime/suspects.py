@@ -68,10 +68,10 @@ def tell(wanted: Wanted, leases: Iterable[Lease]) -> None:
     """Say which runs a take has held, and which suspect is executed now."""
     for row in wanted.quarantined:
         text = "run %s of %s is quarantined: %s; see: holdfast explain %s"
-        logs.warning(text, row.run_id, row.flow, _died(row.claims), row.run_id)
+        logs.warning(text, row.run_id, row.flow, _died(row.claims), row.run_id, about=row)
     for row in (lease.row for lease in leases if wanted.suspects):
         text = "run %s of %s is executed alone: %s"
-        logs.warning(text, row.run_id, row.flow, _died(row.claims - 1))
+        logs.warning(text, row.run_id, row.flow, _died(row.claims - 1), about=row)
 
 
 def _died(times: int) -> str:

@@ -1,0 +1,179 @@
+"""What somebody is told when a run needs a person: an alert. Pure.
+
+An alert is about a state (held since entry 12, failed since entry 40, this finding, this share of this
+budget), and has an id made of it: the same state gives the same alert, whoever makes it and however
+often. It says which run, what is the case and where to look; values of runs and texts of errors, which
+may hold anything, are no part of it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast._core.commands import command
+from holdfast._core.entries import Entry, Kind
+from holdfast._core.findings import Finding, moment
+from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._core.record import facts
+from holdfast._core.rows import Pot, RunRow
+
+NEARLY = 0.8
+"""From which share of a budget on somebody is told."""
+TYPE_MAX_CHARS = 200
+
+ENTRIES = {Status.HELD: Kind.RUN_HELD, Status.FAILED: Kind.RUN_FAILED}
+"""The entry with which a state began that wants a person."""
+
+_HELD: dict[str, str] = {
+    HeldReason.IN_DOUBT: "an effect may or may not have happened, and somebody has to settle it",
+    HeldReason.BUDGET: "its budget is used up",
+    HeldReason.DIVERGED: "its code does not fit its journal any more",
+    HeldReason.DRIFT: "what it relies on has changed while it stood still",
+    HeldReason.CORRUPT: "its record is damaged",
+    HeldReason.QUARANTINED: "its process died again and again without bringing it on",
+    HeldReason.PAUSED: "it was paused",
+}
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a person should look at, without any value of the run."""
+
+    version: int = 1
+    """Of this shape; fields may be added without a new one."""
+    id: str
+    """The same for the same state, however often it is sent."""
+    kind: str
+    """"held", "failed", "finding" or "budget" (nearly used up; used up is held)."""
+    severity: str
+    """"info", "warning" or "error"."""
+    run_id: str
+    flow: str
+    queue: str
+    namespace: str
+    reason: str | None = None
+    """Why it is held; the type of the error that it failed with; the limit that is nearly reached."""
+    finding: str | None = None
+    """What the watchdog found, such as "stuck"."""
+    step: str | None = None
+    generation: int
+    since: dt.datetime
+    text: str
+    """What is the case, for people."""
+    command: str
+    """What to do first."""
+
+    def json(self) -> bytes:
+        """Return it as one JSON object."""
+        return msgspec.json.encode(self)
+
+
+def of_state(store_id: str, row: RunRow, entry: Entry | None) -> Alert:
+    """Return the alert about a run that is held or failed, since this entry; None if its journal
+    cannot be read."""
+    said = {} if entry is None else facts(entry)
+    step = said.get("step") or next(iter(said.get("steps") or ()), None)
+    at_us = row.updated_us if entry is None else entry.at_us
+    if row.status is Status.HELD:
+        reason = row.held_reason or "held"
+        what = f"is held ({reason}): {_HELD.get(reason, reason)}"
+    else:
+        error = said.get("error")
+        name = error.get("type", "") if isinstance(error, dict) else ""  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        reason = plain(str(name))[:TYPE_MAX_CHARS] or "unknown"  # pyright: ignore[reportUnknownArgumentType]
+        what = f"failed: {reason}"
+    return _alert(
+        store_id,
+        row,
+        kind=str(row.status),
+        mark=str(row.last_seq if entry is None else entry.seq),
+        severity="info" if reason == HeldReason.PAUSED else "error",
+        since_us=at_us,
+        text=what + (f" (at {step})" if step else ""),
+        reason=reason,
+        step=step if isinstance(step, str) else None,
+    )
+
+
+def of_finding(store_id: str, row: RunRow, finding: Finding) -> Alert:
+    """Return the alert about something that the watchdog found."""
+    return _alert(
+        store_id,
+        row,
+        kind="finding",
+        mark=finding.id,
+        severity=str(finding.severity),
+        since_us=round(finding.since.timestamp() * 1e6),
+        text=f"has a finding, {str(finding.kind).replace('_', ' ')}: {finding.text}",
+        finding=str(finding.kind),
+        step=finding.steps[0] if finding.steps else None,
+    )
+
+
+def of_budget(store_id: str, row: RunRow, pot: Pot, now_us: int) -> Alert | None:
+    """Return the alert about a budget that is nearly used up, or None. Raised, it is another one."""
+    for name, limit, spent in _spent(pot, now_us):
+        if spent < limit and spent >= NEARLY * limit:
+            share = f"{100 * spent / limit:.0f} %"
+            return _alert(
+                store_id,
+                row,
+                kind="budget",
+                mark=f"{pot.root}:{name}:{limit}",
+                severity="warning",
+                since_us=now_us,
+                text=f"has used {share} of its budget ({name})",
+                reason=name,
+            )
+    return None
+
+
+def _spent(pot: Pot, now_us: int) -> Iterable[tuple[str, int, int]]:
+    for name, said in _LIMITS.items():
+        limit = getattr(pot, name)
+        if limit:
+            spent = now_us - pot.opened_us if name == "wall_us" else getattr(pot, f"spent_{name}")
+            yield said, limit, spent
+
+
+_LIMITS = {"usd_nanos": "usd", "tokens": "tokens", "steps": "steps", "wall_us": "time"}
+
+
+def _alert(
+    store_id: str,
+    row: RunRow,
+    *,
+    kind: str,
+    mark: str,
+    severity: str,
+    since_us: int,
+    text: str,
+    reason: str | None = None,
+    finding: str | None = None,
+    step: str | None = None,
+) -> Alert:
+    named = f"{store_id}\0{row.namespace}\0{row.run_id}\0{kind}\0{mark}"
+    return Alert(
+        id=hashlib.sha256(named.encode()).hexdigest()[:32],
+        kind=kind,
+        severity=severity,
+        run_id=row.run_id,
+        flow=row.flow,
+        queue=row.queue or "default",
+        namespace=row.namespace,
+        reason=reason,
+        finding=finding,
+        step=step,
+        generation=row.generation,
+        since=moment(since_us),
+        text=plain(f"run {row.run_id} of {row.flow} {text}"),
+        command=command("explain", row.run_id),
+    )
+
+
+def plain(text: str) -> str:
+    """Return text without anything that could end a line or move a cursor."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

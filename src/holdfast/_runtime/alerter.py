@@ -1,0 +1,305 @@
+"""Sends the alerts of one store, in a thread of its own: no run ever waits for it.
+
+    written here ──► look at that run ─┐
+    a worker's sweep of held and       ├─► a memo per alert and receiver says who sends it ─► call ─► sent
+      failed runs, and its watchdog ───┘        └─ it died, or the call failed: another one, later
+
+What is to be told is read from the store, so it is not lost with the process that wrote it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast._core import alerts
+from holdfast._core.alerts import Alert
+from holdfast._core.entries import Entry
+from holdfast._core.lifecycle import Status
+from holdfast._core.rows import Memo, RunRow
+from holdfast._runtime import alerting, logs
+from holdfast._runtime.alerting import Receiver
+from holdfast._store import watchdog
+from holdfast._store.contract import Query
+from holdfast.errors import Corrupt
+
+if TYPE_CHECKING:
+    from holdfast._runtime.engine import Engine
+
+SPACE = "holdfast.alerts"
+"""The memory in which workers say who sends an alert, and that it is sent."""
+SWEEP_US = 10_000_000
+SHARE = 100
+"""A sweep that took long is followed by a pause of so many times its length."""
+LOOK_US = 2_000_000
+"""How often it is looked whether another process has sent what it wanted to send."""
+CLAIM_US = 120_000_000
+"""How long a process that may be alive has for one call."""
+BACKOFF_US, BACKOFF_MAX_US = 5_000_000, 900_000_000
+DAY_US = 86_400_000_000
+RECENT_US = 7 * DAY_US
+"""What has been the case for longer is no news."""
+KEPT_US = 14 * DAY_US
+TAILS = (32, 1024)
+"""How many entries are read from the end of a journal, before all of them are."""
+ENDING_S = 3.0
+"""How long the end of a process may be delayed by alerts that are on their way."""
+QUEUED_MAX = 10_000
+
+
+class Sending(msgspec.Struct):
+    """What the memo of an alert says."""
+
+    sent: bool = False
+    tries: int = 0
+    until_us: int = 0
+    """Until when it is somebody's, or rests after a call that failed."""
+    owner: int | None = None
+    """Whose; None while it rests."""
+
+
+class Pending(msgspec.Struct):
+    """An alert that is not known to be sent."""
+
+    alert: Alert
+    receiver: Receiver
+    due_us: int = 0
+
+
+class Alerter:
+    """Sends the alerts of one store."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._changed = threading.Condition()
+        self._heard: dict[str, None] = {}
+        self._pending: dict[str, Pending] = {}
+        self._known: dict[int, int] = {}
+        """Of each run, the last entry up to which all is told or on its way."""
+        self._since: dict[str, int] = {}
+        self._sweep_us: int | None = None
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    # -- called by others; never waits for a call ----------------------------------------------
+
+    def hear(self, run_id: str) -> None:
+        """A run was held or failed just now."""
+        with self._changed:
+            if len(self._heard) < QUEUED_MAX:  # A sweep finds the rest.
+                self._heard[run_id] = None
+            self._ensure()
+
+    def sweep(self) -> None:
+        """Look at all held and failed runs now and then, from now on."""
+        with self._changed:
+            if self._sweep_us is None:
+                self._sweep_us = 0
+            self._ensure()
+
+    def offer(self, alert: Alert, since_us: int | None) -> None:
+        """Send an alert about something that has been the case since this time; None is now."""
+        wanted = [it for it in alerting.receivers if self._is_told(it, since_us)]
+        now_us = self._engine.now_us()
+        with self._changed:
+            for receiver in wanted:
+                key = f"{alert.id}:{receiver.mark}"
+                if len(self._pending) < QUEUED_MAX:
+                    self._pending.setdefault(key, Pending(alert, receiver, now_us))
+            self._ensure()
+
+    def close(self) -> None:
+        """Send what can be sent in a moment, and end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(ENDING_S)
+
+    def _ensure(self) -> None:
+        if self._closed:
+            return
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="holdfast-alerts", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
+
+    # -- its thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            now_us = self._engine.now_us()
+            with self._changed:
+                wait_s = self._due_s(now_us)
+                if wait_s > 0 and not self._closed:
+                    self._changed.wait(wait_s)
+                if self._closed and not self._heard and not self._due(now_us):
+                    return
+            try:
+                self._look()
+                for key in self._due(self._engine.now_us()):
+                    self._send(key)
+            except Exception as error:
+                if self._closed:
+                    return
+                logs.warning("alerts could not be looked after: %s", error)
+                with self._changed:
+                    self._changed.wait(1.0)
+
+    def _due_s(self, now_us: int) -> float:
+        if self._heard:
+            return 0.0
+        times = [it.due_us for it in self._pending.values()]
+        if self._sweep_us is not None:
+            times.append(self._sweep_us)
+        return max(0.0, (min(times, default=now_us + SWEEP_US) - now_us) / 1e6)
+
+    def _due(self, now_us: int) -> list[str]:
+        return [key for key, it in list(self._pending.items()) if it.due_us <= now_us]
+
+    def _look(self) -> None:
+        """See what is the case of the runs that were heard of, and of all if it is time."""
+        while self._heard:
+            run_id = next(iter(self._heard))
+            row = self._engine.kept.get(run_id)
+            if row is not None:
+                self._look_at(row, heard=True)
+            with self._changed:
+                self._heard.pop(run_id, None)
+        began_us = self._engine.now_us()
+        if self._sweep_us is None or self._closed or began_us < self._sweep_us:
+            return
+        self._sweep_all(began_us)
+        took_us = self._engine.now_us() - began_us
+        self._sweep_us = began_us + max(SWEEP_US, took_us * SHARE)
+
+    def _sweep_all(self, now_us: int) -> None:
+        since_us = min((self._since_us(it) for it in alerting.receivers), default=now_us)
+        since_us = max(since_us, now_us - RECENT_US)
+        met: set[int] = set()
+        query = Query(status=list(alerts.ENTRIES))
+        for row in watchdog.open_rows(self._engine.kept, query):
+            if self._closed:
+                return
+            met.add(row.run_no)
+            if row.updated_us >= since_us and self._known.get(row.run_no) != row.last_seq:
+                self._look_at(row, heard=False)
+        self._known = {run_no: seq for run_no, seq in self._known.items() if run_no in met}
+
+    def _look_at(self, row: RunRow, *, heard: bool) -> None:
+        """Send what is the case of a run that is held or failed."""
+        if row.status in alerts.ENTRIES and row.deleted_us is None:
+            self._known[row.run_no] = row.last_seq
+            alert = self._state(row)
+            self.offer(alert, None if heard else round(alert.since.timestamp() * 1e6))
+
+    def _state(self, row: RunRow) -> Alert:
+        return alerts.of_state(self._engine.kept.store_id, row, began(self._engine, row))
+
+    def _is_told(self, receiver: Receiver, since_us: int | None) -> bool:
+        """Say whether a receiver is told of what has been the case since a time; None is now."""
+        told_since_us = self._since_us(receiver)
+        if since_us is None:
+            return True
+        return since_us >= max(told_since_us, self._engine.now_us() - RECENT_US)
+
+    def _since_us(self, receiver: Receiver) -> int:
+        """Return since when a receiver is told: whoever is new is not told of the past."""
+        known = self._since.get(receiver.mark)
+        if known is None:
+            kept, now_us = self._engine.kept, self._engine.now_us()
+            key = f"since:{receiver.mark}"
+            kept.put_memo(Memo(SPACE, key, b"%d" % now_us), 0)
+            memo = kept.memo(SPACE, key)
+            known = now_us if memo is None or memo.value is None else int(memo.value)
+            self._since[receiver.mark] = known
+        return known
+
+    # -- sending -------------------------------------------------------------------------------
+
+    def _send(self, key: str) -> None:
+        pending = self._pending[key]
+        due_us = None if self._is_over(pending) else self._try(key, pending)
+        with self._changed:
+            if due_us is None or pending.receiver not in alerting.receivers:
+                self._pending.pop(key, None)
+            else:
+                pending.due_us = due_us
+
+    def _is_over(self, pending: Pending) -> bool:
+        """Say whether a run is no longer as an alert says that it is."""
+        if pending.alert.kind not in alerts.ENTRIES:
+            return False
+        row = self._engine.kept.get(pending.alert.run_id)
+        if row is None or row.status not in alerts.ENTRIES or row.deleted_us is not None:
+            return True
+        return self._state(row).id != pending.alert.id
+
+    def _try(self, key: str, pending: Pending) -> int | None:
+        """Call, unless another process does; returns when to look again, or None if it is sent."""
+        kept, now_us = self._engine.kept, self._engine.now_us()
+        memo = kept.memo(SPACE, key)
+        said = Sending() if memo is None or memo.value is None else _read(memo.value)
+        if said.sent:
+            return None
+        if said.until_us > now_us and not self._was_left(said):
+            return min(said.until_us, now_us + LOOK_US)
+        tries = said.tries + 1
+        claim = Sending(tries=tries, until_us=now_us + CLAIM_US, owner=self._engine.owner())
+        mine = self._note(key, claim, 0 if memo is None else memo.version)
+        if mine is None:
+            return now_us + LOOK_US
+        try:
+            pending.receiver.call(pending.alert)
+        except Exception as error:
+            return self._failed(key, pending, mine, tries, error)
+        self._note(key, Sending(sent=True, tries=tries), mine)
+        return None
+
+    def _was_left(self, said: Sending) -> bool:
+        """Say whether the process that wanted to send it is dead."""
+        return said.owner is not None and self._engine.kept.owner_is_dead(said.owner)
+
+    def _failed(
+        self, key: str, pending: Pending, mine: int, tries: int, error: Exception
+    ) -> int | None:
+        rests_us = min(BACKOFF_MAX_US, BACKOFF_US * 2 ** min(tries - 1, 20))
+        now_us = self._engine.now_us()
+        logs.warning(
+            "an alert (%s) about run %s was not sent: %s: %s; it is tried again in %d s",
+            *(pending.alert.kind, pending.alert.run_id, type(error).__name__),
+            *(alerts.plain(str(error))[:300], rests_us // 1_000_000),
+            run_id=pending.alert.run_id,
+            flow=pending.alert.flow,
+        )
+        self._note(key, Sending(tries=tries, until_us=now_us + rests_us), mine)
+        return now_us + rests_us
+
+    def _note(self, key: str, said: Sending, expected: int) -> int | None:
+        expires_us = self._engine.now_us() + KEPT_US
+        memo = Memo(SPACE, key, msgspec.json.encode(said), expires_us=expires_us)
+        made = self._engine.kept.put_memo(memo, expected)
+        return None if made is None else made.version
+
+
+def _read(value: bytes) -> Sending:
+    return msgspec.json.decode(value, type=Sending)
+
+
+def began(engine: Engine, row: RunRow) -> Entry | None:
+    """Return the entry with which a run came to be held or failed; None if it cannot be read. Only
+    the end of the journal is looked at, if that has it."""
+    kind = alerts.ENTRIES[Status(row.status)]
+    try:
+        for tail in (*TAILS, row.last_seq):
+            skips = ((1, row.last_seq - tail),) if row.last_seq > tail else ()
+            for entry in reversed(engine.kept.load(row, skips)):
+                if entry.kind is kind:
+                    return entry
+            if not skips:
+                return None
+    except Corrupt:
+        return None
+    return None

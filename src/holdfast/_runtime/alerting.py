@@ -1,0 +1,151 @@
+"""Who is told when a run needs a person: at least once, and by one process of the fleet.
+
+`alert` names somebody. What is written in this process is heard of at once; workers sweep the store
+besides, so that an alert whose process died is sent by another one (`alerter.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast._core import alerts
+from holdfast._core.alerts import Alert
+from holdfast._core.findings import Finding, Severity
+from holdfast._core.observing import ObservedEntry, ObservedRun, Observer
+from holdfast._core.rows import RunRow
+from holdfast._runtime import observing
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast._runtime.alerter import Alerter
+    from holdfast._runtime.engine import Engine
+
+
+class Receiver(msgspec.Struct, frozen=True):
+    """Who is told."""
+
+    call: Callable[[Alert], object]
+    name: str
+    mark: str
+    """Its name, shortened: the same in every process of the fleet."""
+
+
+receivers: tuple[Receiver, ...] = ()
+_alerters: weakref.WeakKeyDictionary[Engine, Alerter] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+_ends_hearing: Callable[[], None] | None = None
+
+
+def alert(function: Callable[[Alert], object], *, name: str | None = None) -> Callable[[], None]:
+    """Have a function called with an `Alert` when a run is held or fails, when the watchdog finds
+    something, and when a budget is nearly used up. Returns a function that ends it.
+
+    It is called in a thread of its own, at least once for each state and usually once in the whole
+    fleet: processes that give a function of the same name (`name=`, else the function's own) share
+    the work. If it raises, it is called again later.
+    """
+    global receivers, _ends_hearing
+    if not callable(function):
+        raise UsageError(f"holdfast.alert({function!r:.80}): a function of an alert")
+    named = name or getattr(function, "name", None) or _name_of(function)
+    mark = hashlib.sha256(str(named).encode()).hexdigest()[:12]
+    receiver = Receiver(function, str(named), mark)
+    with _lock:
+        receivers = (*receivers, receiver)
+        if _ends_hearing is None:
+            _ends_hearing = observing.observe(_Ear())
+
+    def end() -> None:
+        global receivers, _ends_hearing
+        with _lock:
+            receivers = tuple(one for one in receivers if one is not receiver)
+            if not receivers and _ends_hearing is not None:
+                _ends_hearing()
+                _ends_hearing = None
+
+    return end
+
+
+def _name_of(function: Any) -> str:
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    return f"{module}.{name}" if name else type(function).__qualname__
+
+
+class _Ear(Observer):
+    """Hears of runs that are held or fail in this process, so that they need no sweep."""
+
+    def written(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
+        """Entries of a run were committed by this process."""
+        if any(entry.kind in alerts.ENTRIES.values() for entry in entries):
+            from holdfast._runtime import engine as engines
+
+            for engine in list(engines._engines):
+                kept = engine.kept
+                same = (kept.store_id, kept.namespace) == (run.store_id, run.namespace)
+                if same and not engine.closed:
+                    alerter(engine).hear(run.run_id)
+                    return
+
+
+def alerter(engine: Engine) -> Alerter:
+    """Return what sends the alerts of a store in this process."""
+    with _lock:
+        found = _alerters.get(engine)
+        if found is None:
+            from holdfast._runtime.alerter import Alerter
+
+            found = _alerters[engine] = Alerter(engine)
+        return found
+
+
+def close(engine: Engine) -> None:
+    """Send what can be sent in a moment: the store is about to be closed."""
+    with _lock:
+        found = _alerters.pop(engine, None)
+    if found is not None:
+        found.close()
+
+
+# -- what workers do ---------------------------------------------------------------------------
+
+
+def sweep(engine: Engine) -> None:
+    """Have held and failed runs looked at now and then, if somebody wants to be told of them."""
+    if receivers:
+        alerter(engine).sweep()
+
+
+def watched(engine: Engine, row: RunRow, found: Iterable[Finding]) -> None:
+    """The watchdog has looked at a run: somebody is told of what it found, and of a budget that is
+    nearly used up."""
+    if not receivers:
+        return
+    store_id, now_us = engine.kept.store_id, engine.now_us()
+    goes_on = row.status not in alerts.ENTRIES
+    for finding in found:
+        if finding.severity is not Severity.INFO:
+            # Of a run that stands still, what is found is as old as its state.
+            began = finding.noted_at if goes_on else finding.since
+            at_us = None if began is None else round(began.timestamp() * 1e6)
+            alerter(engine).offer(alerts.of_finding(store_id, row, finding), at_us)
+    pot = engine.kept.pot(row.root or row.run_id) if goes_on else None
+    nearly = None if pot is None else alerts.of_budget(store_id, row, pot, now_us)
+    if nearly is not None:
+        alerter(engine).offer(nearly, None)
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _alerters.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
