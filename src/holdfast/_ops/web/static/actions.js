@@ -1,0 +1,344 @@
+// What a person can do with a run: the bar of buttons, and the dialog behind each.
+//
+// Every action carries what was seen (`If-Match`). If the run changed since, the server refuses it,
+// and the dialog says what is different now. Nothing is sent again by itself.
+
+import { act, get } from "/static/api.js";
+import { confirmation, decide, done, effectList, tooLate } from "/static/dialogs.js";
+import { append, clear, count, el, length, money, words } from "/static/dom.js";
+import * as fields from "/static/fields.js";
+import { failed, ready } from "/static/shell.js";
+import { doubtsOf, settle } from "/static/settling.js";
+
+const OPEN = new Set(["queued", "running", "waiting", "held"]);
+const LIVE = new Set(["queued", "running", "waiting"]);
+const FINAL = new Set(["completed", "cancelled", "rolled_back"]);
+
+/** Name, whether it can be done now, the dialog, and how the button looks. */
+const ACTIONS = [
+  ["Resume", (run) => run.status === "failed" || freed(run), resume, "primary"],
+  ["Settle", (run) => run.held_reason === "in_doubt", settleDoubt, "primary"],
+  ["Raise budget", (run) => run.budget && !FINAL.has(run.status), raiseBudget, ""],
+  ["Pause", (run) => LIVE.has(run.status), pause, ""],
+  ["Signal", (run) => OPEN.has(run.status), signal, ""],
+  ["Fork", () => true, fork, ""],
+  ["Roll back", (run) => run.status !== "rolled_back", rollback, "danger"],
+  ["Cancel run", (run) => OPEN.has(run.status), cancel, "danger"],
+];
+
+function freed(run) {
+  return run.status === "held" && run.held_reason !== "in_doubt";
+}
+
+/** The buttons for a run, as a node. `bar.update(run, seen)` shows another state of it and keeps the
+ *  focus. `changed` is called after something was done, and when somebody was quicker. */
+export function actionBar(run, seen, { changed = () => location.reload() } = {}) {
+  const bar = el("div", { class: "actions", role: "group", "aria-label": "Actions" });
+  const now = { run, seen, changed, role: null };
+  const buttons = new Map();
+  for (const [name, , open, kind] of ACTIONS) {
+    const button = el("button", { type: "button", class: kind || null }, name);
+    button.addEventListener("click", () => {
+      const { run, seen, changed } = now;
+      Promise.resolve(open({ run, seen, changed })).catch(failed);
+    });
+    buttons.set(name, button);
+  }
+  const draw = () => {
+    if (now.role === null) return;
+    if (now.role === "viewer") {
+      return clear(bar, el("p", { class: "faint" }, "You may look at runs (viewer), not act on them."));
+    }
+    const fits = ACTIONS.filter(([, when]) => when(now.run)).map(([name]) => buttons.get(name));
+    const same = fits.length === bar.children.length && fits.every((one, at) => one === bar.children[at]);
+    if (!same) bar.replaceChildren(...fits);
+  };
+  bar.update = (run, seen) => {
+    Object.assign(now, { run, seen });
+    draw();
+  };
+  ready.then((who) => {
+    now.role = who.role;
+    draw();
+  }, failed);
+  return bar;
+}
+
+// -- one request, the same for all --------------------------------------------------------------
+
+/** Return how a stage sends something: it acts, says what was done, and lets the page look again. */
+export function sender({ run, seen, changed }, path, otherwise) {
+  return async (body) => {
+    const answer = await act(path, { id: run.run_id }, body, seen);
+    done(answer, otherwise);
+    await changed();
+    return null;
+  };
+}
+
+/** What is shown when a request met a conflict: effects that want a second confirmation, or what
+ *  changed meanwhile. */
+function conflicts(context, again) {
+  return (error) => {
+    const effects = error.data.effects;
+    if (effects?.length && again) return again(effects, error);
+    return tooLate(error, context.run, context.changed);
+  };
+}
+
+const reason = (help) => fields.text({ name: "reason", label: "Reason", help });
+const told = (...sentences) => sentences.filter(Boolean).map((one) => el("p", null, one));
+const named = (run) => el("code", { class: "run-id" }, run.run_id);
+
+// -- going on and stopping ----------------------------------------------------------------------
+
+function resume(context) {
+  const { run } = context;
+  const send = sender(context, "run/resume");
+  const asked = [];
+  const about = told(RESUMES[run.status === "failed" ? "failed" : run.held_reason] ?? RESUMES.other);
+  if (run.held_detail) about.push(el("p", { class: "detail" }, run.held_detail));
+  if (run.held_reason === "diverged") {
+    asked.push(
+      fields.tick({
+        name: "accept_change",
+        label: "Go on with the code as it is now",
+        help: "Records are matched by step key; calls without a record are executed.",
+        required: true,
+      }),
+    );
+  }
+  if (run.held_reason === "drift") asked.push(drift());
+  if (run.held_reason === "moved") {
+    asked.push(fields.tick({ name: "confirm", label: "Go on here, although it was moved", required: true }));
+  }
+  const again = (body) => (effects, error) =>
+    confirmation({
+      title: "Execute these again?",
+      about: told(error?.message.split("\n")[0] ?? "", "They get new idempotency keys: the other side takes them for new."),
+      effects,
+      button: "Yes, resume and execute them",
+      send: () => send({ ...body, confirm: true }),
+      conflict: conflicts(context),
+    });
+  let sent = {};
+  decide({
+    title: "Resume the run",
+    about: [el("p", null, named(run)), about],
+    fields: asked,
+    button: "Resume",
+    send: (values) => send((sent = values)),
+    conflict: (error) => {
+      const unknown = error.data.step && error.data.reason === "in_doubt" ? [error.data.step] : null;
+      if (unknown && run.status === "failed") return again(sent)(unknown, error);
+      return conflicts(context, again(sent))(error);
+    },
+  });
+}
+
+const RESUMES = {
+  failed: "It is taken up in its next generation: what failed is tried again, and nothing that has an outcome is executed again.",
+  paused: "It goes on where it stopped. Nothing that has an outcome is executed again.",
+  budget: "It goes on with what is left of its budget. If that is not enough, it is held again: raise the budget instead.",
+  diverged: "The code calls other steps than the journal has. Put the old code back, or accept the change.",
+  drift: "Something outside changed while nobody executed it.",
+  quarantined: "It was taken up five times without anything new: it may have killed its processes. Look why first.",
+  corrupt: "Something stored of it is damaged. Resuming reads it again; what is damaged is refused again.",
+  moved: "It was moved to another store and goes on there. Resumed here too, its effects may happen twice.",
+  other: "It goes on where it stopped.",
+};
+
+function drift() {
+  return fields.choice({
+    name: "drift",
+    label: "What is to be done about it?",
+    options: [
+      { value: "go_on", label: "Go on", help: "with the recorded results, although the world changed" },
+      { value: "redo", label: "Redo", help: "what the change concerns, in a new generation" },
+    ],
+  });
+}
+
+function settleDoubt(context) {
+  return doubtsOf(context.run.run_id).then((doubts) => settle(doubts, context));
+}
+
+function pause(context) {
+  decide({
+    title: "Pause the run",
+    about: [el("p", null, named(context.run)), told("What is executing at this moment comes to its end. Then the run is held until somebody resumes it.")],
+    fields: [reason("Others see it; it may be left empty.")],
+    button: "Pause",
+    send: (values) => sender(context, "run/pause")({ reason: values.reason ?? "" }),
+    conflict: conflicts(context),
+  });
+}
+
+function cancel(context) {
+  const { run } = context;
+  const stay = happened(run);
+  const about = told(
+    "It stops at its next step, and cannot be resumed.",
+    run.children?.length ? `${count(run.children.length, "child run")} of it are cancelled too.` : null,
+    stay.length ? "What it did stays as it is:" : "It has done nothing outside so far.",
+  );
+  decide({
+    title: "Cancel the run",
+    about: [el("p", null, named(run)), about, stay.length ? effectList(stay, "Effects that stay") : null],
+    fields: [reason("Others see it; it may be left empty.")],
+    button: "Cancel the run for good",
+    danger: true,
+    send: (values) => sender(context, "run/cancel")({ reason: values.reason ?? "" }),
+    conflict: conflicts(context),
+  });
+}
+
+function happened(run) {
+  return (run.steps ?? [])
+    .filter((step) => step.effect && !step.superseded && step.status !== "failed")
+    .map((step) => ({ step: step.key, means: words(step.status) }));
+}
+
+// -- going back ---------------------------------------------------------------------------------
+
+function rollback(context) {
+  const { run } = context;
+  const keys = (run.steps ?? []).filter((step) => !step.superseded).map((step) => step.key);
+  decide({
+    title: "Roll the run back",
+    about: [el("p", null, named(run)), told("Its effects are undone, the last one first, by the undo that the code declares. First you see the plan.")],
+    fields: [
+      fields.text({
+        name: "to",
+        label: "Back to the step",
+        help: "That step stays done, and the run goes on after it. Left empty: all of the run is undone.",
+        list: keys,
+        mono: true,
+      }),
+      reason("Others see it; it may be left empty."),
+    ],
+    button: "Show the plan",
+    send: async ({ to, reason }) => {
+      const { plan } = await get("run/rollback-plan", { id: run.run_id, to });
+      return planned(context, plan, { to, reason: reason ?? "" });
+    },
+  });
+}
+
+function planned(context, plan, body) {
+  const notes = [
+    plan.effects.length ? null : "No effect is to be undone.",
+    ...plan.stopped.map((id) => `Run ${id}, which it started, has not ended: it is cancelled.`),
+    ...plan.children.map((id) => `Run ${id}, which it started, is not rolled back with it.`),
+    ...plan.forks.map((id) => `Run ${id} was forked from it and stands on what is undone: it is left as it is.`),
+    plan.elsewhere ? `${plan.elsewhere}; rolled back in both stores, it is undone twice.` : null,
+    plan.confirm ? "Something of this cannot be undone, or might be undone twice. Confirm only if that is meant." : null,
+  ];
+  return confirmation({
+    title: plan.to ? `Roll back to ${plan.to}?` : "Roll all of it back?",
+    about: told(...notes),
+    effects: plan.effects,
+    button: plan.confirm ? "Roll back, and leave the rest" : "Roll back",
+    send: () => sender(context, "run/rollback")({ ...body, confirm: plan.confirm }),
+    conflict: conflicts(context),
+  });
+}
+
+function fork(context) {
+  const { run } = context;
+  const steps = (run.steps ?? []).filter((step) => !step.superseded);
+  const last = steps.at(-1)?.key ?? "";
+  const names = run.input && typeof run.input === "object" ? Object.keys(run.input) : [];
+  decide({
+    title: "Fork the run",
+    about: [el("p", null, named(run)), told("A new run that has everything before one step, and executes the rest itself. This run stays as it is.")],
+    fields: [
+      fields.text({ name: "new_run_id", label: "Id of the new run", value: `${run.run_id}-fork`, required: true, mono: true }),
+      fields.text({ name: "before", label: "First step of its own", value: last, list: steps.map((step) => step.key), required: true, mono: true }),
+      fields.json({
+        name: "input",
+        label: "Changed input",
+        help: names.length ? `Only what is to be different. It has: ${names.join(", ")}.` : "It has no input that could be changed.",
+        object: true,
+        rows: 3,
+      }),
+    ],
+    button: "Show what it would repeat",
+    send: async (body) => {
+      const plan = await get("run/fork-plan", { id: run.run_id, before: body.before, new_run_id: body.new_run_id });
+      return repeats(context, plan.repeats ?? plan.effects ?? [], body);
+    },
+  });
+}
+
+function repeats(context, effects, body) {
+  const { run } = context;
+  return confirmation({
+    title: `Fork before ${body.before}?`,
+    about: told(
+      effects.length
+        ? "These effects of this run may be executed again by the fork, under new keys. The other side takes them for new."
+        : "No effect is executed again. It is queued for a worker.",
+    ),
+    effects,
+    button: effects.length ? "Fork, and repeat them" : "Fork",
+    send: async () => {
+      const made = await act("run/fork", { id: run.run_id }, { ...body, confirm: effects.length > 0 }, context.seen);
+      const id = made.run_id ?? made.fork?.run_id ?? body.new_run_id;
+      done({ did: `run ${id} was forked from ${run.run_id}` });
+      location.assign(`/run?id=${encodeURIComponent(id)}`);
+      return null;
+    },
+    conflict: conflicts(context),
+  });
+}
+
+// -- budget and signals -------------------------------------------------------------------------
+
+function raiseBudget(context) {
+  const { budget, run_id: id } = context.run;
+  const of = (name, label, spent, limit, whole) =>
+    limit === null || limit === undefined
+      ? null
+      : fields.number({ name, label, help: `${spent} spent so far.`, value: limit, whole, min: 0 });
+  decide({
+    title: "Raise the budget",
+    about: [
+      el("p", null, named(context.run)),
+      told("A limit is the whole, with what is spent already. Runs that are held for it go on."),
+      budget.root === id ? null : told(`The budget is that of run ${budget.root}.`),
+    ],
+    fields: [
+      of("usd", "Dollars", money(budget.spent_usd), budget.usd, false),
+      of("tokens", "Tokens", count(budget.spent_tokens, "token"), budget.tokens, true),
+      of("steps", "Attempts of steps", count(budget.spent_steps, "attempt"), budget.steps, true),
+      of("wall", "Seconds since it began", length(budget.elapsed_s), budget.wall_s, false),
+    ].filter(Boolean),
+    button: "Set the limits",
+    send: (values) => {
+      const was = { usd: budget.usd, tokens: budget.tokens, steps: budget.steps, wall: budget.wall_s };
+      const changed = Object.entries(values).filter(([name, value]) => value !== null && value !== was[name]);
+      return sender(context, "run/raise-budget")(Object.fromEntries(changed));
+    },
+    conflict: conflicts(context),
+  });
+}
+
+function signal(context) {
+  const { run } = context;
+  const waits = /^signal (.+)$/.exec(run.waiting_for ?? "")?.[1] ?? "";
+  // Made once: the same click twice, or a repeated request, is the same signal.
+  const signal_id = crypto.randomUUID();
+  decide({
+    title: "Send a signal",
+    about: [el("p", null, named(run)), told("It is kept until the run takes it.")],
+    fields: [
+      fields.text({ name: "name", label: "Name", value: waits, required: true, mono: true }),
+      fields.json({ name: "value", label: "Value", help: 'As JSON, such as "go"; left empty it is null.', rows: 3 }),
+    ],
+    button: "Send",
+    send: ({ name, value }) =>
+      sender(context, "run/signal", `Signal ${name} is sent.`)({ name, value: value ?? null, signal_id }),
+    conflict: conflicts(context),
+  });
+}

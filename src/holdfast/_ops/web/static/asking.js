@@ -1,0 +1,183 @@
+// What runs ask people: questions, answered by the field that fits them, and approvals, which show
+// the exact stored arguments and bring their digest back.
+
+import { act, get } from "/static/api.js";
+import { decide, done, exact, tooLate } from "/static/dialogs.js";
+import { ago, copyButton, el, length, lines, runLink } from "/static/dom.js";
+import * as fields from "/static/fields.js";
+
+/** Identify a question: the same one asked again has another number. */
+export function keyOf(question) {
+  return JSON.stringify([question.kind, question.run_id, question.name, question.number, question.digest]);
+}
+
+/** A question or an approval as a card. */
+export function questionCard(question, { changed = () => location.reload(), mayAct = true } = {}) {
+  const isApproval = question.kind === "approval";
+  const card = el(
+    "article",
+    { class: `card is-${question.kind}`, "aria-label": `${isApproval ? "Approval" : "Question"} of run ${question.run_id}: ${question.text}` },
+    head(question, isApproval),
+    el("p", { class: "asks" }, lines(question.text)),
+    refusals(question),
+    isApproval ? sealed(question) : null,
+  );
+  if (!mayAct) card.append(el("footer", null, el("span", { class: "faint" }, "You may look (viewer).")));
+  else card.append(isApproval ? approving(question, changed) : answering(question, changed));
+  return card;
+}
+
+function head(question, isApproval) {
+  return el(
+    "header",
+    null,
+    el("span", { class: "kind" }, isApproval ? "Approval" : "Question"),
+    runLink(question.run_id),
+    el("code", { class: "faint" }, question.name),
+    question.to ? el("span", { class: "tag" }, `to ${question.to}`) : null,
+    el("span", { class: "when" }, ago(question.asked_at), question.until ? [" · goes on without one ", ago(question.until)] : null),
+  );
+}
+
+function refusals(question) {
+  if (!question.refused?.length) return null;
+  return el("ul", { class: "refused" }, question.refused.map((one) => el("li", null, `Asked again: ${one}`)));
+}
+
+function sealed(question) {
+  return [
+    el(
+      "dl",
+      { class: "facts" },
+      el("dt", null, "Effect"),
+      el("dd", null, el("code", null, question.effect)),
+      el("dt", null, "Digest"),
+      el("dd", null, el("code", { class: "digest" }, question.digest), copyButton(question.digest, "Copy the digest")),
+      el("dt", null, "Holds"),
+      el("dd", null, question.holds_s === null ? "until it is used, once" : `${length(question.holds_s)}, once`),
+    ),
+    exact(question.args, `Stored arguments of ${question.effect}`),
+  ];
+}
+
+// -- answering ----------------------------------------------------------------------------------
+
+function answering(question, changed) {
+  const field = fields.answer(question, "Answer");
+  const trouble = el("div", { class: "trouble", role: "alert" });
+  const send = el("button", { class: "primary", type: "submit" }, "Answer");
+  const form = el(
+    "form",
+    { novalidate: true },
+    field.node,
+    schemaOf(question),
+    trouble,
+    el("footer", null, send, refuseButton(question, changed)),
+  );
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    trouble.replaceChildren();
+    if (send.disabled) return;
+    try {
+      const answer = field.read();
+      send.disabled = true;
+      done(await act("run/answer", { id: question.run_id }, { name: question.name, number: question.number, answer }), "Answered.");
+      await changed();
+    } catch (error) {
+      if (error.field) {
+        error.field.wrong(error.message);
+        error.field.control.focus();
+      } else if (error.status === 409) decide(await late(question, changed)(error));
+      else trouble.replaceChildren(el("p", null, lines(error.message)));
+    } finally {
+      send.disabled = false;
+    }
+  });
+  return form;
+}
+
+function schemaOf(question) {
+  const kind = question.schema?.type;
+  if (!question.schema || question.choices || ["string", "integer", "number", "boolean"].includes(kind)) return null;
+  return el("details", null, el("summary", null, "Schema of the answer"), exact(question.schema, "Schema of the answer"));
+}
+
+function refuseButton(question, changed) {
+  const button = el("button", { type: "button", class: "danger" }, "Refuse…");
+  button.addEventListener("click", () => refuse(question, changed));
+  return button;
+}
+
+function refuse(question, changed) {
+  decide({
+    title: question.kind === "approval" ? `Refuse ${question.effect}?` : "Refuse to answer?",
+    about: [
+      el("p", null, "Run ", runLink(question.run_id), " gets a Refused error at this place, and decides what comes next."),
+      question.kind === "approval" ? exact(question.args) : el("p", { class: "asks" }, lines(question.text)),
+    ],
+    fields: [fields.text({ name: "reason", label: "Reason", help: "The flow gets it; it may be left empty." })],
+    button: "Refuse",
+    danger: true,
+    send: async ({ reason }) => {
+      const body = { name: question.name, number: question.number, reason: reason ?? "" };
+      done(await act("run/refuse", { id: question.run_id }, body), "Refused.");
+      await changed();
+      return null;
+    },
+    conflict: late(question, changed),
+  });
+}
+
+// -- approving ----------------------------------------------------------------------------------
+
+function approving(question, changed) {
+  const button = el("button", { type: "button", class: "primary" }, "Approve…");
+  button.addEventListener("click", () => approve(question, changed));
+  return el("footer", null, button, refuseButton(question, changed));
+}
+
+function approve(question, changed) {
+  decide({
+    title: `Approve ${question.effect}?`,
+    wide: true,
+    about: [
+      el("p", null, "Run ", runLink(question.run_id), " executes it once, with exactly these arguments:"),
+      exact(question.args),
+      el("p", null, "Digest ", el("code", { class: "digest" }, question.digest)),
+    ],
+    button: "Approve exactly this",
+    send: async () => {
+      const body = { name: question.name, number: question.number, digest: question.digest };
+      done(await act("run/approve", { id: question.run_id }, body), "Approved.");
+      await changed();
+      return null;
+    },
+    conflict: late(question, changed),
+  });
+}
+
+/** Somebody was quicker, or the run asks for something else by now: show both. */
+function late(question, changed) {
+  return async (error) => {
+    const stage = await tooLate(error, null, changed);
+    if (question.kind !== "approval") return stage;
+    const now = await asksNow(question);
+    if (!now || now.digest === question.digest) return stage;
+    stage.title = "Not approved: the arguments changed";
+    stage.wide = true;
+    stage.about.push(
+      el(
+        "div",
+        { class: "beside" },
+        el("section", null, el("h3", null, "You saw"), exact(question.args, "Arguments that you saw"), el("code", { class: "digest" }, question.digest)),
+        el("section", null, el("h3", null, "It asks now"), exact(now.args, "Arguments now"), el("code", { class: "digest" }, now.digest)),
+      ),
+    );
+    return stage;
+  };
+}
+
+async function asksNow(question) {
+  const { questions = [] } = await get("inbox").catch(() => ({}));
+  return questions.find((one) => one.run_id === question.run_id && one.name === question.name) ?? null;
+}

@@ -1,0 +1,181 @@
+// A decision of a person, as a dialog of one or more stages: what it means, what has to be said, the
+// second confirmation with the effects concerned, and what changed meanwhile if it was too late.
+//
+// What a dialog shows does not change while it is open: a person decides on what they have read.
+
+import { get } from "/static/api.js";
+import { badge, clear, el, lines, words } from "/static/dom.js";
+import { Misfit } from "/static/fields.js";
+import { announce, toast } from "/static/shell.js";
+
+let opened = 0;
+
+/** Open a dialog. A stage has: title, about (nodes), fields, button, danger, and `send(values)`,
+ *  which does it and returns the next stage, or null when all is done. */
+export function decide(stage) {
+  const opener = document.activeElement;
+  const dialog = el("dialog", { class: "decide", "aria-labelledby": `decide-${++opened}` });
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    (opener?.isConnected ? opener : document.getElementById("main")).focus();
+  });
+  document.body.append(dialog);
+  show(dialog, stage);
+  dialog.showModal();
+  first(dialog)?.focus();
+  return dialog;
+}
+
+function first(dialog) {
+  return (
+    dialog.querySelector("[data-first]") ??
+    dialog.querySelector("form input:not([type=hidden]), form textarea, form select") ??
+    dialog.querySelector("h2")
+  );
+}
+
+function show(dialog, stage) {
+  const title = el("h2", { id: dialog.getAttribute("aria-labelledby"), tabindex: -1 }, stage.title);
+  const trouble = el("div", { class: "trouble", role: "alert" });
+  const fields = stage.fields ?? [];
+  const go = stage.button
+    ? el("button", { class: stage.danger ? "danger" : "primary", type: "submit" }, stage.button)
+    : null;
+  const back = el("button", { type: "button", class: "quiet" }, stage.button ? "Do nothing" : "Close");
+  back.addEventListener("click", () => dialog.close());
+  const form = el(
+    "form",
+    { method: "dialog", novalidate: true },
+    title,
+    el("div", { class: "about" }, stage.about ?? []),
+    fields.map((field) => field.node),
+    trouble,
+    el("div", { class: "buttons" }, go, back),
+  );
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    sent(dialog, stage, { form, trouble, fields });
+  });
+  clear(dialog, form);
+  dialog.classList.toggle("wide", Boolean(stage.wide));
+  dialog.scrollTop = 0;
+}
+
+async function sent(dialog, stage, { form, trouble, fields }) {
+  if (form.dataset.busy) return;
+  clear(trouble);
+  try {
+    const values = Object.fromEntries(fields.map((field) => [field.name, field.read()]));
+    busy(form, true);
+    moved(dialog, await stage.send(values));
+  } catch (error) {
+    if (error instanceof Misfit) {
+      error.field.wrong(error.message);
+      error.field.control.focus();
+      return;
+    }
+    await refused(dialog, stage, error, trouble);
+  } finally {
+    busy(form, false);
+  }
+}
+
+function busy(form, is) {
+  if (is) form.dataset.busy = "";
+  else delete form.dataset.busy;
+  for (const button of form.querySelectorAll("button[type=submit]")) {
+    button.disabled = is;
+    button.setAttribute("aria-busy", String(is));
+  }
+}
+
+function moved(dialog, next) {
+  if (!next) return dialog.close();
+  show(dialog, next);
+  (next.fields?.length ? first(dialog) : dialog.querySelector("h2"))?.focus();
+}
+
+async function refused(dialog, stage, error, trouble) {
+  if (error.status === 409 && stage.conflict) {
+    const next = await stage.conflict(error);
+    if (next) return moved(dialog, next);
+  }
+  clear(trouble, el("p", null, lines(error.message ?? String(error))));
+}
+
+// -- pieces of stages ---------------------------------------------------------------------------
+
+/** A list of effects, with what becomes of each. */
+export function effectList(effects, label) {
+  const rows = effects.map((one) =>
+    typeof one === "string"
+      ? el("li", null, el("code", null, one))
+      : el("li", { class: one.fate ? `fate-${one.fate}` : null }, el("code", null, one.step), " ", one.means ?? one.what ?? ""),
+  );
+  return el("ul", { class: "effects", "aria-label": label }, rows);
+}
+
+/** A value, exactly as it is stored. */
+export function exact(value, label = "Arguments") {
+  const told = JSON.stringify(value, null, 2) ?? "null";
+  return el("pre", { class: "exact", tabindex: 0, "aria-label": label }, lines(told));
+}
+
+/** The second confirmation: what is concerned, and the button that means it. */
+export function confirmation({ title, about, effects, button, send, conflict }) {
+  return {
+    title,
+    danger: true,
+    button,
+    send,
+    conflict,
+    about: [about, effects.length ? effectList(effects, "Effects concerned") : null],
+  };
+}
+
+/** What is shown when somebody, or the run itself, was quicker. */
+export async function tooLate(error, before, look) {
+  const about = [el("p", null, lines(error.message))];
+  const now = before ? await get("run", { id: before.run_id }).catch(() => null) : null;
+  if (now) about.push(changes(before, now.run));
+  about.push(el("p", null, "Nothing was done by you."));
+  announce("It changed meanwhile. Nothing was done.");
+  return {
+    title: "It changed meanwhile",
+    about,
+    button: "Look again",
+    send: async () => {
+      await look?.();
+      return null;
+    },
+  };
+}
+
+function changes(before, now) {
+  const shown = {
+    Status: (run) => badge(run.status, run.held_reason),
+    Generation: (run) => String(run.generation ?? ""),
+    "At step": (run) => run.current_step ?? "–",
+    "Steps recorded": (run) => String(run.totals?.steps ?? ""),
+    "Waits for": (run) => words(run.waiting_for ?? "–"),
+  };
+  const text = (node) => (typeof node === "string" ? node : node.textContent);
+  const rows = Object.entries(shown)
+    .map(([name, of]) => [name, of(before), of(now)])
+    .filter(([, was, is]) => text(was) !== text(is))
+    .map(([name, was, is]) =>
+      el("tr", null, el("th", { scope: "row" }, name), el("td", null, was), el("td", null, is)),
+    );
+  if (!rows.length) return el("p", null, "Its journal has new entries since you looked.");
+  const head = el("tr", null, ["", "You saw", "It is now"].map((name) => el("th", { scope: "col" }, name)));
+  return el("table", { class: "changes" }, el("thead", null, head), el("tbody", null, rows));
+}
+
+/** Say what an action did. */
+export function done(answer, otherwise = "Done.") {
+  const said = answer?.did ? `${answer.did[0].toUpperCase()}${answer.did.slice(1)}.` : otherwise;
+  const more = [];
+  if (answer?.freed?.length) more.push(`Freed too: ${answer.freed.join(", ")}.`);
+  if (answer?.hint) more.push(answer.hint);
+  toast([said, ...more].join(" "), "good");
+}

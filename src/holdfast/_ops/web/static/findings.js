@@ -1,0 +1,81 @@
+// What the watchdog found: open findings first, the gravest on top, each with what can be done.
+
+import { get } from "/static/api.js";
+import { ago, clear, commandLine, count, el, keep, runLink, say, words } from "/static/dom.js";
+import { failed, onChange, ready } from "/static/shell.js";
+
+const list = document.getElementById("list");
+const told = document.getElementById("told");
+const empty = document.getElementById("empty");
+const kind = document.getElementById("kind");
+const RANK = { error: 0, warning: 1, info: 2 };
+const SIGNS = { error: "Error", warning: "Warning", info: "Note" };
+let known = [];
+
+async function look() {
+  known = (await get("findings")).findings ?? [];
+  draw();
+}
+
+function draw() {
+  const kinds = [...new Set(known.map((finding) => finding.kind))].sort();
+  const options = ["", ...kinds];
+  keep(kind, options, (name) => name, (name) => el("option", { value: name }, name ? words(name) : "all"));
+  const open = (finding) => finding.open !== false;
+  const shown = known
+    .filter((finding) => !kind.value || finding.kind === kind.value)
+    .sort((a, b) => open(b) - open(a) || RANK[a.severity] - RANK[b.severity] || (a.since < b.since ? 1 : -1));
+  keep(list, shown, (finding) => `${finding.run_id} ${finding.id}`, make, update);
+  const opened = known.filter(open).length;
+  const over = known.length - opened;
+  say(told, `${opened} open${over ? ` · ${over} noted, and over` : ""}`);
+  empty.hidden = shown.length > 0;
+}
+
+function make(finding) {
+  return el("article", { "aria-label": `${words(finding.kind)} in run ${finding.run_id}` });
+}
+
+function update(node, finding) {
+  const now = JSON.stringify(finding);
+  if (node.told === now) return;
+  node.told = now;
+  const over = finding.open === false;
+  node.className = `found is-${over ? "over" : finding.severity}`;
+  clear(
+    node,
+    el(
+      "header",
+      null,
+      el("span", { class: "severity" }, over ? "Over" : (SIGNS[finding.severity] ?? finding.severity)),
+      el("h3", null, words(finding.kind)),
+      runLink(finding.run_id),
+      el("span", { class: "faint" }, finding.flow),
+      el("span", { class: "when" }, "since ", ago(finding.since)),
+    ),
+    el("p", null, finding.text),
+    evidence(finding),
+    over ? null : finding.actions.map((one) => commandLine(one)),
+  );
+}
+
+function evidence(finding) {
+  const facts = [];
+  if (finding.steps.length) facts.push(["Steps", listed(finding.steps)]);
+  if (finding.entries.length) facts.push(["Entries", listed(finding.entries)]);
+  if (finding.noted_at) facts.push(["Noted", [ago(finding.noted_at), finding.did ? `, and did: ${words(finding.did)}` : ""]]);
+  if (!facts.length) return null;
+  return el("dl", { class: "facts" }, facts.flatMap(([name, value]) => [el("dt", null, name), el("dd", null, value)]));
+}
+
+function listed(items) {
+  const shown = items.slice(0, 12);
+  const more = items.length - shown.length;
+  return [el("code", null, shown.join(", ")), more > 0 ? ` and ${count(more, "other")}` : ""];
+}
+
+kind.addEventListener("change", draw);
+ready.then(() => {
+  onChange(() => look().catch(failed));
+  return look();
+}).catch(failed);

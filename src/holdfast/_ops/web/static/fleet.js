@@ -1,0 +1,181 @@
+// The fleet: who works, what waits in which queue, what is limited, what is planned.
+
+import { act, get } from "/static/api.js";
+import { decide, done } from "/static/dialogs.js";
+import { ago, badge, clear, count, el, keep, length, number, runLink, say, time } from "/static/dom.js";
+import * as fields from "/static/fields.js";
+import { meter } from "/static/meters.js";
+import { failed, onChange, ready } from "/static/shell.js";
+
+const EVERY_MS = 5000;
+const byId = (id) => document.getElementById(id);
+let role = "viewer";
+
+async function look() {
+  const { workers = [], queues = [], schedules = [] } = await get("fleet");
+  summary(workers, queues, schedules);
+  table("workers", workers, (one) => `${one.name} ${one.pid} ${one.host}`, workerCells);
+  table("queues", queues, (one) => one.name, queueCells);
+  table("schedules", schedules, (one) => one.name, scheduleCells);
+}
+
+/** Fill a table; a row is kept while its item is there, so that focus stays. */
+function table(id, items, keyOf, cells) {
+  const section = byId(id);
+  const body = section.querySelector("tbody");
+  const names = [...section.querySelectorAll("thead th")].map((one) => one.textContent);
+  keep(body, items, keyOf, () => el("tr"), (row, item) => {
+    const told = JSON.stringify([item, role]);
+    if (row.told === told && !row.querySelector("[data-ago]")) return;
+    const held = row.contains(document.activeElement) ? document.activeElement.textContent : null;
+    row.told = told;
+    clear(row, cells(item).map((cell, at) => framed(cell, names[at], at)));
+    if (held) [...row.querySelectorAll("button")].find((one) => one.textContent === held)?.focus();
+  });
+  section.querySelector(".table").hidden = items.length === 0;
+  section.querySelector(".empty").hidden = items.length > 0;
+}
+
+function framed(cell, label, at) {
+  const { content, kind = null } = cell?.content === undefined ? { content: cell } : cell;
+  return el(at === 0 ? "th" : "td", { class: kind, "data-label": label, scope: at === 0 ? "row" : null }, content ?? "–");
+}
+
+const numeric = (value, kind = "") => ({ content: number(value), kind: `num ${kind}`.trim() });
+
+// -- the numbers above --------------------------------------------------------------------------
+
+function summary(workers, queues, schedules) {
+  const sum = (name) => queues.reduce((all, one) => all + one[name], 0);
+  const places = workers.reduce((all, one) => all + one.concurrency, 0);
+  const working = workers.reduce((all, one) => all + one.working, 0);
+  const oldest = queues.map((one) => one.oldest_s).filter((value) => value !== null);
+  const facts = [
+    ["Workers", number(workers.length), workers.some((one) => one.draining) ? "some are draining" : ""],
+    ["Places in use", places ? `${number(working)} of ${number(places)}` : "–", places ? `${Math.round((100 * working) / places)} %` : "no worker"],
+    ["Ready", number(sum("ready")), oldest.length ? `oldest for ${length(Math.max(...oldest))}` : ""],
+    ["Later", number(sum("delayed")), "not due yet"],
+    ["Held", number(sum("held")), "need a person"],
+    ["Failed", number(sum("failed")), ""],
+  ];
+  clear(
+    byId("numbers"),
+    facts.map(([name, value, more]) =>
+      el("div", null, el("dt", null, name), el("dd", null, value, more ? [" ", el("small", null, more)] : null)),
+    ),
+  );
+  say(byId("told"), `${count(workers.length, "worker")} · ${count(queues.length, "queue")} · ${count(schedules.length, "schedule")}`);
+}
+
+// -- rows ---------------------------------------------------------------------------------------
+
+function workerCells(worker) {
+  const flows = Object.entries(worker.flows).map(([flow, versions]) =>
+    el("span", { class: "tag" }, versions.join("") ? `${flow} ${versions.filter(Boolean).join(", ")}` : flow),
+  );
+  return [
+    el("code", null, worker.name),
+    worker.draining ? badge("waiting", "draining") : badge("running"),
+    meter(worker.saturation, `${number(worker.working)} of ${number(worker.concurrency)}`, "Places in use"),
+    worker.queues === null ? "all" : worker.queues.join(", "),
+    el("div", { class: "flows" }, flows),
+    el("span", { class: "nowrap" }, `${worker.host} · ${worker.pid}`),
+  ];
+}
+
+function queueCells(queue) {
+  const own = queue.saturation;
+  return [
+    [el("code", null, queue.name), queue.paused ? [" ", badge("held", "paused")] : null],
+    numeric(queue.ready, queue.ready && !queue.workers ? "wants" : ""),
+    { content: queue.oldest_s === null ? "–" : length(queue.oldest_s), kind: "num" },
+    numeric(queue.delayed),
+    numeric(queue.running),
+    numeric(queue.held, queue.held ? "wants" : ""),
+    numeric(queue.failed, queue.failed ? "broke" : ""),
+    own === null ? "no limit" : meter(own, `${number(queue.running)} of ${number(queue.concurrency)}`, "Its own limit in use"),
+    queue.workers ? meter(queue.workers_saturation, count(queue.workers, "worker"), "Places of its workers in use") : { content: "no worker", kind: queue.ready ? "wants" : "" },
+    limits(queue),
+    role === "admin" ? limitsButton(queue) : "",
+  ];
+}
+
+function limits(queue) {
+  const per = queue.per_s === 1 ? "second" : length(queue.per_s);
+  const told = [
+    queue.concurrency === null ? null : `${number(queue.concurrency)} at once`,
+    queue.per_key === null ? null : `${number(queue.per_key)} per key`,
+    queue.rate === null ? null : `${number(queue.rate)} per ${per}`,
+    queue.per_key_rate === null ? null : `${number(queue.per_key_rate)} per key and ${per}`,
+  ].filter(Boolean);
+  return told.length ? told.join(", ") : el("span", { class: "faint" }, "none");
+}
+
+function scheduleCells(schedule) {
+  return [
+    [el("code", null, schedule.name), schedule.paused ? [" ", badge("held", "paused")] : null],
+    schedule.flow,
+    [el("code", null, schedule.when), el("span", { class: "faint" }, ` ${schedule.timezone}`)],
+    schedule.next_at ? [time(schedule.next_at), " ", el("span", { class: "faint" }, ago(schedule.next_at))] : "–",
+    schedule.last_run_id ? [runLink(schedule.last_run_id), " ", badge(schedule.last_status)] : "–",
+    role === "viewer" ? "" : pauseButton(schedule),
+  ];
+}
+
+// -- acting -------------------------------------------------------------------------------------
+
+function pauseButton(schedule) {
+  const name = schedule.paused ? "Let it go on" : "Pause";
+  const button = el("button", { type: "button", "aria-label": `${name}: schedule ${schedule.name}` }, name);
+  button.addEventListener("click", () =>
+    decide({
+      title: schedule.paused ? "Let the schedule go on" : "Pause the schedule",
+      about: [
+        el("p", null, el("code", null, schedule.name), `, ${schedule.when}, starts ${schedule.flow}`),
+        el("p", null, schedule.paused ? `What it does about ticks that it missed is declared: ${schedule.catch_up}.` : "It starts no run until somebody lets it go on. Runs that it started go on."),
+      ],
+      button: name,
+      send: async () => {
+        await act("schedule", { name: schedule.name }, { paused: !schedule.paused });
+        done(null, schedule.paused ? "The schedule goes on." : "The schedule is paused.");
+        await look();
+        return null;
+      },
+    }),
+  );
+  return button;
+}
+
+function limitsButton(queue) {
+  const button = el("button", { type: "button", "aria-label": `Limits of queue ${queue.name}` }, "Limits…");
+  const of = (name, label) =>
+    fields.number({ name, label, value: queue[name], whole: true, min: 1, help: "Left empty: no limit." });
+  button.addEventListener("click", () =>
+    decide({
+      title: "Limits of the queue",
+      about: [el("p", null, el("code", null, queue.name)), el("p", null, "What is at work comes to its end; what is taken next keeps to the new limits.")],
+      fields: [
+        of("concurrency", "Runs at work at once"),
+        of("per_key", "Runs at work at once, per key"),
+        of("rate", `Starts per ${length(queue.per_s)}`),
+        fields.tickFor({ name: "paused", label: "Paused: nothing of it is taken", value: queue.paused }),
+      ],
+      button: "Set the limits",
+      send: async (values) => {
+        await act("queue", { name: queue.name }, values);
+        done(null, "The limits are set.");
+        await look();
+        return null;
+      },
+    }),
+  );
+  return button;
+}
+
+ready.then((who) => {
+  role = who.role;
+  onChange(() => look().catch(failed));
+  // A worker's places change without a commit: it says so with its pulse.
+  setInterval(() => document.hidden || look().catch(() => {}), EVERY_MS);
+  return look();
+}).catch(failed);

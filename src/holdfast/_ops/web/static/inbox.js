@@ -1,0 +1,77 @@
+// The inbox: what waits for a person. Doubts first, then approvals, then questions.
+//
+// A card that is there stays as it is while others come and go, so that nothing moves under the
+// hands of somebody who is typing an answer.
+
+import { get } from "/static/api.js";
+import { keyOf, questionCard } from "/static/asking.js";
+import { count, el, keep, say } from "/static/dom.js";
+import { doubtCard } from "/static/settling.js";
+import { failed, onChange, ready, refreshCounts } from "/static/shell.js";
+
+const list = document.getElementById("list");
+const told = document.getElementById("told");
+const empty = document.getElementById("empty");
+const to = document.getElementById("to");
+const kinds = [...document.querySelectorAll("[name=kind]")];
+const params = new URLSearchParams(location.search);
+
+let mayAct = false;
+let known = { questions: [], doubts: [] };
+
+async function look() {
+  known = await get("inbox", { limit: 200 });
+  draw();
+}
+
+async function changed() {
+  await Promise.allSettled([look(), refreshCounts()]);
+}
+
+function draw() {
+  const kind = kinds.find((one) => one.checked)?.value ?? "all";
+  const person = to.value;
+  const doubts = known.doubts.map((doubt) => ({ key: `doubt ${doubt.run_id} ${doubt.step} ${doubt.seen}`, kind: "doubt", doubt }));
+  const asked = known.questions
+    .map((question) => ({ key: keyOf(question), kind: question.kind, question }))
+    .sort((a, b) => (a.kind === b.kind ? 0 : a.kind === "approval" ? -1 : 1));
+  const fits = (item) =>
+    (kind === "all" || item.kind === kind) && (!person || item.question?.to === person);
+  const shown = [...doubts, ...asked].filter(fits);
+  keep(list, shown, (item) => item.key, card);
+  people();
+  say(told, summary(doubts.length, asked));
+  empty.hidden = shown.length > 0;
+  say(empty.querySelector("h2"), doubts.length + asked.length ? "Nothing of this kind" : "Nobody is waited for");
+}
+
+function card(item) {
+  const options = { changed, mayAct };
+  return item.doubt ? doubtCard(item.doubt, options) : questionCard(item.question, options);
+}
+
+function summary(doubts, asked) {
+  const approvals = asked.filter((item) => item.kind === "approval").length;
+  return [
+    count(doubts, "doubt"),
+    count(approvals, "approval"),
+    count(asked.length - approvals, "question"),
+  ].join(" · ");
+}
+
+function people() {
+  const names = [...new Set(known.questions.map((question) => question.to).filter(Boolean))].sort();
+  if (to.value && !names.includes(to.value)) names.push(to.value);
+  const options = [{ name: "", label: "anybody" }, ...names.map((name) => ({ name, label: name }))];
+  keep(to, options, (one) => one.name, (one) => el("option", { value: one.name }, one.label));
+  to.closest("label").hidden = names.length === 0;
+}
+
+for (const one of kinds) one.addEventListener("change", draw);
+to.addEventListener("change", draw);
+for (const one of kinds) one.checked = one.value === (params.get("kind") ?? "all");
+ready.then((who) => {
+  mayAct = who.role !== "viewer";
+  onChange(() => look().catch(failed));
+  return look();
+}).catch(failed);

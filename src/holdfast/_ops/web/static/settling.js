@@ -1,0 +1,139 @@
+// An effect in doubt: what is known of it, and the three ways out.
+
+import { act, get } from "/static/api.js";
+import { confirmation, decide, done, exact, tooLate } from "/static/dialogs.js";
+import { ago, copyButton, el, runLink } from "/static/dom.js";
+import * as fields from "/static/fields.js";
+
+/** The doubts of one run, as the inbox has them. */
+export async function doubtsOf(runId) {
+  const { doubts = [] } = await get("inbox");
+  return doubts.filter((doubt) => doubt.run_id === runId);
+}
+
+/** What is known of a doubt: effect, key, arguments, age, policy. */
+export function known(doubt) {
+  const facts = [
+    ["Step", el("code", null, doubt.step)],
+    ["Key", doubt.key ? [el("code", { class: "key" }, doubt.key), copyButton(doubt.key, "Copy the key")] : null],
+    ["In doubt", doubt.since ? ago(doubt.since) : null],
+    ["Declared", doubt.policy ?? null],
+    ["Digest", doubt.digest ? el("code", { class: "digest" }, doubt.digest) : null],
+  ].filter(([, value]) => value !== null);
+  return el("dl", { class: "facts" }, facts.flatMap(([name, value]) => [el("dt", null, name), el("dd", null, value)]));
+}
+
+/** Open the dialog that settles a doubt: of several, one is chosen first. */
+export function settle(doubts, { changed, run = null }) {
+  if (!doubts.length) {
+    return decide({
+      title: "Nothing to settle",
+      about: [el("p", null, "No effect of this run is in doubt any more.")],
+      button: "Look again",
+      send: async () => void (await changed()),
+    });
+  }
+  const context = { changed, run };
+  if (doubts.length === 1) return decide(stageOf(doubts[0], context));
+  return decide({
+    title: "Which effect?",
+    about: [el("p", null, "Several effects are in doubt. Each is settled by itself.")],
+    fields: [
+      fields.choice({
+        name: "doubt",
+        label: "In doubt",
+        options: doubts.map((doubt) => ({ value: doubt, label: doubt.step, help: doubt.verdict })),
+      }),
+    ],
+    button: "Next",
+    send: async ({ doubt }) => stageOf(doubt, context),
+  });
+}
+
+function stageOf(doubt, context) {
+  const result = fields.json({
+    name: "result",
+    label: "Its result",
+    help: 'What the effect would have returned, as JSON. Left empty: null.',
+    rows: 3,
+  });
+  const reason = fields.text({ name: "reason", label: "Reason", help: "The flow gets it as the error of the step." });
+  const show = (as) => {
+    result.node.hidden = as !== "done";
+    reason.node.hidden = as !== "fail";
+  };
+  const as = fields.choice({ name: "as", label: "What is the case?", options: WAYS, onchange: show });
+  show(null);
+  return {
+    title: `Settle ${doubt.step}`,
+    wide: true,
+    about: [
+      el("p", null, "Run ", runLink(doubt.run_id), doubt.flow ? ` of flow ${doubt.flow}` : ""),
+      doubt.verdict ? el("p", { class: "verdict" }, doubt.verdict) : null,
+      known(doubt),
+      el("h3", null, "Stored arguments"),
+      exact(doubt.args),
+      el("p", { class: "faint" }, "Only the other side can tell whether it happened: look there for its key first."),
+    ],
+    fields: [as, result, reason],
+    button: "Settle",
+    send: (values) => chosen(doubt, context, values),
+    conflict: late(doubt, context),
+  };
+}
+
+const WAYS = [
+  { value: "done", label: "It happened", help: "the run goes on with the result that you give" },
+  { value: "not_done", label: "It did not happen", help: "it is executed, under the same key" },
+  { value: "fail", label: "Give it up", help: "the flow gets StepFailed; whether it happened stays unknown" },
+];
+
+async function chosen(doubt, context, { as, result, reason }) {
+  if (as !== "not_done") {
+    const body = as === "done" ? { as, result: result ?? null } : { as, reason: reason ?? "" };
+    return post(doubt, context, body);
+  }
+  return confirmation({
+    title: "Execute it?",
+    about: [
+      el("p", null, "If it did happen after all, it happens twice. This effect will be executed:"),
+      exact(doubt.args),
+    ],
+    effects: [{ step: doubt.step, means: doubt.key ? `under the key ${doubt.key}` : "" }],
+    button: "It did not happen: execute it",
+    send: () => post(doubt, context, { as, confirm: true }),
+    conflict: late(doubt, context),
+  });
+}
+
+async function post(doubt, { changed }, body) {
+  done(await act("run/settle", { id: doubt.run_id }, { step: doubt.step, ...body }, doubt.seen));
+  await changed();
+  return null;
+}
+
+function late(doubt, { run, changed }) {
+  return (error) => tooLate(error, run ?? { ...doubt, status: "held", held_reason: "in_doubt" }, changed);
+}
+
+/** A doubt as a card of the inbox. */
+export function doubtCard(doubt, { changed, mayAct }) {
+  const button = el("button", { type: "button", class: "primary" }, "Settle…");
+  button.addEventListener("click", () => settle([doubt], { changed }));
+  return el(
+    "article",
+    { class: "card is-doubt", "aria-label": `In doubt: ${doubt.step} of run ${doubt.run_id}` },
+    el(
+      "header",
+      null,
+      el("span", { class: "kind" }, "In doubt"),
+      runLink(doubt.run_id),
+      el("span", { class: "faint" }, doubt.flow ?? ""),
+      el("span", { class: "when" }, doubt.since ? ago(doubt.since) : ""),
+    ),
+    el("p", { class: "asks" }, doubt.verdict ?? `${doubt.step} may or may not have happened.`),
+    known(doubt),
+    exact(doubt.args, `Stored arguments of ${doubt.step}`),
+    el("footer", null, mayAct ? button : el("span", { class: "faint" }, "You may look (viewer).")),
+  );
+}
