@@ -15,6 +15,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.lifecycle import ENDED, Status
+from holdfast._core.measures import Counts, Measure
 from holdfast._core.rows import (
     KeyChange,
     KeyClaim,
@@ -315,6 +316,24 @@ class Stores(RuleBasedStateMachine):
     def drop_memos(self, process, seconds):
         before_us = self.clock() - seconds * 1_000_000
         self.both(process, lambda store: store.drop_memos(before_us))
+
+    @rule(
+        process=processes,
+        minute=st.integers(0, 2),
+        flow=st.sampled_from(["", *IDS]),
+        steps=st.integers(0, 9),
+    )
+    def put_measures(self, process, minute, flow, steps):
+        measure = Measure(minute, f"p{process}", flow, Counts(steps=steps, ended={"failed": steps}))
+        self.both(process, lambda store: store.put_measures([measure]))
+
+    @rule(process=processes, after=st.integers(0, 2), before=st.integers(1, 3))
+    def measures(self, process, after, before):
+        self.both(process, lambda store: store.measures(after, before, 3))
+
+    @rule(process=processes, before=st.integers(0, 2))
+    def drop_measures(self, process, before):
+        self.both(process, lambda store: store.drop_measures(before))
 
     @rule(process=processes, run_id=st.sampled_from(IDS))
     def forget(self, process, run_id):

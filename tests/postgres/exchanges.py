@@ -16,6 +16,7 @@ import msgspec
 import psycopg
 
 from holdfast._core.entries import Draft, Kind
+from holdfast._core.measures import MINUTE_US, Counts, Measure
 from holdfast._core.rows import (
     KeyChange,
     KeyClaim,
@@ -628,6 +629,31 @@ class Memory(Exchange):
         assert memo.version in {1, 2}
 
 
+class MeasuresKept(Exchange):
+    """What a process did in a minute: the same rows, however often they are sent."""
+
+    def prepare(self) -> None:
+        first = Measure(MINUTE_US, self.run_id, "f", Counts(steps=1))
+        self.bench.store.put_measures([first])
+        self.bench.steady()
+
+    def act(self) -> Any:
+        fuller = Counts(steps=2, ended={"completed": 1})
+        flows = ("", "f", "g")
+        self.bench.store.put_measures([Measure(MINUTE_US, self.run_id, it, fuller) for it in flows])
+
+    def check(self, told: None) -> None:
+        assert self.steps() == {"": 2, "f": 2, "g": 2}
+
+    def check_unknown(self) -> None:
+        assert self.steps() in ({"f": 1}, {"": 2, "f": 2, "g": 2})
+
+    def steps(self) -> dict[str, int]:
+        """Return what is there, by flow."""
+        found = self.bench.truth.measures(0, 2 * MINUTE_US).rows
+        return {it.flow: it.counts.steps for it in found if it.process == self.run_id}
+
+
 class Forget(Exchange):
     """The removal of a run that has ended."""
 
@@ -692,6 +718,7 @@ EXCHANGES: dict[str, type[Exchange]] = {
     "letters without an entry": SpendAlone,
     "limits of a pot": PotLimits,
     "memory": Memory,
+    "measures": MeasuresKept,
     "forget": Forget,
 }
 

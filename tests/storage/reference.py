@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast._core.entries import Kind
+from holdfast._core.measures import Counts, Measure
 from holdfast._core.rows import (
     KeyChange,
     KeyClaim,
@@ -18,7 +19,7 @@ from holdfast._core.rows import (
     Question,
     Write,
 )
-from holdfast._store.contract import Limits, NewRun, Query, ScheduleRow
+from holdfast._store.contract import Limits, Measured, NewRun, Query, ScheduleRow
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import HoldfastError
 from holdfast.testing.store_contract import FakeClock, entry, intent, started, step
@@ -46,6 +47,9 @@ def build(folder: Path, page_size: int = PAGE_SIZE) -> None:
         store.put_schedule(ScheduleRow(f"{queue} daily", "flow", '{"every_s":86400}', 5), None)
     for number, key in enumerate(("a/1", "a/2", "b")):
         store.put_memo(Memo("notes", key, b'{"n":%d}' % number, None, run_id="first"))
+    for number in (1, 2):
+        counts = Counts(steps=number, ended={"completed": 1}, attempt_us={number: 3})
+        store.put_measures([Measure(number * 60_000_000, "p", flow, counts) for flow in ("", "f")])
     store.put_pot(Pot("first", 5, usd_nanos=10**9, spent_usd_nanos=3))
     removed = add_run(store, owner, len(RUNS), REMOVED)
     store.append([Write(removed, [entry(Kind.RUN_COMPLETED)], closes=["*"])])
@@ -130,6 +134,7 @@ def readings() -> dict[str, Reading]:
         "some memos": lambda store: store.memos("notes", "a/", "a/1"),
         "memo": lambda store: store.memo("notes", "a/2"),
         "no memo": lambda store: store.memo("notes", "none"),
+        "measures": lambda store: store.measures(0, 1 << 60),
         "pot": lambda store: store.pot("first"),
         "no pot": lambda store: store.pot("second"),
         "removed": lambda store: store.get(REMOVED),
@@ -181,9 +186,23 @@ def silent_changes(folder: Path, expected: dict[str, object]) -> list[str]:
         if store.regression() is not None:
             return []
         found = read_all(store)
+        if not _is_measured(found, expected) and not store.verify():
+            return ["measures"]
     finally:
         store.close()
-    return [name for name in found if not _is_honest(name, found, expected)]
+    return [name for name in found if name != "measures" and not _is_honest(name, found, expected)]
+
+
+def _is_measured(found: dict[str, object], expected: dict[str, object]) -> bool:
+    """A damaged measure is named and left out; one whose minute was damaged is somewhere else, which
+    `verify` says. None is ever told with other numbers."""
+    answer, right = found["measures"], expected["measures"]
+    if isinstance(answer, HoldfastError) or answer == right:
+        return True
+    assert isinstance(answer, Measured)
+    assert isinstance(right, Measured)
+    assert all(row in right.rows for row in answer.rows), "a damaged measure was used"
+    return len(answer.rows) + len(answer.damaged) == len(right.rows)
 
 
 def _is_honest(name: str, found: dict[str, object], expected: dict[str, object]) -> bool:

@@ -147,9 +147,9 @@ def test_every_writing_operation_of_the_contract_is_known_to_the_kit():
             "verify",
         ),
         *("pulses", "queues", "schedules", "whole"),
-        *("messages", "news", "questions", "pot", "memo", "memos"),
+        *("messages", "news", "questions", "pot", "memo", "memos", "measures"),
     }
     others = {"adopt", "register_owner", "backup", "wait_for_change", "close"}
-    others |= {"pulse", "set_limits", "put_schedule", "put_whole"}
+    others |= {"pulse", "set_limits", "put_schedule", "put_whole", "put_measures", "drop_measures"}
     operations = {name for name in vars(Store) if not name.startswith("_")}
     assert operations - reads - others == set(WRITES) - {WITHIN}

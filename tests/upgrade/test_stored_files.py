@@ -11,6 +11,8 @@ import pytest
 
 import holdfast
 from holdfast import Done
+from holdfast._core.measures import Counts, Measure
+from holdfast._core.rows import Memo, Pot
 from holdfast._store import migrations
 from holdfast._store.contract import Limits, Wanted
 from holdfast._store.sqlite import SqliteStore
@@ -18,6 +20,7 @@ from tests.upgrade import flows
 
 FILES = sorted(Path(__file__).parent.glob("schema-*.tar.gz"))
 WITH_FLEETS = FILES[1:]
+WITH_PEOPLE = FILES[2:]
 
 
 def _name(file: Path) -> str:
@@ -106,5 +109,30 @@ def test_what_a_fleet_left_is_there_and_wakes_as_before(path: Path) -> None:
     row = store.get("spoken to")
     assert row is not None
     assert [(it.message_id, it.number) for it in store.inbox(row.run_no)] == [("m", 1)]
+    assert store.verify() == []
+    store.close()
+
+
+@pytest.mark.parametrize("path", WITH_PEOPLE, indirect=True, ids=_name)
+def test_what_people_were_asked_and_runs_spent_is_there(path: Path) -> None:
+    store = SqliteStore(str(path), namespace="people")
+    (question,) = store.questions("asks")
+    assert (question.name, question.to, question.body) == ("ok?", "ops", b'{"text":"?"}')
+    assert store.pot("asks") == Pot("asks", 5, usd_nanos=10**9, spent_usd_nanos=3)
+    memo = store.memo("notes", "a")
+    assert memo == Memo("notes", "a", b'{"n":1}', None, 1, memo.updated_us if memo else 0)
+    child = store.get("child")
+    assert child is not None
+    assert (child.parent, child.root) == ("asks", "asks")
+    assert store.verify() == []
+    store.close()
+
+
+def test_it_can_be_measured_from_now_on(path: Path) -> None:
+    store = SqliteStore(str(path))
+    assert store.measures(0, 1 << 60).rows == []
+    measure = Measure(60_000_000, "a", "order", Counts(steps=3))
+    store.put_measures([measure])
+    assert store.measures(0, 1 << 60).rows == [measure]
     assert store.verify() == []
     store.close()

@@ -1,6 +1,6 @@
 """Writes the stored file of a version: run it with that version's code, once, and keep the file.
 
-PYTHONPATH=<its src>:<this repository> python -m tests.upgrade.write_store schema-2.tar.gz
+PYTHONPATH=<its src>:<this repository> python -m tests.upgrade.write_store schema-3.tar.gz
 """
 
 from __future__ import annotations
@@ -56,6 +56,29 @@ def write_fleet(folder: Path) -> None:
     store.close()
 
 
+def write_people(folder: Path) -> None:
+    """Leave what came with version 3: what a run asks, spends and remembers, and a child."""
+    from holdfast._core.entries import Draft, Kind
+    from holdfast._core.rows import Memo, Pot, Question, Write
+    from holdfast._store.contract import NewRun
+    from holdfast._store.sqlite import SqliteStore
+
+    store = SqliteStore(str(folder / "a.db"), namespace="people")
+    owner = store.register_owner()
+    lease = store.start(NewRun("asks", "f", "1", bytes(16), [Draft(Kind.RUN_STARTED, 1)]), owner)
+    assert lease.lease is not None
+    opens = [Question("asks", "ok?", 1, "question", "ops", b'{"text":"?"}', 6, None)]
+    store.append([Write(lease.lease, [Draft(Kind.QUESTION_ASKED, 2, step="ok?")], opens=opens)])
+    changes = {"owner": None, "waiting_on": "message"}
+    store.append([Write(lease.lease, [Draft(Kind.RUN_WAITING, 3)], changes=changes)])
+    child = NewRun("child", "f", "1", bytes(16), [Draft(Kind.RUN_STARTED, 1)])
+    child.parent = child.root = "asks"
+    store.start(child, None)
+    store.put_pot(Pot("asks", 5, usd_nanos=10**9, spent_usd_nanos=3))
+    store.put_memo(Memo("notes", "a", b'{"n":1}'))
+    store.close()
+
+
 def main(target: str) -> None:
     """Write the store and pack its files."""
     with tempfile.TemporaryDirectory() as name:
@@ -63,6 +86,8 @@ def main(target: str) -> None:
         write(folder)
         if "schema-1" not in target:
             write_fleet(folder)
+            if "schema-2" not in target:
+                write_people(folder)
         with tarfile.open(target, "w:gz") as packed:
             for file in sorted(folder.glob("a.db*")):
                 if not file.name.endswith("-reserve"):

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from holdfast._core.measures import MINUTE_US, Counts, Measure, minute_of, percentile
+from holdfast._ops.text import count, moment
 from holdfast._store.contract import Store
-from holdfast.errors import UsageError
+from holdfast.errors import Corrupt, UsageError
 
 HOURS_MAX = 24 * 366
 BUCKETS_MAX = 120
@@ -146,7 +147,22 @@ def _read(store: Store, start_us: int, end_us: int, seen: _Seen) -> Iterator[Mea
 
 
 def _page(store: Store, after_us: int, before_us: int, seen: _Seen) -> Iterator[Measure]:
-    return iter(())
+    when = moment(after_us)
+    try:
+        found = store.measures(after_us, before_us, PAGE_ROWS)
+    except Corrupt as damage:
+        seen.notes.append(f"measures from {when} on cannot be read and are left out: {damage}")
+        return
+    if found.damaged:
+        number = count(len(found.damaged), "measure is", "measures are")
+        seen.notes.append(f"{number} damaged and left out, from {when} on; see: holdfast verify")
+    if len(found.rows) + len(found.damaged) == PAGE_ROWS:
+        seen.notes.append(f"only the first {PAGE_ROWS:,} measures from {when} on are counted")
+    for measure in found.rows:
+        seen.processes.add(measure.process)
+        if measure.flow:
+            seen.flows.add(measure.flow)
+        yield measure
 
 
 def _spread(measure: Measure, buckets: list[Bucket], start_us: int, size_us: int) -> None:

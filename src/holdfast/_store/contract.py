@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from holdfast._core.entries import Entry
+from holdfast._core.measures import Measure
 from holdfast._core.rows import KeyState, Lease, Memo, Message, Pot, Question, RunRow, Write
 from holdfast._store.words import (
     Broken,
@@ -24,6 +25,7 @@ from holdfast._store.words import (
     Finding,
     KeyTaken,
     Limits,
+    Measured,
     NewRun,
     Outcome,
     Outdated,
@@ -48,6 +50,7 @@ __all__ = [
     "Finding",
     "KeyTaken",
     "Limits",
+    "Measured",
     "NewRun",
     "Outcome",
     "Outdated",
@@ -281,6 +284,20 @@ class Store(Protocol):
     def drop_memos(self, before_us: int) -> int:
         """Remove values of memories whose time was over before this, or which were removed before;
         up to a thousand at once. Returns how many; their versions count anew."""
+        ...
+
+    def put_measures(self, measures: Sequence[Measure]) -> None:
+        """Write what a process did; a measure of the same minute, process and flow is replaced, so
+        that writing it twice is writing it once. Nobody is woken by it."""
+        ...
+
+    def measures(self, after_us: int, before_us: int, limit: int = 100_000) -> Measured:
+        """Return the measures of the minutes from `after_us` on that begin before `before_us`, in
+        order; those that are damaged are only named."""
+        ...
+
+    def drop_measures(self, before_us: int) -> int:
+        """Remove measures of minutes before this, up to a thousand at once; returns how many."""
         ...
 
     def forget(self, row: RunRow, at_us: int) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import builtins
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast._core.lifecycle import ENDED
+from holdfast._core.measures import Measure
 from holdfast._core.rows import Memo, Message, Pot, Question, RunRow, Write
-from holdfast._store import decisions, lineage, sharing
-from holdfast._store.contract import Exhausted, Posted
+from holdfast._store import decisions, lineage, measure_rows, sharing
+from holdfast._store.contract import Exhausted, Measured, Posted
 from holdfast.errors import RunNotFound
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ class Beside:
         self.questions: dict[tuple[int, str], Question] = {}
         self.pots: dict[tuple[str, str], Pot] = {}
         self.memos: dict[tuple[str, str, str], Memo] = {}
+        self.measures: dict[tuple[str, int, str, str], Measure] = {}
 
 
 class MemoryBeside:
@@ -195,6 +198,33 @@ class MemoryBeside:
             if stale:
                 self.world.committed()
             return len(stale[:1000])
+
+    # -- measures ------------------------------------------------------------------------------
+
+    def put_measures(self, measures: Sequence[Measure]) -> None:
+        with self.world.lock:
+            self._check_open()
+            for it in measures:
+                at = (self.namespace, it.at_us, it.process, it.flow)
+                self.world.beside.measures[at] = copy.deepcopy(it)
+
+    def measures(self, after_us: int, before_us: int, limit: int = 100_000) -> Measured:
+        with self.world.lock:
+            found = [
+                copy.deepcopy(measure)
+                for (namespace, at_us, _, _), measure in self.world.beside.measures.items()
+                if namespace == self.namespace and after_us <= at_us < before_us
+            ]
+        return Measured(measure_rows.in_order(found)[:limit])
+
+    def drop_measures(self, before_us: int) -> int:
+        with self.world.lock:
+            self._check_open()
+            kept = self.world.beside.measures
+            old = sorted(at for at in kept if at[0] == self.namespace and at[1] < before_us)
+            for at in old[: measure_rows.DROPPED_AT_ONCE]:
+                del kept[at]
+            return len(old[: measure_rows.DROPPED_AT_ONCE])
 
     # -- removing a run ------------------------------------------------------------------------
 

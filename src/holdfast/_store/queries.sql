@@ -24,6 +24,9 @@ run_no, name, number, kind, asked_of, CAST(body AS BLOB), asked_us, until_us, di
 namespace, root, opened_us, usd_nanos, tokens, steps, wall_us, spent_usd_nanos, spent_tokens,
 spent_steps, digest
 
+-- name: measure_columns
+CAST(namespace AS BLOB), at_us, CAST(process AS BLOB), CAST(flow AS BLOB), CAST(body AS BLOB), digest
+
 -- name: memo_columns
 namespace, space, key, CAST(value AS BLOB), expires_us, version, updated_us, run_id, digest
 
@@ -118,6 +121,16 @@ ON CONFLICT (namespace, space, key) DO UPDATE SET value = excluded.value,
   expires_us = excluded.expires_us, version = excluded.version, updated_us = excluded.updated_us,
   run_id = excluded.run_id, digest = excluded.digest
 
+-- name: put_measure
+INSERT INTO measures (namespace, at_us, process, flow, body, digest)
+VALUES (?, ?, ?, ?, CAST(? AS TEXT), ?)
+ON CONFLICT (namespace, at_us, process, flow) DO UPDATE SET body = excluded.body,
+  digest = excluded.digest
+
+-- name: drop_measures
+DELETE FROM measures WHERE id IN (
+  SELECT id FROM measures WHERE namespace = ? AND at_us < ? ORDER BY at_us LIMIT ?)
+
 -- name: store_advanced
 UPDATE store SET commits = ?, head = ?, clock_us = ?, last_run_no = ?, last_owner = ?, digest = ?
 WHERE id = 1 AND commits = ? AND incarnation = ?
@@ -193,8 +206,11 @@ namespace = :namespace AND deleted_us IS NULL
   AND (:before IS NULL OR run_no < :before)
   AND (:status IS NULL OR status IN (SELECT value FROM json_each(:status)))
   AND (:flow IS NULL OR flow = :flow)
+  AND (:version IS NULL OR version = :version)
   AND (:prefix IS NULL OR (run_id >= :prefix AND run_id < :prefix_end))
+  AND (:part IS NULL OR instr(run_id, :part) > 0)
   AND (:updated_before_us IS NULL OR updated_us < :updated_before_us)
+  AND (:updated_after_us IS NULL OR updated_us >= :updated_after_us)
   AND (:queue IS NULL OR coalesce(queue, 'default') = :queue)
   AND (:held_reason IS NULL OR held_reason = :held_reason)
   AND (:parent IS NULL OR parent = :parent)
@@ -406,6 +422,10 @@ LIMIT 1
 -- name: stale_memos
 SELECT {memo_columns}, id FROM memos NOT INDEXED
 WHERE namespace = ? AND CASE WHEN value IS NULL THEN updated_us ELSE expires_us END < ? LIMIT ?
+
+-- name: measures
+SELECT {measure_columns} FROM measures WHERE namespace = ? AND at_us >= ? AND at_us < ?
+ORDER BY at_us, process, flow LIMIT ?
 
 -- name: owner_row
 SELECT {owner_columns} FROM owners WHERE owner = ?
@@ -682,6 +702,9 @@ SELECT {pot_columns} FROM pots NOT INDEXED ORDER BY id
 
 -- name: all_memos
 SELECT {memo_columns} FROM memos NOT INDEXED ORDER BY id
+
+-- name: all_measures
+SELECT {measure_columns} FROM measures NOT INDEXED ORDER BY id
 
 -- name: all_chunks
 SELECT id, digest, CAST(body AS BLOB) FROM chunks ORDER BY id

@@ -1,5 +1,5 @@
-"""What a SQLite store keeps beside the journals: messages, questions, pots, memories; and how a run is
-removed.
+"""What a SQLite store keeps beside the journals: messages, questions, pots, memories, measures; and
+how a run is removed.
 
 Whatever is read is verified. What is found by an index is now and then compared with the table, and
 that a pot or a value is not there is confirmed by a second path: "no pot" means "no limit".
@@ -14,10 +14,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast._core.lifecycle import ENDED
+from holdfast._core.measures import Measure
 from holdfast._core.rows import Memo, Message, Pot, Question, RunRow
-from holdfast._store import beside_rows, decisions, delivering, lineage, lookups, records, sharing
+from holdfast._store import (
+    beside_rows,
+    decisions,
+    delivering,
+    lineage,
+    lookups,
+    measure_rows,
+    records,
+    sharing,
+)
 from holdfast._store.connections import Connection
-from holdfast._store.contract import Posted
+from holdfast._store.contract import Measured, Posted
 from holdfast._store.database import Q
 from holdfast._store.records import SEQ_BITS, SEQ_MASK
 from holdfast._store.writer import Changed
@@ -166,6 +176,28 @@ class SqliteBeside:
             return len(found), Changed(b"memos") if found else None
 
         return self._writer.transact(work)
+
+    # -- measures ------------------------------------------------------------------------------
+
+    def put_measures(self, measures: Sequence[Measure]) -> None:
+        def work(connection: Connection) -> None:
+            for measure in measures:
+                values = measure_rows.measure_values(self.namespace, measure)
+                connection.execute(Q["put_measure"], values)
+
+        self._writer.beside(work)
+
+    def measures(self, after_us: int, before_us: int, limit: int = 100_000) -> Measured:
+        values = (self.namespace, after_us, before_us, limit)
+        return measure_rows.measured(self._database.read("measures", values))
+
+    def drop_measures(self, before_us: int) -> int:
+        def work(connection: Connection) -> int:
+            values = (self.namespace, before_us, measure_rows.DROPPED_AT_ONCE)
+            connection.execute(Q["drop_measures"], values)
+            return connection.changes()
+
+        return self._writer.beside(work)
 
     # -- removing a run ------------------------------------------------------------------------
 

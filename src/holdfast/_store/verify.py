@@ -17,6 +17,7 @@ from holdfast._store import (
     fleet_rows,
     lineage,
     lookups,
+    measure_rows,
     migrations,
     reading,
     records,
@@ -47,6 +48,7 @@ def verify(database: Database, namespace: str, run_ids: Iterable[str] | None) ->
         *rows(database.read, "all_questions", _question),
         *rows(database.read, "all_pots", beside_rows.pot_of),
         *rows(database.read, "all_memos", beside_rows.memo_of),
+        *rows(database.read, "all_measures", measure_rows.measure_of),
         *_numbers(database),
         *all_runs(database.read),
     ]

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast._core.entries import Draft, Entry
 from holdfast._core.lifecycle import Status
+from holdfast._core.measures import Measure
 from holdfast._core.rows import KeyState, Lease, Message, Pot, Question, RunRow
 
 
@@ -99,12 +100,18 @@ class Query(msgspec.Struct):
     flow: str | None = None
     tag: tuple[str, str] | None = None
     run_id_prefix: str | None = None
+    run_id_part: str | None = None
+    """Stands somewhere in the run id."""
     updated_before_us: int | None = None
+    updated_after_us: int | None = None
+    """Changed at this time, or later."""
     queue: str | None = None
     held_reason: str | None = None
     parent: str | None = None
     forks: bool = False
     """Only runs that were forked from others."""
+    version: str | None = None
+    """Of the flow."""
     limit: int = 100
     before_run_no: int | None = None
 
@@ -196,6 +203,14 @@ class WholeRun(msgspec.Struct):
     """Those that are open."""
     pot: Pot | None = None
     """What its family may spend, if it is the root."""
+
+
+class Measured(msgspec.Struct):
+    """Measures, in the order of their minute, process and flow."""
+
+    rows: list[Measure] = []
+    damaged: list[str] = []
+    """What could not be read as it was written, in words; it is not among the rows."""
 
 
 class Finding(msgspec.Struct):

@@ -1,5 +1,5 @@
-"""What a store on a server keeps beside the journals: messages, questions, pots, memories; and the
-removal of a run."""
+"""What a store on a server keeps beside the journals: messages, questions, pots, memories,
+measures; and the removal of a run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast._core.lifecycle import ENDED
+from holdfast._core.measures import Measure
 from holdfast._core.rows import Applied, Memo, Message, Pot, Question, RunRow
-from holdfast._store import beside_rows, decisions, lookups, records, sharing
-from holdfast._store.contract import Posted
+from holdfast._store import beside_rows, decisions, lookups, measure_rows, records, sharing
+from holdfast._store.contract import Measured, Posted
 from holdfast._store.lookups import Fetch
 from holdfast._store.postgres.beside import inbox_lock, memo_lock, memo_values, message_values
 from holdfast._store.postgres.origins import has_fork
@@ -136,6 +137,31 @@ class PostgresBeside:
         def work(link: Link, _tries: int) -> int:
             with link.writing():
                 return len(link.fetch("drop_memos", (self.namespace, before_us)))
+
+        return self._database.work(work)
+
+    # -- measures ------------------------------------------------------------------------------
+
+    def put_measures(self, measures: Sequence[Measure]) -> None:
+        ordered = measure_rows.in_order(measures)
+        rows = [measure_rows.measure_values(self.namespace, measure) for measure in ordered]
+
+        def work(link: Link, _tries: int) -> None:
+            with link.writing():
+                link.fetch_each(*(("put_measure", values) for values in rows))
+
+        if rows:
+            self._database.work(work)
+
+    def measures(self, after_us: int, before_us: int, limit: int = 100_000) -> Measured:
+        values = (self.namespace, after_us, before_us, limit)
+        return measure_rows.measured(self._database.read("measures", values))
+
+    def drop_measures(self, before_us: int) -> int:
+        def work(link: Link, _tries: int) -> int:
+            with link.writing():
+                values = (self.namespace, before_us, measure_rows.DROPPED_AT_ONCE)
+                return len(link.fetch("drop_measures", values))
 
         return self._database.work(work)
 

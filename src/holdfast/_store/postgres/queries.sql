@@ -26,6 +26,9 @@ q.digest
 namespace, root, opened_us, usd_nanos, tokens, steps, wall_us, spent_usd_nanos, spent_tokens,
 spent_steps, digest
 
+-- name: measure_columns
+namespace, at_us, process, flow, convert_to(body, 'UTF8'), digest
+
 -- name: memo_columns
 namespace, space, key, convert_to(value, 'UTF8'), expires_us, version, updated_us, run_id, digest
 
@@ -291,6 +294,24 @@ ON CONFLICT (namespace, space, key) DO UPDATE SET value = excluded.value,
   expires_us = excluded.expires_us, version = excluded.version, updated_us = excluded.updated_us,
   run_id = excluded.run_id, digest = excluded.digest
 
+-- name: put_measure
+INSERT INTO holdfast.measures (namespace, at_us, process, flow, body, digest)
+VALUES (%s, %s, %s, %s, convert_from(%s, 'UTF8'), %s)
+ON CONFLICT (namespace, at_us, process, flow) DO UPDATE SET body = excluded.body,
+  digest = excluded.digest
+
+-- name: measures
+SELECT {measure_columns} FROM holdfast.measures
+WHERE namespace = %s AND at_us >= %s AND at_us < %s
+ORDER BY at_us, process, flow LIMIT %s
+
+-- name: drop_measures
+DELETE FROM holdfast.measures WHERE (namespace, at_us, process, flow) IN (
+  SELECT namespace, at_us, process, flow FROM holdfast.measures
+  WHERE namespace = %s AND at_us < %s
+  ORDER BY at_us, process, flow LIMIT %s FOR UPDATE SKIP LOCKED)
+RETURNING 1
+
 -- name: drop_memos
 DELETE FROM holdfast.memos WHERE (namespace, space, key) IN (
   SELECT namespace, space, key FROM holdfast.memos
@@ -388,9 +409,12 @@ WHERE namespace = %(namespace)s
   AND (%(before)s::bigint IS NULL OR run_no < %(before)s::bigint)
   AND (%(status)s::text[] IS NULL OR status = ANY(%(status)s::text[]))
   AND (%(flow)s::text IS NULL OR flow = %(flow)s::text)
+  AND (%(version)s::text IS NULL OR version = %(version)s::text)
   AND (%(prefix)s::text IS NULL
     OR (run_id >= %(prefix)s::text AND run_id < %(prefix_end)s::text))
+  AND (%(part)s::text IS NULL OR strpos(run_id, %(part)s::text) > 0)
   AND (%(updated_before_us)s::bigint IS NULL OR updated_us < %(updated_before_us)s::bigint)
+  AND (%(updated_after_us)s::bigint IS NULL OR updated_us >= %(updated_after_us)s::bigint)
   AND (%(queue)s::text IS NULL OR coalesce(queue, 'default') = %(queue)s::text)
   AND (%(held_reason)s::text IS NULL OR held_reason = %(held_reason)s::text)
   AND (%(parent)s::text IS NULL OR parent = %(parent)s::text)
@@ -716,6 +740,9 @@ SELECT {pot_columns} FROM holdfast.pots ORDER BY namespace, root
 
 -- name: all_memos
 SELECT {memo_columns} FROM holdfast.memos ORDER BY namespace, space, key
+
+-- name: all_measures
+SELECT {measure_columns} FROM holdfast.measures ORDER BY namespace, at_us, process, flow
 
 -- name: questions_of_nobody
 SELECT r.run_id, q.name FROM holdfast.questions AS q JOIN holdfast.runs AS r ON r.run_no = q.run_no

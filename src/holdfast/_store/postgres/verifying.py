@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast._store import beside_rows, records, verify as checks
+from holdfast._store import beside_rows, measure_rows, records, verify as checks
 from holdfast._store.contract import Finding
 from holdfast._store.lookups import Fetch
 
@@ -30,6 +30,7 @@ def verify(fetch: Fetch, namespace: str, run_ids: Iterable[str] | None) -> list[
         *checks.rows(fetch, "all_questions", lambda row: beside_rows.question_of(row[1:], row[0])),
         *checks.rows(fetch, "all_pots", beside_rows.pot_of),
         *checks.rows(fetch, "all_memos", beside_rows.memo_of),
+        *checks.rows(fetch, "all_measures", measure_rows.measure_of),
         *checks.rows(fetch, "all_owners", records.owner_row),
         *checks.rows(fetch, "all_chunks", checks.chunk),
         *strays,

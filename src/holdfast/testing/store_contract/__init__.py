@@ -14,6 +14,7 @@ from holdfast.testing.store_contract.asking import Asking
 from holdfast.testing.store_contract.fleet import Fleet
 from holdfast.testing.store_contract.forgetting import Forgetting
 from holdfast.testing.store_contract.ground import FakeClock, entry, intent, new_run, started, step
+from holdfast.testing.store_contract.measures import Measures
 from holdfast.testing.store_contract.messages import Messages
 from holdfast.testing.store_contract.owning import Owning
 from holdfast.testing.store_contract.reading import Reading
@@ -37,6 +38,7 @@ class StoreContract(
     Asking,
     Spending,
     Remembering,
+    Measures,
     Forgetting,
 ):
     """All tests of the contract."""

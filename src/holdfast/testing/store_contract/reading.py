@@ -93,7 +93,12 @@ class Reading(Ground):
         assert ids(tag=("n", "0")) == ["r4", "r2", "r0"]
         assert ids(tag=("m", "0")) == []
         assert ids(run_id_prefix="r3") == ["r3"]
+        assert ids(run_id_part="3") == ["r3"]
+        assert ids(run_id_part="r") == ["r4", "r3", "r2", "r1", "r0"]
+        assert ids(run_id_part="%") == ids(run_id_part="R") == []
         assert ids(updated_before_us=5) == ["r4", "r3", "r2", "r1"]
+        assert ids(updated_after_us=9) == ["r0"]
+        assert ids(updated_after_us=10) == []
         page = self.store.list(Query(limit=2))
         assert ids(limit=2, before_run_no=page[-1].run_no) == ["r2", "r1"]
 
