@@ -15,11 +15,18 @@ from holdfast._core.effects import NOT_DONE, UNKNOWN, Done, Fail, NotDone, Unkno
 from holdfast._core.findings import Finding, Watch
 from holdfast._core.lifecycle import Status
 from holdfast._core.masks import masked
-from holdfast._core.observing import ObservedAttempt, ObservedEntry, ObservedRun, Observer
+from holdfast._core.observing import (
+    ObservedAttempt,
+    ObservedCut,
+    ObservedEntry,
+    ObservedPast,
+    ObservedRun,
+    Observer,
+)
 from holdfast._core.retry import Retry
 from holdfast._core.secrets import Secret
 from holdfast._opened import Store, open, stream  # noqa: A004 - the design's name
-from holdfast._ops.inspect import EntryView as Entry
+from holdfast._ops.entries import EntryView as Entry
 from holdfast._runtime.alerting import alert
 from holdfast._runtime.asking import ask
 from holdfast._runtime.blocks import run
@@ -80,7 +87,9 @@ __all__ = [
     "Memory",
     "NotDone",
     "ObservedAttempt",
+    "ObservedCut",
     "ObservedEntry",
+    "ObservedPast",
     "ObservedRun",
     "Observer",
     "Preflight",

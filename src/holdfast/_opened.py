@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from holdfast._core.comparing import Preflight
     from holdfast._core.findings import Finding
     from holdfast._ops.explanation import Explanation
-    from holdfast._ops.inspect import EntryView, RunSummary, RunView
+    from holdfast._ops.entries import EntryView
+    from holdfast._ops.inspect import RunSummary, RunView
     from holdfast._ops.people import QuestionView
     from holdfast._ops.queues import QueueView, WorkerView
     from holdfast._ops.schedules import ScheduleView

@@ -9,19 +9,20 @@ their classes, and otherwise shown in the readable form of `readable`, which nee
 from __future__ import annotations
 
 import datetime as dt
-import functools
 from typing import Any
 
 import msgspec
 
-from holdfast._core.entries import VALUES, Entry, Kind
+from holdfast._core.entries import Entry, Kind
+from holdfast._core.findings import Found
 from holdfast._core.history import History, Record, State
 from holdfast._core.keys import name_of
-from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._core.lifecycle import CLAIMABLE, HeldReason, Status
 from holdfast._core.resume import facts_of, held_facts
 from holdfast._core.rows import RunRow
 from holdfast._ops import ancestry
 from holdfast._ops.budget_view import BudgetView, budget_of
+from holdfast._ops.entries import EntryView
 from holdfast._ops.families import ChildView, children_of, deadline_us
 from holdfast._ops.messages import SignalView, messages_of, waiting_for
 from holdfast._ops.readable import Reader
@@ -33,8 +34,12 @@ from holdfast.errors import RunDeleted, RunNotFound
 MOVED = "moved"
 """What is shown as the reason of a run that is held because it was moved to another store."""
 
+LOOKED_AT = 2_000
+"""How many runs are looked at for findings, the newest first."""
 CLAIMABLE_MAX = 100_000
 """How many free runs are looked through for one."""
+LOOKED_AT, PICKED = 1000, 100
+"""How many runs are looked at for one page of a list, and how many at one time."""
 
 
 class ErrorView(msgspec.Struct, frozen=True):
@@ -136,48 +141,13 @@ class RunView(msgspec.Struct, frozen=True):
     """When it is cancelled, if it has not ended before."""
 
 
-class EntryView:
-    """One entry of a journal. Its body is read when it is asked for: the inputs of all steps of a
-    long conversation, written out, are far larger than the conversation."""
-
-    def __init__(self, entry: Entry, reader: Reader, *, plain: bool) -> None:
-        self.seq = entry.seq
-        self.kind = str(entry.kind)
-        self.step = entry.step
-        self.attempt = entry.attempt
-        self.at = at(entry.at_us)
-        self._entry = entry
-        self._reader = reader
-        self._plain = plain
-
-    @functools.cached_property
-    def body(self) -> dict[str, Any]:
-        """What the entry says, values included."""
-        if self._entry.kind is Kind.RUN_FORKED:
-            return ancestry.shown_facts(self._entry, self._reader, plain=self._plain)
-        body = {
-            name: self._reader.value(bytes(raw), plain=self._plain)
-            if name in VALUES
-            else msgspec.json.decode(raw)
-            for name, raw in self._entry.data().items()
-        }
-        if self._entry.kind is Kind.STEP_COMPLETED:
-            # The arguments stand with the start; an outcome is told by what came of it.
-            body.pop("args", None)
-        return body
-
-    def __repr__(self) -> str:
-        step = f" {self.step}" if self.step else ""
-        return f"<{self.seq} {self.kind}{step}>"
-
-
 # -- asking ------------------------------------------------------------------------------------
 
 
 def view(store: Store, run_id: str, *, plain: bool = False) -> RunView:
     """Return a run; with `plain`, all values in the form that needs no classes."""
     row = found(store, run_id)
-    return _run_view(store, row, fold(store, row), plain=plain)
+    return view_of(store, row, fold(store, row), plain=plain)
 
 
 def summaries(
@@ -186,19 +156,41 @@ def summaries(
     """Return the runs that a query asks for, newest first; only those of a version, and those in
     which something of this kind is found, if that is given.
     A query may ask for runs that were moved, as if that were a reason of its own."""
+    asked = msgspec.structs.replace(query, version=version or query.version)
+    chosen: list[RunSummary] = []
+    while True:
+        found, before = page(store, asked, finding)
+        chosen += found
+        if before is None or len(chosen) >= query.limit:
+            return chosen[: query.limit]
+        asked.before_run_no, asked.limit = before, query.limit - len(chosen)
+
+
+def page(
+    store: Store, query: Query, finding: str | None = None, looked_at: int = LOOKED_AT
+) -> tuple[list[RunSummary], int | None]:
+    """Return up to `limit` runs, and from where on older ones are looked for (`before_run_no`), or
+    None. So many runs are looked at: there may be fewer that fit, and more behind them."""
     asked = msgspec.structs.replace(query)
     if query.held_reason == MOVED:
         asked.held_reason = HeldReason.PAUSED.value
-    chosen: list[RunSummary] = []
+    picky = finding is not None or query.held_reason in (MOVED, HeldReason.PAUSED.value)
     has = watchdog.having(store, finding)
-    while True:
+    chosen: list[RunSummary] = []
+    while looked_at > 0:
+        asked.limit = min(looked_at, max(PICKED, query.limit)) if picky else query.limit
         rows = store.list(asked)
-        fitting = (row for row in rows if version in (None, row.version) and has(row))
-        found = (_summary(store, row) for row in fitting)
-        chosen += [run for run in found if query.held_reason in (None, run.held_reason)]
-        if len(chosen) >= query.limit or len(rows) < asked.limit:
-            return chosen[: query.limit]
-        asked.before_run_no = rows[-1].run_no
+        for row in rows:
+            asked.before_run_no = row.run_no
+            run = _summary(store, row) if has(row) else None
+            if run is not None and query.held_reason in (None, run.held_reason):
+                chosen.append(run)
+            if len(chosen) >= query.limit:
+                return chosen, row.run_no
+        if len(rows) < asked.limit:
+            return chosen, None
+        looked_at -= len(rows)
+    return chosen, asked.before_run_no
 
 
 def history(
@@ -279,7 +271,10 @@ def may_be_taken(store: Store, row: RunRow) -> bool:
 # -- building the views ------------------------------------------------------------------------
 
 
-def _run_view(store: Store, row: RunRow, past: History, *, plain: bool) -> RunView:
+def view_of(
+    store: Store, row: RunRow, past: History, *, plain: bool, steps: int | None = None
+) -> RunView:
+    """Return a run whose history was read before; with `steps`, only that many of the last ones."""
     reader = Reader(store, row)
     held = held_facts(past) if row.status is Status.HELD else {}
     return RunView(
@@ -295,7 +290,7 @@ def _run_view(store: Store, row: RunRow, past: History, *, plain: bool) -> RunVi
         result=_value(past.completed, "result", reader, plain=plain),
         error=_run_error(past),
         current_step=row.current_step,
-        steps=step_views(past),
+        steps=step_views(past, -steps if steps else None),
         totals=_totals(row),
         tags=_json(row.tags),
         created_at=at(row.created_us),
@@ -329,16 +324,18 @@ def _summary(store: Store, row: RunRow) -> RunSummary:
     )
 
 
-def step_views(past: History) -> list[StepView]:
-    """Return the steps in the order in which they were first called."""
-    steps = [(record, False) for record in past.records.values()]
-    steps += [(record, True) for record in past.superseded]
-    steps.sort(key=lambda pair: pair[0].first_seq)
-    return [
-        _step_view(record, superseded=superseded)
-        for record, superseded in steps
-        if not record.keeps_place
-    ]
+def step_views(past: History, first: int | None = None, last: int | None = None) -> list[StepView]:
+    """Return the steps in the order in which they were first called, or a slice of them."""
+    chosen = steps_of(past)[first:last]
+    return [_step_view(record, superseded=superseded) for record, superseded in chosen]
+
+
+def steps_of(past: History) -> list[tuple[Record, bool]]:
+    """Return the steps in the order in which they were first called, each with whether a later
+    generation has superseded it."""
+    steps = [(record, False) for record in past.records.values() if not record.keeps_place]
+    steps += [(record, True) for record in past.superseded if not record.keeps_place]
+    return sorted(steps, key=lambda pair: pair[0].first_seq)
 
 
 def _step_view(record: Record, *, superseded: bool) -> StepView:

@@ -18,9 +18,10 @@ from holdfast._ops import explain as explaining, inspect
 from holdfast._ops.budget_view import line
 from holdfast._ops.cli import saying
 from holdfast._ops.cli.session import Session, command, print_line
+from holdfast._ops.entries import EntryView
 from holdfast._ops.explanation import Explanation
 from holdfast._ops.families import CHILDREN_SHOWN
-from holdfast._ops.inspect import EntryView, RunSummary, RunView, StepView
+from holdfast._ops.inspect import RunSummary, RunView, StepView
 from holdfast._ops.text import clipped, count, length, shown, visible
 from holdfast._store.addresses import NoStore
 from holdfast._store.contract import Query, Store

@@ -1,0 +1,50 @@
+"""One entry of a journal, as people and programs see it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+from typing import Any
+
+import msgspec
+
+from holdfast._core.entries import VALUES, Entry, Kind
+from holdfast._ops import ancestry
+from holdfast._ops.readable import Reader
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class EntryView:
+    """One entry of a journal. Its body is read when it is asked for: the inputs of all steps of a
+    long conversation, written out, are far larger than the conversation."""
+
+    def __init__(self, entry: Entry, reader: Reader, *, plain: bool) -> None:
+        self.seq = entry.seq
+        self.kind = str(entry.kind)
+        self.step = entry.step
+        self.attempt = entry.attempt
+        self.at = _EPOCH + dt.timedelta(microseconds=entry.at_us)
+        self._entry = entry
+        self._reader = reader
+        self._plain = plain
+
+    @functools.cached_property
+    def body(self) -> dict[str, Any]:
+        """What the entry says, values included."""
+        if self._entry.kind is Kind.RUN_FORKED:
+            return ancestry.shown_facts(self._entry, self._reader, plain=self._plain)
+        body = {
+            name: self._reader.value(bytes(raw), plain=self._plain)
+            if name in VALUES
+            else msgspec.json.decode(raw)
+            for name, raw in self._entry.data().items()
+        }
+        if self._entry.kind is Kind.STEP_COMPLETED:
+            # The arguments stand with the start; an outcome is told by what came of it.
+            body.pop("args", None)
+        return body
+
+    def __repr__(self) -> str:
+        step = f" {self.step}" if self.step else ""
+        return f"<{self.seq} {self.kind}{step}>"
