@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast._core.commands import command
-from holdfast._core.history import Record
+from holdfast._core.findings import Finding
+from holdfast._core.history import History, Record
 from holdfast._core.lifecycle import Status
 from holdfast._core.resume import facts_of, outcome_is_unknown
 from holdfast._core.rows import KeyState, RunRow
@@ -44,7 +45,19 @@ def explain(store: Store, run_id: str) -> Explanation:
     try:
         past = fold(store, row)
     except Corrupt as damage:
-        return _warned(store, _damaged(row, damage))
+        return damaged(store, row, damage)
+    return explain_of(store, row, past)
+
+
+def damaged(store: Store, row: RunRow, damage: Corrupt) -> Explanation:
+    """Explain a run that cannot be read."""
+    return _warned(store, _damaged(row, damage))
+
+
+def explain_of(
+    store: Store, row: RunRow, past: History, findings: list[Finding] | None = None
+) -> Explanation:
+    """Explain a run whose history was read before, and perhaps looked through for findings."""
     case = Case(store, row, past)
     _STATUS[row.status](case)
     about_control(case)
@@ -52,7 +65,7 @@ def explain(store: Store, run_id: str) -> Explanation:
     about_rollback(case)
     about_budget(case)
     ancestry.about(case)
-    about_findings(case)
+    about_findings(case, findings)
     return _warned(store, case.said)
 
 

@@ -10,11 +10,13 @@ from holdfast._ops.text import moment
 from holdfast._store import watchdog
 
 
-def about_findings(case: Case) -> None:
+def about_findings(case: Case, found: list[Finding] | None = None) -> None:
     """Say what is found in the run now, and what the watchdog did about it."""
+    if found is None:
+        found = watchdog.of_run(case.store, case.row, only_open=True)
     known = {action.command for action in case.said.actions}
     told: list[str] = []
-    for finding in watchdog.of_run(case.store, case.row, only_open=True):
+    for finding in found:
         if finding.severity is Severity.INFO:
             continue  # What is held says so itself.
         name = str(finding.kind).replace("_", " ")

@@ -326,9 +326,12 @@ def _is_filtered(query: Query) -> bool:
     chosen = (
         query.status,
         query.flow,
+        query.version,
         query.tag,
         query.run_id_prefix,
+        query.run_id_part,
         query.updated_before_us,
+        query.updated_after_us,
         query.queue,
         query.held_reason,
         query.parent,

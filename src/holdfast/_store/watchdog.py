@@ -15,6 +15,7 @@ import msgspec
 from holdfast._core import findings, forking
 from holdfast._core.again import is_deed
 from holdfast._core.checks import check
+from holdfast._core.entries import Entry
 from holdfast._core.findings import FINDING, Finding, Found, limits_in, moment
 from holdfast._core.history import History
 from holdfast._core.lifecycle import CLAIMABLE, FINAL, Status
@@ -95,6 +96,10 @@ class Survey:
         except Corrupt as damage:
             self.damaged.append(damage)
             return []
+        return self.findings_in(row, entries, history)
+
+    def findings_in(self, row: RunRow, entries: list[Entry], history: History) -> list[Finding]:
+        """Return what is found in a run that was read before."""
         noted = findings.noted_in(entries)
         return [
             found
