@@ -32,6 +32,7 @@ PUBLIC = {
     *("open", "Store", "Handle", "Entry", "current_run", "stream", "Status"),
     # Who is told of what happens.
     *("observe", "Observer", "ObservedRun", "ObservedAttempt", "ObservedEntry"),
+    *("ObservedPast", "ObservedCut"),
     # Who is told when a run needs a person.
     *("alert", "Alert"),
     # What must not be seen.

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast._core.attempts import told
 from holdfast._core.entries import VALUES, Draft, Entry
+from holdfast._core.keys import name_of
 from holdfast._core.redacting import Redact, redact_error
 from holdfast._core.rows import RunRow
 from holdfast._core.tracing import span_id_of, trace_id_of
@@ -93,6 +94,11 @@ class ObservedEntry:
         self.started_us = draft.started_us
         """Of an outcome that was written together with its start: when that was."""
         self._body = draft.body
+
+    @property
+    def name(self) -> str:
+        """The name of its step; empty if it is about the run."""
+        return name_of(self.step or "")
 
     def facts(self) -> dict[str, Any]:
         """Return what it says, but for values."""

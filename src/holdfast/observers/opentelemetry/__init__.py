@@ -1,0 +1,70 @@
+"""Traces and metrics by OpenTelemetry (extra `otel`). One line, beside whatever sets up your exporters:
+
+    holdfast.observers.opentelemetry.observe()
+
+A run is one trace, however many processes execute it: its id is derived from the run, and so are the
+ids of its spans. `run` is the root; below it one `execution` per claim, linked to the one before it;
+below that steps, attempts and waits. The attempt is the current span while your code runs, so that
+spans of instrumented libraries are its children. What is replayed is never told again.
+
+Arguments, results and the texts of errors are no part of it; `messages=True` adds the texts of errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import holdfast
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+
+def observe(
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
+    messages: bool = False,
+) -> Callable[[], None]:
+    """Trace and count all that runs do in this process, from now on; returns a function that ends
+    it. Without providers, the global ones of OpenTelemetry are used, whenever they are set."""
+    metering, tracing = _parts()
+    traces = tracing.Tracing(tracer_provider, messages=messages)
+    counts = metering.Metering(meter_provider)
+    ends = (holdfast.observe(traces), holdfast.observe(counts))
+
+    def end() -> None:
+        for one in (*ends, traces.close, counts.close):
+            one()
+
+    return end
+
+
+def observe_from_environment(*, messages: bool = False) -> Callable[[], None]:
+    """The same, and send everything where the variables of OpenTelemetry say (`OTEL_EXPORTER_OTLP_…`,
+    `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` …), unless providers are set already. The function
+    that is returned ends it and sends what is left."""
+    _parts()
+    from holdfast.observers.opentelemetry import _exporting
+
+    return _exporting.exporting(lambda: observe(messages=messages))
+
+
+def check_environment() -> None:
+    """Raise UsageError if `observe_from_environment` could not do what the variables say."""
+    _parts()
+    from holdfast.observers.opentelemetry import _exporting
+
+    _exporting.check()
+
+
+def _parts() -> tuple[Any, Any]:
+    try:
+        from holdfast.observers.opentelemetry import _metering, _tracing
+    except ImportError as error:
+        raise UsageError(
+            f"traces need OpenTelemetry ({error}): pip install 'holdfast[otel]'"
+        ) from error
+    return _metering, _tracing

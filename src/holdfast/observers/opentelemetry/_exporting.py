@@ -1,0 +1,125 @@
+"""Providers as the environment says: what `holdfast worker --otel` sends its traces and metrics with.
+
+The variables are OpenTelemetry's own. Resource, sampler, limits and the address of the receiver are read
+by the SDK and its exporters; what is read here says which exporter is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+from opentelemetry import metrics, trace
+from opentelemetry.metrics import MeterProvider as AnyMeterProvider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+
+from holdfast.errors import UsageError
+
+SERVICE = "holdfast-worker"
+PROTOCOLS = {"http/protobuf": "http", "grpc": "grpc"}
+_EXPORTERS = {
+    "traces": ("trace_exporter", "OTLPSpanExporter"),
+    "metrics": ("metric_exporter", "OTLPMetricExporter"),
+}
+
+
+def check() -> None:
+    """Raise UsageError if an exporter that is asked for is not known, or not installed."""
+    for signal in _EXPORTERS:
+        _otlp(signal) if _wanted(signal) == "otlp" else None
+
+
+def exporting(observe: Callable[[], Callable[[], None]]) -> Callable[[], None]:
+    """Set providers that are not set yet, and observe; returns what ends that and sends the rest."""
+    ends: list[Callable[[], None]] = []
+    try:
+        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            ends += _trace()
+        if _has_no_meter_provider(metrics.get_meter_provider()):
+            ends += _meter()
+        ends.insert(0, observe())
+    except BaseException:
+        _all(ends)
+        raise
+
+    return lambda: _all(ends)
+
+
+def _all(ends: list[Callable[[], None]]) -> None:
+    for end in ends:
+        end()
+
+
+def _trace() -> list[Callable[[], None]]:
+    wanted = _wanted("traces")
+    if wanted == "none":
+        return []
+    exporter = ConsoleSpanExporter() if wanted == "console" else _otlp("traces")()
+    provider = TracerProvider(resource=_resource())
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    return [provider.shutdown]
+
+
+def _meter() -> list[Callable[[], None]]:
+    wanted = _wanted("metrics")
+    if wanted == "none":
+        return []
+    exporter = ConsoleMetricExporter() if wanted == "console" else _otlp("metrics")()
+    provider = MeterProvider([PeriodicExportingMetricReader(exporter)], resource=_resource())
+    metrics.set_meter_provider(provider)
+    return [provider.shutdown]
+
+
+def _has_no_meter_provider(provider: AnyMeterProvider) -> bool:
+    return type(provider).__name__ == "_ProxyMeterProvider"
+
+
+def _resource() -> Resource:
+    named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get(
+        "OTEL_RESOURCE_ATTRIBUTES", ""
+    )
+    return Resource.create({} if named else {"service.name": SERVICE})
+
+
+def _wanted(signal: str) -> str:
+    variable = f"OTEL_{signal.upper()}_EXPORTER"
+    wanted = os.environ.get(variable, "").strip() or "otlp"
+    if wanted not in {"otlp", "console", "none"}:
+        raise UsageError(
+            f"{variable}={wanted}: otlp, console or none; for another exporter set up the providers "
+            "in the module of your flows, and they are used"
+        )
+    return wanted
+
+
+def _otlp(signal: str) -> Callable[[], Any]:
+    module, name = _EXPORTERS[signal]
+    ways = [_protocol(signal)] if _protocol(signal) else list(PROTOCOLS.values())
+    for way in ways:
+        try:
+            found = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{way}.{module}")
+        except ImportError:
+            continue
+        exporter: Callable[[], Any] = getattr(found, name)
+        return exporter
+    raise UsageError(
+        "to send traces and metrics, the exporter of OpenTelemetry has to be installed: "
+        f"pip install opentelemetry-exporter-otlp-proto-{ways[0]}"
+    )
+
+
+def _protocol(signal: str) -> str | None:
+    """Return the way that the environment asks for; None if it does not say."""
+    own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL"
+    variable = own if own in os.environ else "OTEL_EXPORTER_OTLP_PROTOCOL"
+    wanted = os.environ.get(variable, "").strip()
+    if wanted and wanted not in PROTOCOLS:
+        raise UsageError(f"{variable}={wanted}: one of {', '.join(PROTOCOLS)}")
+    return PROTOCOLS.get(wanted)
