@@ -34,8 +34,6 @@ from holdfast.errors import RunDeleted, RunNotFound
 MOVED = "moved"
 """What is shown as the reason of a run that is held because it was moved to another store."""
 
-LOOKED_AT = 2_000
-"""How many runs are looked at for findings, the newest first."""
 CLAIMABLE_MAX = 100_000
 """How many free runs are looked through for one."""
 LOOKED_AT, PICKED = 1000, 100
@@ -174,6 +172,8 @@ def page(
     asked = msgspec.structs.replace(query)
     if query.held_reason == MOVED:
         asked.held_reason = HeldReason.PAUSED.value
+    if finding in (Found.STUCK, Found.RUNAWAY_COST) and asked.status is None:
+        asked.status = sorted(CLAIMABLE)  # What does not go on is neither stuck nor spends.
     picky = finding is not None or query.held_reason in (MOVED, HeldReason.PAUSED.value)
     has = watchdog.having(store, finding)
     chosen: list[RunSummary] = []

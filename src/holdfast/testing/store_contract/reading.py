@@ -98,7 +98,7 @@ class Reading(Ground):
         assert ids(run_id_part="%") == ids(run_id_part="R") == []
         assert ids(updated_before_us=5) == ["r4", "r3", "r2", "r1"]
         assert ids(updated_after_us=9) == ["r0"]
-        assert ids(updated_after_us=10) == []
+        assert ids(updated_after_us=2**62) == []
         page = self.store.list(Query(limit=2))
         assert ids(limit=2, before_run_no=page[-1].run_no) == ["r2", "r1"]
 
