@@ -106,8 +106,9 @@ function titled(value) {
 const shortcuts = [];
 let first = "";
 
-/** Make a key, or two after each other ("g r"), do something; it is listed in the help. */
-export function shortcut(keys, meaning, action) {
+/** Make a key, or two after each other ("g r"), do something; it is listed in the help. Without an
+ *  action it is only listed: the browser does it. */
+export function shortcut(keys, meaning, action = null) {
   shortcuts.push({ keys, meaning, action });
 }
 
@@ -119,7 +120,7 @@ function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (isTyping(event.target) || document.querySelector("dialog[open]")) return;
   const keys = first ? `${first} ${event.key}` : event.key;
-  const found = shortcuts.find((one) => one.keys === keys);
+  const found = shortcuts.find((one) => one.keys === keys && one.action);
   const begins = !first && shortcuts.some((one) => one.keys.startsWith(`${event.key} `));
   first = "";
   if (found) {

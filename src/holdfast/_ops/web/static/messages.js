@@ -1,0 +1,129 @@
+// Finds the messages of a conversation in a value, and brings the shapes of different models into
+// one: { role, name, parts }, where a part is a text, a thought, a call of a tool, its result, or
+// anything else. Pure: nothing here touches the page.
+
+const DEPTH = 4;
+const ROLES = { human: "user", ai: "assistant", model: "assistant", function: "tool" };
+const KNOWN = new Set(["system", "developer", "user", "assistant", "tool", "human", "ai", "model", "function"]);
+const ITEMS = new Set(["message", "function_call", "function_call_output", "reasoning"]);
+
+/** Return the messages in a value, or null if it is no conversation. */
+export function messagesIn(value, depth = DEPTH) {
+  if (isMessage(value)) return [normal(value)];
+  if (Array.isArray(value)) return value.length && value.every(isMessage) ? value.map(normal) : null;
+  if (!isObject(value) || depth === 0) return null;
+  const system = typeof value.system === "string" ? [{ role: "system", parts: [text(value.system)] }] : [];
+  const places = [value.messages, value.history, value.conversation, value.input];
+  if (Array.isArray(value.choices)) places.push(value.choices.map((choice) => choice?.message));
+  for (const place of [...places, ...Object.values(value)]) {
+    if (!isObject(place) && !Array.isArray(place)) continue;
+    const found = messagesIn(place, depth - 1);
+    if (found) return [...system, ...found];
+  }
+  return null;
+}
+
+function isObject(value) {
+  return value !== null && typeof value === "object" && !Array.isArray(value);
+}
+
+/** An object of a class is shown as {"Name": {fields}}: what counts is inside. */
+function bare(value) {
+  if (!isObject(value)) return value;
+  const names = Object.keys(value);
+  return names.length === 1 && /^[A-Z]/.test(names[0]) && isObject(value[names[0]]) ? value[names[0]] : value;
+}
+
+function isMessage(value) {
+  const one = bare(value);
+  if (!isObject(one)) return false;
+  if (ITEMS.has(one.type) && ("content" in one || "name" in one || "call_id" in one || "summary" in one)) return true;
+  const role = roleOf(one);
+  return KNOWN.has(role) && ["content", "text", "parts", "tool_calls"].some((name) => name in one);
+}
+
+function roleOf(one) {
+  const role = String(one.role ?? (KNOWN.has(one.type) ? one.type : ""));
+  return role.includes(".") ? role.split(".").pop().toLowerCase() : role;
+}
+
+/** One message in the one shape. */
+export function normal(value) {
+  const one = bare(value);
+  if (one.type === "function_call") return { role: "assistant", parts: [call(one.name, one.arguments, one.call_id)] };
+  if (one.type === "function_call_output") return { role: "tool", parts: [result(one.output, one.call_id)] };
+  if (one.type === "reasoning") return { role: "assistant", parts: content(one.summary ?? one.content).map(asThought) };
+  const role = roleOf(one);
+  let parts = [...content(one.content), ...content(one.parts)];
+  if (!parts.length && one.text) parts = content(one.text);
+  if (typeof one.reasoning_content === "string") parts.unshift({ kind: "thought", text: one.reasoning_content });
+  if (typeof one.refusal === "string") parts.push(text(one.refusal));
+  for (const made of list(one.tool_calls)) parts.push(toolCall(bare(made)));
+  if (isObject(one.function_call)) parts.push(call(one.function_call.name, one.function_call.arguments));
+  const isResult = ROLES[role] === "tool" || role === "tool";
+  if (isResult) parts = parts.map((part) => (part.kind === "text" ? result(part.text, one.tool_call_id) : part));
+  return { role: ROLES[role] ?? role, name: one.name ?? null, parts };
+}
+
+// -- parts --------------------------------------------------------------------------------------
+
+const text = (said) => ({ kind: "text", text: said });
+const list = (value) => (Array.isArray(value) ? value : []);
+const asThought = (part) => (part.kind === "text" ? { kind: "thought", text: part.text } : part);
+
+function call(name, given, id = null) {
+  return { kind: "call", name: String(name ?? "tool"), args: parsed(given), id };
+}
+
+function result(value, id = null, failed = false) {
+  return { kind: "result", value: parsed(value), id, failed };
+}
+
+function toolCall(made) {
+  if (!isObject(made)) return { kind: "other", value: made };
+  const inside = isObject(made.function) ? made.function : made;
+  return call(inside.name ?? inside.tool, inside.arguments ?? inside.args ?? inside.input, made.id ?? made.call_id);
+}
+
+/** Arguments often are JSON in a text. */
+function parsed(value) {
+  if (typeof value !== "string" || !/^\s*[[{]/.test(value)) return value ?? null;
+  try {
+    return JSON.parse(value);
+  } catch {
+    return value;
+  }
+}
+
+function content(value) {
+  if (typeof value === "string") return value ? [text(value)] : [];
+  if (Array.isArray(value)) return value.flatMap(part);
+  return isObject(value) ? part(value) : [];
+}
+
+function part(value) {
+  const one = bare(value);
+  if (typeof one === "string") return [text(one)];
+  if (!isObject(one)) return [{ kind: "other", value: one }];
+  const inner = READERS[one.type]?.(one);
+  if (inner) return [inner];
+  if (typeof one.text === "string") return [text(one.text)];
+  if (isObject(one.functionCall)) return [call(one.functionCall.name, one.functionCall.args)];
+  if (isObject(one.functionResponse)) return [result(one.functionResponse.response)];
+  return [{ kind: "other", value: one }];
+}
+
+const READERS = {
+  tool_use: (one) => call(one.name, one.input, one.id),
+  tool_call: (one) => call(one.name, one.args ?? one.arguments, one.id),
+  tool_result: (one) => result(plain(one.content), one.tool_use_id, one.is_error === true),
+  thinking: (one) => ({ kind: "thought", text: String(one.thinking ?? "") }),
+  refusal: (one) => text(String(one.refusal ?? "")),
+};
+
+/** The content of a result is text, or a list of texts. */
+function plain(value) {
+  const parts = Array.isArray(value) ? value : null;
+  if (!parts?.every((one) => isObject(one) && typeof one.text === "string")) return value;
+  return parts.map((one) => one.text).join("\n");
+}

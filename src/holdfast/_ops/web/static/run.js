@@ -1,0 +1,213 @@
+// The page of one run: explanation, head, timeline, and tabs for steps, journal, values, snapshots.
+//
+// While the run goes on, its tail tells of new entries; then what changed is read again and put in
+// place, node by node, so that nothing flickers and focus and scroll stay.
+
+import { actionBar } from "/static/actions.js";
+import { get, stream } from "/static/api.js";
+import { append, badge, clear, el, set, time, words } from "/static/dom.js";
+import { cannotShow, errorBox, explanationView } from "/static/explanation.js";
+import { headView } from "/static/head.js";
+import { journalView } from "/static/journal.js";
+import { announce, failed, onChange, ready } from "/static/shell.js";
+import { snapshotsView } from "/static/snapshots.js";
+import { stepsView } from "/static/steps.js";
+import { timelineView } from "/static/timeline.js";
+import { valueView } from "/static/values.js";
+
+const REFRESH_MS = 400;
+const OVER_MS = 3000;
+const OVER = new Set(["completed", "failed", "cancelled", "rolled_back"]);
+const TABS = { steps: "Steps", journal: "Journal", values: "Input and result", snapshots: "Snapshots", messages: "Said to it" };
+
+const id = new URLSearchParams(location.search).get("id") ?? "";
+const page = document.getElementById("run");
+const view = { tab: "", answer: null, tail: null, refreshedMs: 0, timer: 0, busy: false, again: false };
+
+// -- the parts ------------------------------------------------------------------------------------
+
+function build(answer) {
+  view.explanation = explanationView(refreshSoon);
+  view.head = headView(id);
+  view.timeline = timelineView((bar) => openStep(bar.key));
+  view.steps = stepsView(id, openStep);
+  view.journal = journalView(id);
+  view.values = el("div", { class: "stack-small" });
+  view.snapshots = snapshotsView(id);
+  view.messages = el("div", { class: "stack-small" });
+  view.actions = actionBar(answer.run, answer.seen, { changed: refresh });
+  view.head.bar.append(view.actions);
+  clear(page, view.head.node, view.explanation.node, view.timeline.node, tabs());
+  document.title = document.title.replace(/Run · Holdfast$/, `${view.head.node.querySelector("h1").textContent} · Holdfast`);
+}
+
+function tabs() {
+  view.buttons = {};
+  view.panels = {};
+  const content = { steps: view.steps.node, journal: view.journal.node, values: view.values, snapshots: view.snapshots.node, messages: view.messages };
+  const list = el("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the run" });
+  const box = el("section", { "aria-label": "Parts of the run" }, list);
+  for (const [name, label] of Object.entries(TABS)) {
+    const button = el("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}`, tabindex: -1 }, label);
+    button.addEventListener("click", () => choose(name));
+    const panel = el("div", { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}`, class: "panel", hidden: true }, content[name]);
+    view.buttons[name] = button;
+    view.panels[name] = panel;
+    list.append(button);
+    box.append(panel);
+  }
+  list.addEventListener("keydown", (event) => {
+    const names = Object.keys(TABS).filter((name) => !view.buttons[name].hidden);
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    const next = names[(names.indexOf(view.tab) + by + names.length) % names.length];
+    choose(next);
+    view.buttons[next].focus();
+  });
+  return box;
+}
+
+function choose(name) {
+  const chosen = TABS[name] ? name : "steps";
+  view.tab = chosen;
+  for (const one of Object.keys(TABS)) {
+    set(view.buttons[one], "aria-selected", String(one === chosen));
+    set(view.buttons[one], "tabindex", one === chosen ? 0 : -1);
+    view.panels[one].hidden = one !== chosen;
+  }
+  history.replaceState(history.state, "", `${location.pathname}${location.search}#${chosen}`);
+  fillTab().catch(failed);
+}
+
+async function fillTab() {
+  if (view.tab === "snapshots") await view.snapshots.load();
+  if (view.tab === "journal" && !view.journalRead) {
+    view.journalRead = true;
+    await view.journal.load(view.answer.last_seq);
+    listen();
+  }
+}
+
+async function openStep(key) {
+  view.journalRead = true;
+  choose("journal");
+  await view.journal.only(key).catch(failed);
+  view.panels.journal.scrollIntoView({ block: "nearest" });
+}
+
+// -- input, result, and what was said to it -------------------------------------------------------
+
+function showValues({ run }) {
+  const state = JSON.stringify([run.input, run.result, run.error, run.status]);
+  if (view.valuesShown === state) return;
+  view.valuesShown = state;
+  const section = (title, ...content) => el("section", { class: "sheet" }, el("h2", null, title), content);
+  const result = run.error
+    ? section("Error", errorBox(run.error))
+    : section("Result", run.status === "completed" ? valueView(run.result, { label: "Result", full: fullResult }) : el("p", { class: "faint" }, "There is none yet."));
+  clear(view.values, section("Input", valueView(run.input, { label: "Input", full: fullInput })), result);
+}
+
+async function fullInput() {
+  const answer = await get("run/entries", { id, after: 0, limit: 1, full: 1 }).catch(failed);
+  replaceValue(0, "Input", answer?.entries?.[0]?.body?.input);
+}
+
+async function fullResult() {
+  const last = view.answer.last_seq ?? view.journal.last;
+  const answer = await get("run/entries", { id, after: Math.max(0, last - 1), limit: 1, full: 1 }).catch(failed);
+  replaceValue(1, "Result", answer?.entries?.at(-1)?.body?.result);
+}
+
+function replaceValue(at, label, value) {
+  if (value === undefined) return;
+  view.values.children[at].lastElementChild.replaceWith(valueView(value, { label }));
+}
+
+function showMessages({ run }) {
+  const signals = run.signals ?? [];
+  view.buttons.messages.hidden = signals.length === 0;
+  const state = JSON.stringify(signals);
+  if (view.messagesShown === state) return;
+  view.messagesShown = state;
+  const heads = ["Name", "Kind", "Status", "By", "When", "Value"].map((name) => el("th", { scope: "col" }, name));
+  const cell = (label, ...content) => el("td", { "data-label": label }, content);
+  const rows = signals.map((one) =>
+    el("tr", null, el("th", { scope: "row", class: "card-title mono" }, one.name), cell("Kind", words(one.kind)), cell("Status", badge(one.status), one.why ? ` ${one.why}` : null), cell("By", one.actor), cell("When", time(one.sent_at)), cell("Value", valueView(one.value, { label: `Value of ${one.name}`, open: 1 }))),
+  );
+  clear(view.messages, el("div", { class: "table" }, el("table", { class: "cards" }, el("thead", null, el("tr", null, heads)), el("tbody", null, rows))));
+}
+
+// -- live -----------------------------------------------------------------------------------------
+
+async function refresh() {
+  if (view.busy) {
+    view.again = true;
+    return;
+  }
+  view.busy = true;
+  clearTimeout(view.timer);
+  view.timer = 0;
+  try {
+    do {
+      view.again = false;
+      await look();
+    } while (view.again);
+  } catch (error) {
+    if (!view.answer && error.status) clear(page, cannotShow(id, error));
+    else failed(error);
+  } finally {
+    view.busy = false;
+    view.refreshedMs = Date.now();
+  }
+}
+
+async function look() {
+  const [answer, timeline] = await Promise.all([get("run", { id }), get("run/timeline", { id }).catch(() => null)]);
+  const before = view.answer?.run.status;
+  if (!view.answer) build(answer);
+  view.answer = answer;
+  view.explanation.show(answer);
+  view.head.show(answer);
+  view.actions.update(answer.run, answer.seen);
+  if (timeline) view.timeline.show(timeline.timeline ?? timeline);
+  view.steps.show(answer.run, answer.steps_total);
+  showValues(answer);
+  showMessages(answer);
+  if (!view.tab) choose(location.hash.slice(1));
+  else if (view.tab === "snapshots") view.snapshots.load().catch(failed);
+  if (before && before !== answer.run.status) announce(`The run is ${words(answer.run.status)}`);
+  listen();
+}
+
+function refreshSoon() {
+  if (view.timer) return;
+  const every = view.answer && OVER.has(view.answer.run.status) ? OVER_MS : REFRESH_MS;
+  view.timer = setTimeout(refresh, Math.max(60, view.refreshedMs + every - Date.now()));
+}
+
+/** Follow the tail from what is known; a run that has ended has none, until it is taken up again. */
+function listen() {
+  if (view.tail || OVER.has(view.answer.run.status)) return;
+  const after = Math.max(view.journal.last, view.journalRead ? 0 : (view.answer.last_seq ?? 0));
+  view.tail = stream("run/tail", { id, after }, {
+    entry: (entry) => {
+      view.journal.add(entry);
+      refreshSoon();
+    },
+    run: refreshSoon,
+    end: () => {
+      view.tail?.();
+      view.tail = null;
+      refreshSoon();
+    },
+  });
+}
+
+onChange(refreshSoon);
+ready.then(refresh, () => {});
+if (!id) {
+  clear(page);
+  append(page, cannotShow("", { type: "RunNotFound", message: "The address names no run." }));
+}

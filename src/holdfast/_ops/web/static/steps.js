@@ -1,0 +1,82 @@
+// The steps of a run as a table, newest last; rows keep their place while the run goes on.
+
+import { get } from "/static/api.js";
+import { append, badge, clear, clipped, el, keep, length, number, say, time } from "/static/dom.js";
+import { errorBox } from "/static/explanation.js";
+
+const HEADS = [["Step"], ["Status"], ["Attempts", "num"], ["Started"], ["Took", "num"], ["What went wrong"]];
+
+/** Return `{node, show(run, total)}`; `open(key)` shows the entries of a step. */
+export function stepsView(id, open) {
+  const rows = el("tbody", null);
+  const more = el("div", { class: "pages" });
+  const earlier = [];
+  const head = el("thead", null, el("tr", null, HEADS.map(([name, kind]) => el("th", { scope: "col", class: kind }, name))));
+  const table = el("table", { class: "cards steps" }, el("caption", { class: "unseen" }, "Steps in the order of their first call"), head, rows);
+  const box = el("div", { class: "table" }, table);
+  const empty = el("p", { class: "empty" }, "No step has been called yet.");
+  const state = { id, open, rows, more, earlier, latest: [], total: 0 };
+  return {
+    node: el("div", { class: "stack-small" }, more, box, empty),
+    show(run, total) {
+      state.latest = run.steps ?? [];
+      state.total = total ?? state.latest.length;
+      empty.hidden = state.latest.length > 0;
+      box.hidden = !empty.hidden;
+      draw(state);
+    },
+  };
+}
+
+const idOf = (step) => `${step.generation}|${step.superseded ? 1 : 0}|${step.borrowed ? 1 : 0}|${step.key}`;
+
+function draw(state) {
+  const known = new Set(state.latest.map(idOf));
+  const shown = [...state.earlier.filter((step) => !known.has(idOf(step))), ...state.latest];
+  keep(state.rows, shown, idOf, (step) => rowNode(state, step), updateRow);
+  const left = state.total - shown.length;
+  if (left > 0 && !state.more.firstChild) {
+    const button = el("button", { type: "button" }, `Show all ${number(state.total)} steps`);
+    button.addEventListener("click", () => readAll(state, button));
+    append(state.more, el("span", { class: "faint" }, `The last ${number(shown.length)} steps.`), button);
+  } else if (left <= 0) clear(state.more);
+}
+
+async function readAll(state, button) {
+  button.disabled = true;
+  let after = 0;
+  const found = [];
+  while (after !== null && after !== undefined) {
+    const answer = await get("run/steps", { id: state.id, after, limit: 1000 });
+    found.push(...(answer.steps ?? []));
+    after = answer.next;
+  }
+  state.earlier.splice(0, state.earlier.length, ...found);
+  clear(state.more);
+  draw(state);
+}
+
+function rowNode(state, step) {
+  const name = el("button", { type: "button", class: "quiet step-key", "aria-label": `Entries of ${step.key}` }, step.key);
+  name.addEventListener("click", () => state.open(step.key));
+  const marks = [];
+  if (step.effect) marks.push(el("span", { class: "mark is-effect", title: "Changes the outside world" }, "effect"));
+  if (step.transaction) marks.push(el("span", { class: "mark" }, "in the store's database"));
+  if (step.borrowed) marks.push(el("span", { class: "mark" }, "borrowed"));
+  if (step.superseded) marks.push(el("span", { class: "mark" }, `superseded, generation ${step.generation}`));
+  const cell = (label, kind) => el("td", { "data-label": label, class: kind });
+  return el("tr", { class: step.superseded ? "is-superseded" : null }, el("th", { scope: "row", class: "card-title" }, name, " ", marks), cell("Status"), cell("Attempts", "num"), cell("Started", "nowrap"), cell("Took", "num"), cell("What went wrong", "wrong"));
+}
+
+function updateRow(node, step) {
+  const state = JSON.stringify(step);
+  if (node.shown === state) return;
+  node.shown = state;
+  const [, status, attempts, started, took, wrong] = node.children;
+  clear(status, badge(step.status));
+  say(attempts, number(step.attempts));
+  clear(started, time(step.started_at));
+  say(took, length(step.duration_s));
+  const error = step.error && { ...step.error, message: clipped(step.error.message ?? "", 600) };
+  clear(wrong, errorBox(error), step.degraded ? [el("span", { class: "faint" }, "Its fallback was used: "), errorBox(step.degraded)] : null);
+}

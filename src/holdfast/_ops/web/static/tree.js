@@ -1,0 +1,148 @@
+// A value as a tree: objects and lists open and close, long ones are shown in parts.
+//
+// Keys on an object or list: Right opens, Left closes, Up and Down go to the one before or after.
+// Parts are made when they are first opened, so that a large value costs nothing until it is read.
+
+import { append, bytes, clear, count, el, lines, number, outside, visible } from "/static/dom.js";
+
+const PART = 100;
+const STRING_CHARS = 600;
+const OPEN_CHARS = 400;
+const CLIPPED = "…clipped";
+
+/** Return a value as a tree. `open` says how many levels are open from the start; `full` is called
+ *  by the button of a value that the server has cut. */
+export function tree(value, { open = 2, full = null, label = "Value" } = {}) {
+  const root = el("div", { class: "tree", role: "group", "aria-label": label });
+  root.append(node(null, value, { open, full }));
+  root.addEventListener("keydown", walk);
+  return root;
+}
+
+/** Say whether the server has cut something out of this value. */
+export function isClipped(value) {
+  return isObject(value) && Object.keys(value).length === 1 && CLIPPED in value;
+}
+
+function isObject(value) {
+  return value !== null && typeof value === "object" && !Array.isArray(value);
+}
+
+function node(name, value, options) {
+  if (isClipped(value)) return leaf(name, cut(value, options));
+  if (Array.isArray(value)) return branch(name, value, value.map((one, at) => [at, one]), options);
+  if (isObject(value)) return branch(name, value, Object.entries(value), options);
+  return leaf(name, scalar(value));
+}
+
+function label(name) {
+  if (name === null) return null;
+  return el("span", { class: typeof name === "number" ? "tree-index" : "tree-name" }, `${name}`);
+}
+
+function leaf(name, shown) {
+  return el("div", { class: "tree-leaf" }, label(name), name === null ? null : el("span", { class: "faint" }, ": "), shown);
+}
+
+function cut(value, { full }) {
+  const told = `cut: ${bytes(value[CLIPPED])}`;
+  if (!full) return el("span", { class: "faint" }, told);
+  const button = el("button", { type: "button", class: "quiet" }, `Show all (${bytes(value[CLIPPED])})`);
+  button.addEventListener("click", full);
+  return button;
+}
+
+// -- scalars ------------------------------------------------------------------------------------
+
+/** A string, number, boolean or null. */
+export function scalar(value) {
+  if (typeof value === "string") return string(value);
+  const kind = value === null ? "null" : typeof value;
+  return el("span", { class: `tree-${kind}` }, String(value));
+}
+
+function string(value) {
+  if (value.length <= STRING_CHARS) return text(value);
+  const box = el("span", { class: "tree-long" });
+  const more = el("button", { type: "button", class: "quiet" }, `Show all (${number(value.length)} characters)`);
+  more.addEventListener("click", () => {
+    const all = text(value);
+    clear(box, all);
+    all.tabIndex = -1;
+    all.focus();
+  });
+  return append(box, text(value.slice(0, STRING_CHARS)), "… ", more);
+}
+
+function text(value) {
+  if (value === "") return el("span", { class: "faint" }, "empty text");
+  if (value.includes("\n")) return el("span", { class: "tree-string block" }, lines(value));
+  return el("span", { class: "tree-string" }, outside(value));
+}
+
+// -- branches -----------------------------------------------------------------------------------
+
+function branch(name, value, entries, options) {
+  const isList = Array.isArray(value);
+  const size = isList ? count(entries.length, "element") : count(entries.length, "field");
+  if (!entries.length) return leaf(name, el("span", { class: "faint" }, isList ? "empty list" : "no fields"));
+  const hint = el("span", { class: "tree-hint" }, preview(value));
+  const summary = el("summary", null, label(name), name === null ? null : " ", el("span", { class: "faint" }, size), " ", hint);
+  const box = el("details", { class: "tree-branch" }, summary);
+  const inside = { ...options, open: options.open - 1 };
+  const make = () => box.open && box.children.length === 1 && parts(box, entries, inside, 0);
+  box.addEventListener("toggle", make);
+  box.open = options.open > 0 && (name === null || JSON.stringify(value).length <= OPEN_CHARS * options.open);
+  make();
+  return box;
+}
+
+function parts(box, entries, options, from) {
+  const until = Math.min(entries.length, from + PART);
+  for (const [name, value] of entries.slice(from, until)) box.append(node(name, value, options));
+  if (until === entries.length) return;
+  const left = entries.length - until;
+  const more = el("button", { type: "button", class: "quiet" }, `Show ${number(Math.min(PART, left))} more of ${number(left)}`);
+  more.addEventListener("click", () => {
+    more.remove();
+    parts(box, entries, options, until);
+  });
+  box.append(more);
+}
+
+/** The beginning of a value in one short line, for what is closed. */
+export function preview(value, chars = 80) {
+  const told = short(value, chars);
+  return told.length <= chars ? told : `${told.slice(0, chars)}…`;
+}
+
+function short(value, chars) {
+  if (typeof value === "string") return JSON.stringify(visible(value.slice(0, chars + 1)));
+  if (value === null || typeof value !== "object") return String(value);
+  let told = "";
+  const isList = Array.isArray(value);
+  for (const [name, one] of Object.entries(value)) {
+    if (told.length > chars) break;
+    told += (told ? ", " : "") + (isList ? "" : `${visible(name)}: `) + short(one, chars - told.length);
+  }
+  return isList ? `[${told}]` : `{${told}}`;
+}
+
+// -- keys ---------------------------------------------------------------------------------------
+
+function walk(event) {
+  const summary = event.target.closest("summary");
+  if (!summary || event.altKey || event.ctrlKey || event.metaKey) return;
+  const box = summary.parentElement;
+  const all = [...event.currentTarget.querySelectorAll("summary")].filter((one) => one.checkVisibility());
+  const at = all.indexOf(summary);
+  const moves = {
+    ArrowRight: () => (box.open ? all[at + 1]?.focus() : (box.open = true)),
+    ArrowLeft: () => (box.open ? (box.open = false) : box.parentElement.closest("details")?.querySelector("summary")?.focus()),
+    ArrowDown: () => all[at + 1]?.focus(),
+    ArrowUp: () => all[at - 1]?.focus(),
+  };
+  if (!moves[event.key]) return;
+  event.preventDefault();
+  moves[event.key]();
+}

@@ -1,0 +1,111 @@
+// Inputs, outputs and states, readable: a conversation where there is one, else a tree; both can be
+// switched to, and the JSON can be copied.
+
+import { clear, clipped, copyButton, count, el, lines, number, words } from "/static/dom.js";
+import { messagesIn } from "/static/messages.js";
+import { isClipped, scalar, tree } from "/static/tree.js";
+
+const SHOWN = 30;
+const TEXT_CHARS = 3000;
+
+/** Return a value for people. `full` loads what the server has cut; `label` names it. */
+export function valueView(value, { label = "Value", full = null, open = 2 } = {}) {
+  if (value === null || typeof value !== "object") {
+    return el("div", { class: "value" }, value === null ? el("span", { class: "faint" }, "nothing") : scalar(value));
+  }
+  const messages = isClipped(value) ? null : messagesIn(value);
+  const box = el("div", { class: "value" });
+  const place = el("div", null);
+  const asTree = () => clear(place, tree(value, { label, full, open }));
+  const tools = el("div", { class: "value-tools" });
+  if (messages) {
+    const asTalk = () => clear(place, conversation(messages, label));
+    tools.append(choice([["Conversation", asTalk], ["Tree", asTree]], label));
+    asTalk();
+  } else asTree();
+  tools.append(copyButton(JSON.stringify(value, null, 2), `Copy ${label} as JSON`));
+  box.append(tools, place);
+  return box;
+}
+
+function choice(options, label) {
+  const group = el("span", { class: "segments", role: "group", "aria-label": `How to show: ${label}` });
+  const buttons = options.map(([name, show], at) => {
+    const button = el("button", { type: "button", "aria-pressed": String(at === 0) }, name);
+    button.addEventListener("click", () => {
+      for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
+      show();
+    });
+    return button;
+  });
+  group.append(...buttons);
+  return group;
+}
+
+// -- conversation -------------------------------------------------------------------------------
+
+/** Return messages as a conversation; of a long one the newest, the others on demand. */
+export function conversation(messages, label = "Conversation") {
+  const box = el("ol", { class: "talk", "aria-label": `${label}: ${count(messages.length, "message")}` });
+  let from = Math.max(0, messages.length - SHOWN);
+  const add = (list, place) => box.insertBefore(el("div", null), place).replaceWith(...list.map(message));
+  add(messages.slice(from), null);
+  if (from > 0) {
+    const more = el("button", { type: "button", class: "quiet" });
+    const told = () => clear(more, `Show ${number(Math.min(from, SHOWN))} earlier of ${number(from)}`);
+    const item = el("li", { class: "talk-more" }, more);
+    more.addEventListener("click", () => {
+      const until = from;
+      from = Math.max(0, from - SHOWN);
+      add(messages.slice(from, until), item.nextSibling);
+      if (from) told();
+      else item.remove();
+    });
+    told();
+    box.prepend(item);
+  }
+  return box;
+}
+
+function message({ role, name, parts }) {
+  const kind = ["system", "developer", "user", "assistant", "tool"].includes(role) ? role : "other";
+  const said = el("div", { class: "talk-said" }, parts.length ? parts.map(part) : el("span", { class: "faint" }, "nothing said"));
+  return el("li", { class: `talk-message is-${kind}` }, el("div", { class: "talk-role" }, words(role), name ? el("span", { class: "faint" }, ` ${name}`) : null), said);
+}
+
+function part(one) {
+  if (one.kind === "text") return el("div", { class: "talk-text" }, long(one.text));
+  if (one.kind === "thought") return el("details", { class: "talk-thought" }, el("summary", null, "Thought"), el("div", { class: "talk-text" }, long(one.text)));
+  if (one.kind === "call") return toolCall(one);
+  if (one.kind === "result") return toolResult(one);
+  return tree(one.value, { open: 1, label: "Part of the message" });
+}
+
+function toolCall({ name, args, id }) {
+  const isSmall = args === null || typeof args !== "object" || JSON.stringify(args).length < 400;
+  return el(
+    "div",
+    { class: "talk-call" },
+    el("div", null, el("span", { class: "talk-arrow", "aria-hidden": "true" }, "→ "), el("span", { class: "faint" }, "calls "), el("code", null, name), id ? el("span", { class: "faint mono" }, ` ${clipped(String(id), 40)}`) : null),
+    args === null ? null : typeof args === "object" ? tree(args, { open: isSmall ? 2 : 1, label: `Arguments of ${name}` }) : scalar(args),
+  );
+}
+
+function toolResult({ value, id, failed }) {
+  const told = failed ? "failed" : "result";
+  return el(
+    "div",
+    { class: failed ? "talk-call is-failed" : "talk-call" },
+    el("div", null, el("span", { class: "talk-arrow", "aria-hidden": "true" }, "← "), el("span", { class: "faint" }, told), id ? el("span", { class: "faint mono" }, ` ${clipped(String(id), 40)}`) : null),
+    typeof value === "string" ? el("div", { class: "talk-text mono" }, long(value)) : value === null ? null : tree(value, { open: 1, label: "Result" }),
+  );
+}
+
+function long(text) {
+  if (text.length <= TEXT_CHARS) return lines(text);
+  const box = el("span", null, lines(text.slice(0, TEXT_CHARS)), "… ");
+  const more = el("button", { type: "button", class: "quiet" }, `Show all (${number(text.length)} characters)`);
+  more.addEventListener("click", () => clear(box, lines(text)));
+  box.append(more);
+  return box;
+}
