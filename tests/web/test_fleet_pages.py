@@ -1,0 +1,132 @@
+"""Fleet, signals and findings in a real browser, of a worker that really works."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.web import flows
+from tests.web.conftest import NARROW, Opens
+from tests.web.stage import Stage, until
+
+
+@pytest.fixture(scope="module")
+def stage(stage: Stage) -> Iterator[Stage]:
+    """A fleet with some history: runs that were completed, failed, held, and one that is at work."""
+    with stage.working("--name", "crew-1", "--concurrency", "4") as process:
+        for number in range(6):
+            stage.submit(flows.order, f"order-{number}", f"order-{number}")
+        stage.submit(flows.failing, "broken", "broken")
+        stage.mark("breaks-odd")
+        stage.submit(flows.order, "odd", "odd")
+        stage.until_status("broken", "failed")
+        stage.until_status("odd", "held")
+        until(lambda: stage.status("order-5") == "completed", process)
+        process.terminate()  # In good order: what it measured is written when it ends.
+        process.wait(60)
+    with stage.working("--name", "crew-2", "--concurrency", "4"):
+        stage.submit(flows.long, "busy", "busy")
+        until(lambda: stage.marked("inside-busy"))
+        yield stage
+        stage.mark("go-on-busy")
+
+
+def both(tab: Page, shoot: Callable[..., Any]) -> None:
+    """Keep pictures of a page, wide and narrow; it must not be wider than the screen."""
+    shoot(tab)
+    shoot(tab, "", NARROW)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+
+
+def test_the_fleet_with_a_real_worker(page: Page, stage: Stage, shoot: Callable[..., Any]):
+    page.goto(stage.origin + "/fleet")
+    worker = page.get_by_role("row").filter(has_text="crew-2")
+    expect(worker).to_contain_text("running")
+    expect(worker.get_by_role("img")).to_have_attribute("aria-label", "Places in use: 1 of 4, 25 %")
+    queue = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="default"))
+    expect(queue).to_contain_text("1 worker")
+    expect(page.locator("#numbers")).to_contain_text("1 of 4")
+    both(page, shoot)
+
+
+def test_a_worker_that_dies_leaves_the_page(page: Page, stage: Stage):
+    with stage.working("--name", "short-lived") as process:
+        page.goto(stage.origin + "/fleet")
+        row = page.get_by_role("row").filter(has_text="short-lived")
+        expect(row).to_be_visible()
+        process.terminate()
+        process.wait(60)
+        expect(row).to_have_count(0)
+
+
+def test_plots_are_drawn_from_real_measures(page: Page, stage: Stage, shoot: Callable[..., Any]):
+    page.goto(stage.origin + "/signals?hours=1")
+    for title in ("Step latency", "Error rate", "Throughput", "Cost", "Trace coverage"):
+        plot = page.locator("figure").filter(has=page.get_by_role("heading", name=title))
+        expect(plot.locator("svg[role=slider]")).to_be_visible()
+        marks = plot.locator("svg[role=slider] :is(polyline, circle, rect)")
+        expect(marks.first).to_be_attached()
+    cost = page.locator("figure").filter(has=page.get_by_role("heading", name="Cost"))
+    expect(cost.locator(".total")).to_contain_text(re.compile(r"\$0\.02[48]"))
+    both(page, shoot)
+
+
+def test_a_plot_is_read_by_keys_and_as_a_table(page: Page, stage: Stage):
+    page.goto(stage.origin + "/signals?hours=1")
+    plot = page.locator("figure").filter(has=page.get_by_role("heading", name="Throughput"))
+    slider = plot.get_by_role("slider")
+    slider.focus()
+    expect(slider).to_have_attribute("aria-valuetext", re.compile(r"completed [1-6]"))
+    expect(plot.locator(".readout")).to_contain_text("failed 1")
+    slider.press("Home")
+    expect(slider).to_have_attribute("aria-valuenow", "0")
+    expect(slider).to_have_attribute("aria-valuetext", re.compile("completed 0"))
+    plot.get_by_text("As a table").click()
+    expect(plot.get_by_role("table").get_by_role("row")).to_have_count(2)
+
+
+def test_another_time_and_one_flow(page: Page, stage: Stage):
+    page.goto(stage.origin + "/signals")
+    page.get_by_label("Flow").select_option("web-failing")
+    page.get_by_label("6 h").check()
+    expect(page).to_have_url(re.compile(r"hours=6&flow=web-failing"))
+    errors = page.locator("figure").filter(has=page.get_by_role("heading", name="Error rate"))
+    expect(errors.locator(".total")).to_have_text("50 %")
+
+
+def test_findings_are_shown(page: Page, stage: Stage, shoot: Callable[..., Any]):
+    page.goto(stage.origin + "/findings")
+    finding = page.get_by_role("article").filter(has_text="odd").first
+    expect(finding).to_be_visible()
+    expect(finding).to_contain_text("holdfast")  # What can be done: commands to paste.
+    both(page, shoot)
+
+
+def test_in_the_dark(opens: Opens, stage: Stage, shoot: Callable[..., Any]):
+    tab = opens(scheme="dark")
+    for name in ("inbox", "fleet", "signals?hours=1", "findings"):
+        tab.goto(f"{stage.origin}/{name}")
+        expect(tab.locator("#told")).not_to_be_empty()
+        shoot(tab, name.partition("?")[0])
+
+
+def test_what_is_empty_says_so(opens: Opens, tmp_path: Any, shoot: Callable[..., Any]):
+    empty = Stage(tmp_path)
+    try:
+        with empty.serving() as address:
+            tab = opens(address)
+            for name, told in {
+                "inbox": "Nobody is waited for",
+                "fleet": "No worker is alive",
+                "signals": "Nothing was measured in this time",
+                "findings": "Nothing was found",
+            }.items():
+                tab.goto(f"{empty.origin}/{name}")
+                expect(tab.get_by_role("heading", name=told)).to_be_visible()
+                shoot(tab, name)
+    finally:
+        empty.close()
