@@ -49,11 +49,11 @@ class Health:
         self._thread.join()
 
 
-def parsed(address: str) -> tuple[str, int]:
+def parsed(address: str, option: str = "--health") -> tuple[str, int]:
     """Return host and port of HOST:PORT."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise UsageError(f"--health {address}: HOST:PORT, as in 127.0.0.1:8090")
+        raise UsageError(f"{option} {address}: HOST:PORT, as in 127.0.0.1:8090")
     return host.strip("[]"), int(port)
 
 

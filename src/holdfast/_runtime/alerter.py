@@ -280,8 +280,8 @@ class Alerter:
     def _note(self, key: str, said: Sending, expected: int) -> int | None:
         expires_us = self._engine.now_us() + KEPT_US
         memo = Memo(SPACE, key, msgspec.json.encode(said), expires_us=expires_us)
-        made = self._engine.kept.put_memo(memo, expected)
-        return None if made is None else made.version
+        made: Memo | None = self._engine.kept.put_memo(memo, expected)
+        return None if made is None else int(made.version)
 
 
 def _read(value: bytes) -> Sending:

@@ -240,6 +240,7 @@ class CurrentRun:
         self.flow = row.flow
         self.generation = frame.execution.generation
         self.step = frame.call.key if frame.call is not None else None
+        self.attempt = frame.attempt or None
         self.awaits = frame.awaits
 
     def __repr__(self) -> str:

@@ -1,26 +1,140 @@
-"""Logs of flows without repetition: a filter that knows the run.
+"""Logs of flows without repetition, with the run and the step, one line for each record.
 
     handler.addFilter(holdfast.observers.logging.RunFilter())
+    handler.setFormatter(holdfast.observers.logging.JsonFormatter())
 
-Records that replayed flow code writes are dropped, since they were written before. The others get
-`run_id` and `step` (empty outside a run), for a format such as "%(run_id)s %(step)s %(message)s".
+`RunFilter` drops what replayed flow code logs, since it was logged before, and gives the others their
+run and step. `JsonFormatter` makes one JSON object of a record, `LineFormatter` one line of text: names,
+payloads and what models wrote may hold anything, and cannot begin a line of their own with either.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import logging
+import traceback
+from typing import Any
 
-from holdfast import current_run, mask_record, replaying
+from holdfast import current_run, mask_record, masked, replaying
+
+FIELDS = ("run_id", "flow", "step", "attempt", "generation")
+"""What is known of the run that a record is about."""
+OWN = ("reason", "exception")
+"""What our own records say besides."""
+PLACES_MAX = 50
+TEXT_MAX_CHARS = 16_384
+"""Of one message. A longer one is cut, and says so."""
 
 
 class RunFilter(logging.Filter):
-    """Drops what a replay repeats, and adds the run and the step to the rest."""
+    """Drops what a replay repeats, and adds the run and the step to the rest: `run_id`, `flow`, `step`,
+    `attempt` and `generation`, for a format such as "%(run_id)s %(step)s %(message)s"."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Say whether a record is to be written."""
-        if replaying():
+        ours = record.name.split(".")[0] == "holdfast"
+        if replaying() and not ours:
             return False
-        run = current_run()
-        record.run_id = run.run_id if run is not None else ""
-        record.step = (run.step or "") if run is not None else ""
+        known: dict[str, Any] = dict.fromkeys(FIELDS, "")
+        # What a record says itself comes first: a worker speaks of many runs.
+        if getattr(record, "run_id", None) is None:
+            known |= run_fields()
+        for name, value in known.items():
+            if getattr(record, name, None) is None:
+                setattr(record, name, value)
         return mask_record(record)
+
+
+def run_fields() -> dict[str, Any]:
+    """Return what is known of the run and the step that this code is part of."""
+    run = current_run()
+    if run is None:
+        return {}
+    told = {"run_id": run.run_id, "flow": run.flow, "step": run.step, "generation": run.generation}
+    told["attempt"] = run.attempt
+    return {name: value for name, value in told.items() if value is not None}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, message, and run_id, flow, step, attempt and
+    generation where there is a run. Of an exception there are the type and the places it came
+    through, and not its text, which may hold what the run worked with."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        told: dict[str, Any] = {
+            "time": _time(record).isoformat(timespec="microseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": _cut(masked(_message(record))),
+        }
+        known = {name: getattr(record, name, None) for name in FIELDS}
+        if not known["run_id"]:
+            known |= run_fields()
+        told |= {name: value for name, value in known.items() if value not in (None, "")}
+        told |= {name: str(v) for name in OWN if (v := getattr(record, name, None)) is not None}
+        told |= _raised(record)
+        return json.dumps(told, ensure_ascii=True, default=str)
+
+
+class LineFormatter(logging.Formatter):
+    """One line of text per record. A traceback follows on lines that begin with `  | `."""
+
+    def __init__(self, fmt: str = "%(asctime)s %(levelname)s %(message)s") -> None:
+        super().__init__(fmt)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, and those of a traceback."""
+        record.message = _cut(masked(_message(record)))
+        record.asctime = self.formatTime(record)
+        lines = [_inert(self.formatMessage(record))]
+        raised = record.exc_text  # Of one who has taken secrets out of it.
+        if record.exc_info and not raised:
+            raised = self.formatException(record.exc_info)
+        for text in (raised, record.stack_info):
+            if text:
+                lines += [f"  | {_inert(line)}" for line in masked(text).split("\n")]
+        return "\n".join(lines)
+
+
+def _raised(record: logging.LogRecord) -> dict[str, Any]:
+    """Return what is told of the exception of a record, if it has one."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None:
+        return {"exception": type(error).__name__, "places": _places(error)}
+    if record.exc_text:  # A secret was taken out of it; what is left of it is text.
+        return {"exception": record.exc_text.rsplit("\n", 1)[-1].split(":", 1)[0]}
+    return {}
+
+
+def _inert(text: str) -> str:
+    """Return text in which whatever could end the line, move a cursor or hide is an escape."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # Its arguments do not fit its text: the text is what there is.
+        return str(record.msg)
+
+
+def _cut(text: str) -> str:
+    if len(text) <= TEXT_MAX_CHARS:
+        return text
+    return f"{text[:TEXT_MAX_CHARS]}… ({len(text) - TEXT_MAX_CHARS:,} more characters)"
+
+
+def _time(record: logging.LogRecord) -> dt.datetime:
+    return dt.datetime.fromtimestamp(record.created, dt.UTC)
+
+
+def _places(error: BaseException) -> list[str]:
+    """Return where an exception came through, the place where it was raised last."""
+    frames = traceback.extract_tb(error.__traceback__)[-PLACES_MAX:]
+    return [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]

@@ -20,6 +20,7 @@ import msgspec
 from holdfast._ops.cli.child import start
 from holdfast._ops.cli.session import ERROR, INTERRUPTED, OK, USAGE
 from holdfast._ops.cli.workshop import Order, Standing
+from holdfast._ops.figures import Figures, Sums
 
 BACKOFF_S, BACKOFF_MAX_S = 0.2, 30.0
 SHORT_S = 5.0
@@ -33,13 +34,16 @@ ONE_SIGNAL_S = 1.0
 """Signals so close to each other are one: `timeout` sends its own to a process and to its group."""
 READ_BYTES = 65536
 PIPE_LINES = 200
+FIGURES = b'{"figures":'
+"""How a line begins that tells what a process has counted."""
 
 
 class Process:
     """One process, or the place of one that died."""
 
-    def __init__(self, order: Order, *, captures: bool) -> None:
+    def __init__(self, order: Order, sums: Sums, *, captures: bool) -> None:
         self.order = order
+        self._sums = sums
         self.standing = Standing(name=order.name or "")
         self.deaths = 0
         """In a row, each after a short life."""
@@ -61,6 +65,7 @@ class Process:
     def start(self, now_s: float, selector: selectors.BaseSelector) -> None:
         """Start it."""
         self._started_s = now_s
+        self._sums.begins(id(self))
         self.code = None
         self.standing = Standing(name=self.order.name or "")
         reads, writes = os.pipe()
@@ -92,7 +97,9 @@ class Process:
         """Take in what it wrote."""
         *lines, self._rest[which] = (self._rest[which] + data).split(b"\n")
         for line in lines:
-            if which == "report":
+            if which == "report" and line.startswith(FIGURES):
+                self._sums.hear(id(self), msgspec.json.decode(line, type=Figures).figures)
+            elif which == "report":
                 self.standing = msgspec.json.decode(line, type=Standing)
             else:
                 self.output.append(line.decode("utf-8", "replace"))
@@ -102,6 +109,7 @@ class Process:
         if self._popen is None or self._popen.poll() is None:
             return None
         code = self.code = self._popen.returncode
+        self._sums.ended(id(self))
         os.close(self._life)
         if self._popen.stdout is not None:
             self._popen.stdout.close()
@@ -139,7 +147,9 @@ class Workforce:
         captures: bool = False,
         on_tick: Callable[[Workforce], None] | None = None,
     ) -> None:
-        self.processes = [Process(order, captures=captures) for order in orders]
+        self.sums = Sums()
+        """What all processes have counted, those that are gone included."""
+        self.processes = [Process(order, self.sums, captures=captures) for order in orders]
         self.restarts = 0
         self._say = say
         self._on_tick = on_tick

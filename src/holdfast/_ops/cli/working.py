@@ -8,9 +8,12 @@ import os
 import socket
 import sys
 import time
+from typing import Any
 
 import click
+import msgspec
 
+from holdfast._ops.cli import instruments
 from holdfast._ops.cli.session import Session, command
 from holdfast._ops.cli.workforce import Workforce
 from holdfast._ops.cli.workshop import Order
@@ -57,6 +60,7 @@ def add_to(group: click.Group) -> None:
     "--health", metavar="HOST:PORT", help="Answer GET /live and GET /ready there, with 200 or 503."
 )
 @click.option("--name", help="What the fleet calls it. Default: host and process id.")
+@instruments.options
 def _worker(
     session: Session,
     modules: tuple[str, ...],
@@ -67,6 +71,7 @@ def _worker(
     lease_s: float,
     health: str | None,
     name: str | None,
+    **asked: Any,
 ) -> int:
     """Execute runs of the flows in these modules, until told to end.
 
@@ -77,6 +82,8 @@ def _worker(
     """
     if session.url.startswith("memory:"):
         raise UsageError("a worker needs a store that other processes can reach, not memory:")
+    wanted = msgspec.convert(asked, instruments.Wanted)
+    wanted.check()
     _open(session)
     orders = [
         Order(
@@ -91,10 +98,12 @@ def _worker(
             report_fd=-1,
             life_fd=-1,
             lease_s=lease_s,
+            wanted=wanted,
         )
         for number in range(processes)
     ]
-    watched = session.out.is_terminal and not session.as_json
+    watched = session.out.is_terminal and not session.as_json and not wanted.logs_json
+    note = instruments.say_json if wanted.logs_json else session.note
     with contextlib.ExitStack() as stack:
         if watched:
             from holdfast._ops.cli.panel import Panel
@@ -105,7 +114,7 @@ def _worker(
             panel.say(f"flows of {', '.join(modules)}; Ctrl-C drains")
         else:
             session.close()  # It is there, and its processes have their own ways to it.
-            say = functools.partial(_say, session)
+            say = instruments.say_json if wanted.logs_json else functools.partial(_say, session)
             workforce = Workforce(orders, say)
             say(
                 f"holdfast worker {os.getpid()}: {count(processes, 'process', 'processes')}, "
@@ -114,7 +123,10 @@ def _worker(
         if health is not None:
             checks = {"live": workforce.live, "ready": workforce.ready}
             served = stack.enter_context(Health(health, checks))
-            session.note(f"health: http://{served.address}/live and /ready")
+            note(f"health: http://{served.address}/live and /ready")
+        if wanted.metrics is not None:
+            served_at = stack.enter_context(instruments.scraping(wanted, workforce, session))
+            note(f"metrics: {served_at.url}, with a token: holdfast token create")
         code = workforce.work()
     if session.as_json:
         session.answer(exit_code=code)

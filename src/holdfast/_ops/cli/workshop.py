@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._ops.cli.child import module_named, ordered
+from holdfast._ops.cli.instruments import Instruments, Wanted
 from holdfast._ops.cli.session import ERROR, OK, code_of
+from holdfast._ops.figures import Figures
 from holdfast.errors import HoldfastError, StoreError, StoreFailed
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ class Order(msgspec.Struct):
     life_fd: int
     """A pipe whose other end is held by whoever started it, and by nobody else."""
     lease_s: float = 30.0
+    wanted: Wanted = msgspec.field(default_factory=Wanted)
+    """Instruments."""
 
 
 class AtWork(msgspec.Struct, frozen=True):
@@ -127,7 +131,7 @@ def work(order: Order, ending: threading.Event, reports: Reports) -> int:
 
     for module in order.modules:
         module_named(module)
-    _log()
+    instruments = Instruments(order.wanted)
     opened = opened_store(order, ending, reports)
     if opened is None:
         return 0
@@ -144,10 +148,12 @@ def work(order: Order, ending: threading.Event, reports: Reports) -> int:
             reports.send(standing(worker))
             while not ending.wait(REPORT_S):
                 reports.send(standing(worker))
+                reports.figures(instruments.news())
                 trouble = worker.trouble
                 if isinstance(trouble, StoreFailed) and not trouble.unreachable:
                     raise trouble  # This handle is dead; a new process opens another.
             reports.send(msgspec.structs.replace(standing(worker), draining=True))
+        reports.figures(instruments.news())
         return len(worker.places())
 
 
@@ -211,21 +217,18 @@ class Reports:
             with contextlib.suppress(OSError):  # Nobody listens any more: the end is near.
                 os.write(self._fd, msgspec.json.encode(standing) + b"\n")
 
+    def figures(self, news: Figures | None) -> None:
+        """Say what it has counted, if that is new."""
+        if news is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._fd, msgspec.json.encode(news) + b"\n")
+
     def last(self, code: int, message: str) -> None:
         """Say how it ends."""
         ended: Any = msgspec.structs.replace(
             self._last, ready=False, draining=True, code=code, message=message
         )
         self.send(ended)
-
-
-def _log() -> None:
-    """Let log lines of ours be seen, unless the user's module has set up logging itself."""
-    import logging
-
-    if not logging.getLogger().handlers and not logging.getLogger("holdfast").handlers:
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
-        logging.getLogger("holdfast").setLevel(logging.INFO)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,231 @@
+"""What the processes of a worker are equipped with, besides flows: logs, alerts, counters.
+
+The options belong to `worker`. Its processes turn the instruments on as a user would, with the public
+observers; the first process only serves what they count.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from holdfast._ops.figures import Family, Figures, collected, prometheus, text_of
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast._ops.cli.session import Session
+    from holdfast._ops.cli.workforce import Workforce
+    from holdfast._ops.scraping import Scraping
+    from holdfast._ops.tokens import Tokens
+
+
+class Wanted(msgspec.Struct):
+    """What was asked for on the command line; a part of each process's order."""
+
+    log_format: str | None = None
+    alerts: list[str] = []
+    alert_timeout_s: float = 30.0
+    metrics: str | None = None
+    metrics_tls_cert: str | None = None
+    metrics_tls_key: str | None = None
+    metrics_origin: str | None = None
+
+    @property
+    def logs_json(self) -> bool:
+        """Whether log lines are JSON."""
+        return self.log_format == "json"
+
+    def check(self) -> None:
+        """Say at once what cannot work."""
+        for command in self.alerts:
+            try:
+                program = shlex.split(command)[:1]
+            except ValueError as error:
+                raise UsageError(f"--alert {command}: {error}") from None
+            if not program or shutil.which(program[0]) is None:
+                raise UsageError(f"--alert {command}: there is no such command")
+        if self.metrics is None:
+            for name in ("tls_cert", "tls_key", "origin"):
+                if getattr(self, f"metrics_{name}") is not None:
+                    option = f"--metrics-{name.replace('_', '-')}"
+                    raise UsageError(f"{option} belongs to --metrics HOST:PORT")
+        else:
+            prometheus()
+
+
+_OPTIONS = (
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        help="How log lines are written. Default: text, unless the modules set up logging.",
+    ),
+    click.option(
+        "--alert",
+        "alerts",
+        metavar="COMMAND",
+        multiple=True,
+        help="Run this, with JSON on its standard input, when a run needs a person; again.",
+    ),
+    click.option(
+        "--alert-timeout",
+        "alert_timeout_s",
+        metavar="SECONDS",
+        type=click.FloatRange(0.1, 60),
+        default=30.0,
+        show_default=True,
+        help="How long that command may take; then it is killed, and tried again later.",
+    ),
+    click.option(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Answer GET /metrics there, to those who have a token of the store.",
+    ),
+    click.option("--metrics-tls-cert", metavar="FILE", help="Speak TLS there, with this chain."),
+    click.option("--metrics-tls-key", metavar="FILE", help="The key of that certificate."),
+    click.option(
+        "--metrics-origin",
+        metavar="ORIGIN",
+        help="By which it is reached: https://NAME of a proxy that speaks TLS before it.",
+    ),
+)
+
+
+def options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add these options to a command; they come as keyword arguments that `Wanted` knows."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+class Instruments:
+    """The instruments of this process."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        _log(wanted)
+        _alert(wanted)
+        self._metrics: Any = None
+        self._last: Figures | None = None
+        if wanted.metrics is not None:
+            from holdfast.observers import metrics
+
+            self._metrics = metrics.observe()
+
+    def news(self) -> Figures | None:
+        """Return the figures of this process, if they have changed."""
+        if self._metrics is None:
+            return None
+        figures = Figures(collected(self._metrics.registry))
+        if figures == self._last:
+            return None
+        self._last = figures
+        return figures
+
+
+def _alert(wanted: Wanted) -> None:
+    import holdfast
+
+    if wanted.alerts:
+        from holdfast.observers.alerts import Command
+
+        for command in wanted.alerts:
+            holdfast.alert(Command(command, timeout_s=wanted.alert_timeout_s))
+
+
+def _log(wanted: Wanted) -> None:
+    """Let log lines of ours be seen. What the user's modules have set up stays, unless a format was
+    asked for."""
+    has_own = logging.getLogger().handlers or logging.getLogger("holdfast").handlers
+    if has_own and wanted.log_format is None:
+        return
+    from holdfast.observers.logging import RunFilter
+
+    handler = logging.StreamHandler()
+    handler.addFilter(RunFilter())
+    handler.setFormatter(_formatter(wanted))
+    logging.basicConfig(handlers=[handler], force=True)
+    logging.getLogger("holdfast").setLevel(logging.INFO)
+
+
+def _formatter(wanted: Wanted) -> logging.Formatter:
+    from holdfast.observers.logging import JsonFormatter, LineFormatter
+
+    return JsonFormatter() if wanted.logs_json else LineFormatter()
+
+
+# -- in the first process ----------------------------------------------------------------------
+
+
+def scraping(wanted: Wanted, workforce: Workforce, session: Session) -> Scraping:
+    """Return what serves the figures of all processes."""
+    from holdfast._ops.scraping import Place, Scraping
+
+    place = Place(
+        str(wanted.metrics),
+        wanted.metrics_tls_cert,
+        wanted.metrics_tls_key,
+        wanted.metrics_origin,
+    )
+    return Scraping(place, lambda: text_of(_families(workforce)), _KnownTokens(session).get)
+
+
+class _KnownTokens:
+    """The tokens of the worker's store; looked for again while it cannot be reached."""
+
+    def __init__(self, session: Session) -> None:
+        self._url, self._namespace = session.url, session.namespace
+        self._known: Tokens | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> Tokens:
+        with self._lock:
+            if self._known is None:
+                from holdfast._ops.cli.session import open_store
+                from holdfast._ops.tokens import Tokens
+
+                store = open_store(self._url, self._namespace, create=False)
+                try:
+                    self._known = Tokens.of(store)
+                finally:
+                    store.close()
+            return self._known
+
+
+def _families(workforce: Workforce) -> Iterator[Family]:
+    """Yield what the processes count, and how they stand."""
+    yield from workforce.sums.families()
+    processes = workforce.processes
+    yield _figure(
+        "processes", "gauge", "Processes of this worker", sum(bool(p.pid) for p in processes)
+    )
+    yield _figure(
+        "restarts", "counter", "Processes that died and were replaced", workforce.restarts
+    )
+    yield _figure("ready", "gauge", "1 if every process is connected and works", workforce.ready())
+    places = sum(process.order.concurrency for process in processes)
+    yield _figure("places", "gauge", "Runs that may be at work at one time", places)
+    busy = sum(process.standing.working for process in processes if process.pid)
+    yield _figure("places_busy", "gauge", "Runs that are at work", busy)
+
+
+def _figure(name: str, kind: str, text: str, value: float) -> Family:
+    named = f"holdfast_worker_{name}"
+    sample = f"{named}_total" if kind == "counter" else named
+    return Family(named, kind, text, [(sample, {}, float(value))])
+
+
+def say_json(text: str) -> None:
+    """Say a line of the first process as a log line."""
+    from holdfast.observers.logging import JsonFormatter
+
+    level = logging.WARNING if text.startswith("!") else logging.INFO
+    record = logging.LogRecord("holdfast.worker", level, "", 0, "%s", (text,), None)
+    sys.stderr.write(JsonFormatter().format(record) + "\n")
+    sys.stderr.flush()

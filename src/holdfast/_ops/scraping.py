@@ -1,0 +1,275 @@
+"""GET /metrics of a worker: figures for Prometheus, and nothing else.
+
+    the Host is one of ours                                     else 421
+    a bearer token of the store, whatever its role              else 401, later with each wrong one
+    no browser of another site has sent it                      else 403
+    the path is /metrics, as it was sent, and the method GET     else 404, 405
+
+It listens on this machine only, unless it speaks TLS itself or an https origin of a proxy is stated.
+There is no switch that takes the token away.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast._ops.health import parsed
+from holdfast._ops.tokens import Tokens
+from holdfast.errors import StoreError, UsageError
+
+CLIENT_TIMEOUT_S = 5.0
+AT_ONCE = 16
+"""Requests that are answered at one time; others are refused at once."""
+DELAY_S, DELAY_MAX_S = 0.2, 5.0
+"""What a wrong token costs: more with each one, until a minute has passed without."""
+FORGET_S = 60.0
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Text = Callable[[], str]
+TokensOf = Callable[[], Tokens]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where figures are served."""
+
+    address: str
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    origin: str | None = None
+    """By which it is reached; one with https of a proxy, if it does not speak TLS itself."""
+
+    def check(self) -> None:
+        """Refuse to serve in a way that would let others listen."""
+        host, port = parsed(self.address, "--metrics")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise UsageError("--metrics-tls-cert and --metrics-tls-key belong together: say both")
+        for name in (self.tls_cert, self.tls_key):
+            if name is not None and not os.access(name, os.R_OK):
+                raise UsageError(f"{name} cannot be read")
+        if self.origin is not None:
+            _check_origin(self.origin)
+        if is_loopback(host):
+            return
+        if self.tls_cert is None and self.origin is None:
+            raise UsageError(
+                f"--metrics {self.address} can be reached from other machines, and without TLS others "
+                "could read the token. Say --metrics-tls-cert and --metrics-tls-key; or "
+                "--metrics-origin https://NAME, if a proxy of yours speaks TLS before it; or stay "
+                f"with 127.0.0.1:{port}"
+            )
+        if self.origin is None and ipaddress.ip_address(host).is_unspecified:
+            raise UsageError("say by which name it is reached: --metrics-origin https://NAME:PORT")
+
+    def hosts(self, port: int) -> frozenset[str]:
+        """Return what a Host header may say."""
+        host, _ = parsed(self.address, "--metrics")
+        names = set[str]() if self.origin is None else {urlsplit(self.origin).netloc}
+        if is_loopback(host):
+            names |= {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+        elif self.origin is None:
+            names.add(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        return frozenset(names)
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine reaches an address."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise UsageError(f"there is no address {host!r} here: {error.strerror}") from None
+    return all(ipaddress.ip_address(it[4][0]).is_loopback for it in found)
+
+
+def _check_origin(origin: str) -> None:
+    parts = urlsplit(origin)
+    if parts.scheme != "https" or not parts.hostname or origin != f"https://{parts.netloc}":
+        raise UsageError(f"--metrics-origin is https://NAME or https://NAME:PORT, not {origin!r}")
+    if parts.username is not None:
+        raise UsageError("--metrics-origin has no user in it")
+
+
+class Scraping:
+    """A small server in threads of its own: `with Scraping(place, text, tokens):`"""
+
+    def __init__(self, place: Place, text: Text, tokens: TokensOf) -> None:
+        place.check()
+        self._place = place
+        host, port = parsed(place.address, "--metrics")
+        tls = None if place.tls_cert is None else _tls(place)
+        try:
+            self._server = _Server(host, port, text, tokens, tls)
+        except OSError as error:
+            raise UsageError(f"--metrics {place.address}: {error.strerror or error}") from None
+        self._server.hosts = place.hosts(int(self._server.server_address[1]))
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="holdfast-metrics", daemon=True
+        )
+
+    @property
+    def url(self) -> str:
+        """Where it is read."""
+        if self._place.origin is not None:
+            return f"{self._place.origin}/metrics"
+        host, port = self._server.server_address[:2]
+        scheme = "http" if self._place.tls_cert is None else "https"
+        shown = f"[{host!s}]" if ":" in str(host) else str(host)
+        return f"{scheme}://{shown}:{port}/metrics"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _tls(place: Place) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(str(place.tls_cert), place.tls_key)
+    except (ssl.SSLError, OSError) as error:
+        raise UsageError(f"--metrics-tls-cert {place.tls_cert}: {error}") from None
+    return context
+
+
+class Failures:
+    """Wrong tokens, by where they come from, and how long the next answer takes. A right one never
+    waits for those of others."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def delay_s(self, address: str) -> float:
+        """Count one more, and return what it costs."""
+        now_s = time.monotonic()
+        with self._lock:
+            kept = {who: it for who, it in self._seen.items() if now_s - it[1] < FORGET_S}
+            times = kept.get(address, (0, 0.0))[0] + 1
+            self._seen = kept | {address: (times, now_s)}
+        return float(min(DELAY_MAX_S, DELAY_S * 2 ** min(times - 1, 10)))
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+
+    def __init__(
+        self, host: str, port: int, text: Text, tokens: TokensOf, tls: ssl.SSLContext | None
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.text, self.tokens, self.tls = text, tokens, tls
+        self.hosts: frozenset[str] = frozenset()
+        self.failures = Failures()
+        self._room = threading.BoundedSemaphore(AT_ONCE)
+        super().__init__((host, port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, if there is room for one more."""
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Shake hands here, so that one who does not keeps nobody else waiting."""
+        try:
+            request.settimeout(CLIENT_TIMEOUT_S)
+            if self.tls is not None:
+                try:
+                    request = self.tls.wrap_socket(request, server_side=True)
+                except OSError:
+                    self.shutdown_request(request)
+                    return
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away in the middle is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = CLIENT_TIMEOUT_S
+    server_version = "holdfast"
+    sys_version = ""
+
+    def parse_request(self) -> bool:
+        """Check before the method is looked for, so that all methods are checked alike."""
+        if not super().parse_request():
+            return False
+        refused = self._refused()
+        if refused is None:
+            return True
+        code, said = refused
+        self._answer(code, f"{said}\n", "text/plain; charset=utf-8")
+        self.close_connection = True
+        return False
+
+    def _refused(self) -> tuple[int, str] | None:
+        if self._all("Host") not in [[host] for host in self.server.hosts]:
+            return 421, "this server is not known by that name"
+        if not self._has_token():
+            time.sleep(self.server.failures.delay_s(str(self.client_address[0])))
+            return 401, "this needs a token: Authorization: Bearer"
+        sites = self._all("Sec-Fetch-Site")
+        if self._all("Origin") or any(site not in ("same-origin", "none") for site in sites):
+            return 403, "another site has sent this"
+        if self.requestline.split()[1] != "/metrics":  # As it was sent: `path` has been tidied up.
+            return 404, "there is no such path here"
+        if self.command != "GET":
+            return 405, "this path knows GET only"
+        return None
+
+    def _has_token(self) -> bool:
+        given = self._all("Authorization")
+        if len(given) != 1:
+            return False
+        scheme, _, secret = given[0].partition(" ")
+        try:
+            return scheme.lower() == "bearer" and self.server.tokens().verify(secret) is not None
+        except (StoreError, UsageError):
+            return False  # Who cannot be known is not let in.
+
+    def _all(self, name: str) -> list[str]:
+        return self.headers.get_all(name) or []
+
+    def do_GET(self) -> None:
+        try:
+            self._answer(200, self.server.text(), CONTENT_TYPE)
+        except StoreError:
+            self._answer(503, "the store cannot be read\n", "text/plain; charset=utf-8")
+
+    def _answer(self, code: int, text: str, kind: str) -> None:
+        body = text.encode()
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if code == 401:
+            self.send_header("WWW-Authenticate", "Bearer")
+        if code == 405:
+            self.send_header("Allow", "GET")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """It is read every few seconds; that is no news."""
