@@ -38,7 +38,7 @@ function table(id, items, keyOf, cells) {
 
 function framed(cell, label, at) {
   const { content, kind = null } = cell?.content === undefined ? { content: cell } : cell;
-  return el(at === 0 ? "th" : "td", { class: kind, "data-label": label, scope: at === 0 ? "row" : null }, content ?? "–");
+  return el(at === 0 ? "th" : "td", { class: at === 0 ? "card-title" : kind, "data-label": label, scope: at === 0 ? "row" : null }, content ?? "–");
 }
 
 const numeric = (value, kind = "") => ({ content: number(value), kind: `num ${kind}`.trim() });
@@ -78,7 +78,7 @@ function workerCells(worker) {
     worker.draining ? badge("waiting", "draining") : badge("running"),
     meter(worker.saturation, `${number(worker.working)} of ${number(worker.concurrency)}`, "Places in use"),
     worker.queues === null ? "all" : worker.queues.join(", "),
-    el("div", { class: "flows" }, flows),
+    { content: el("div", { class: "flows" }, flows), kind: "where" },
     el("span", { class: "nowrap" }, `${worker.host} · ${worker.pid}`),
   ];
 }
