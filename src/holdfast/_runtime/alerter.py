@@ -37,7 +37,7 @@ LOOK_US = 2_000_000
 """How often it is looked whether another process has sent what it wanted to send."""
 CLAIM_US = 120_000_000
 """How long a process that may be alive has for one call."""
-BACKOFF_US, BACKOFF_MAX_US = 5_000_000, 900_000_000
+BACKOFF_US, BACKOFF_MAX_US = 2_000_000, 900_000_000
 DAY_US = 86_400_000_000
 RECENT_US = 7 * DAY_US
 """What has been the case for longer is no news."""
@@ -265,7 +265,7 @@ class Alerter:
     def _failed(
         self, key: str, pending: Pending, mine: int, tries: int, error: Exception
     ) -> int | None:
-        rests_us = min(BACKOFF_MAX_US, BACKOFF_US * 2 ** min(tries - 1, 20))
+        rests_us: int = min(BACKOFF_MAX_US, BACKOFF_US * 2 ** min(tries - 1, 20))
         now_us = self._engine.now_us()
         logs.warning(
             "an alert (%s) about run %s was not sent: %s: %s; it is tried again in %d s",
@@ -281,7 +281,7 @@ class Alerter:
         expires_us = self._engine.now_us() + KEPT_US
         memo = Memo(SPACE, key, msgspec.json.encode(said), expires_us=expires_us)
         made: Memo | None = self._engine.kept.put_memo(memo, expected)
-        return None if made is None else int(made.version)
+        return None if made is None else made.version
 
 
 def _read(value: bytes) -> Sending:
