@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast._ops import exporting, housekeeping
 from holdfast._ops.cli.acting import duration
-from holdfast._ops.cli.looking import cell, table
 from holdfast._ops.cli.session import OK, Session, command
+from holdfast._ops.cli.tables import cell, table
 from holdfast._ops.housekeeping import Collected
 from holdfast._ops.text import count
 from holdfast.errors import UsageError

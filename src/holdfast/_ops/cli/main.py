@@ -13,6 +13,7 @@ from holdfast._ops.cli import (
     forking,
     housekeeping,
     keeping,
+    listing,
     looking,
     queues,
     remembering,
@@ -26,7 +27,7 @@ from holdfast._ops.cli import (
     undoing,
     working,
 )
-from holdfast._ops.cli.session import EXIT_CODES, store_options
+from holdfast._ops.cli.session import EXIT_CODES, no_pager_option, store_options
 
 
 @click.group(
@@ -34,8 +35,9 @@ from holdfast._ops.cli.session import EXIT_CODES, store_options
     epilog=EXIT_CODES,
 )
 @click.version_option(package_name="holdfast", message="holdfast %(version)s")
+@no_pager_option
 @store_options
-def main(url: str | None, namespace: str | None, as_json: bool) -> None:
+def main(url: str | None, namespace: str | None, as_json: bool, no_pager: bool) -> None:
     """Durable runs for AI agents.
 
     Commands read the store of a program while it runs, or after it died. Decisions are recorded with
@@ -47,6 +49,7 @@ for module in (
     demo,
     running,
     working,
+    listing,
     looking,
     checking,
     doctoring,

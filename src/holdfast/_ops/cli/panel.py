@@ -18,8 +18,8 @@ from rich.live import Live
 from rich.text import Text
 
 from holdfast._ops import queues
-from holdfast._ops.cli.looking import cell, table
 from holdfast._ops.cli.queues import queues_table
+from holdfast._ops.cli.tables import cell, table
 from holdfast._ops.cli.workforce import Process, Workforce
 from holdfast._ops.queues import QueueView
 from holdfast._ops.text import count, length, visible

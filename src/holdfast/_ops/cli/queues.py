@@ -9,8 +9,8 @@ import msgspec
 from rich.table import Table
 
 from holdfast._ops import queues
-from holdfast._ops.cli.looking import cell, table
 from holdfast._ops.cli.session import Session, command
+from holdfast._ops.cli.tables import cell, table
 from holdfast._ops.queues import QueueView, WorkerView
 from holdfast._ops.text import count, length
 from holdfast._store.addresses import NoStore

@@ -6,8 +6,8 @@ import click
 
 from holdfast._ops import memories
 from holdfast._ops.cli.acting import duration, parsed
-from holdfast._ops.cli.looking import cell, table
 from holdfast._ops.cli.session import BUSY, NOT_FOUND, OK, Session, command
+from holdfast._ops.cli.tables import cell, table
 from holdfast._ops.text import shown
 
 LIMIT = 100

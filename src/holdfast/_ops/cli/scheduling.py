@@ -8,8 +8,8 @@ import click
 from rich.table import Table
 
 from holdfast._ops import schedules
-from holdfast._ops.cli.looking import STYLES, cell, table
 from holdfast._ops.cli.session import Session, command
+from holdfast._ops.cli.tables import STYLES, cell, table
 from holdfast._ops.schedules import ScheduleView
 from holdfast._store.addresses import NoStore
 from holdfast.errors import UsageError

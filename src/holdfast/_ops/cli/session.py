@@ -11,7 +11,7 @@ import functools
 import getpass
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -20,6 +20,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast._ops.cli import paging
+from holdfast._ops.cli.tables import fitted
 from holdfast._ops.text import visible
 from holdfast._store.addresses import shown as shown_url
 from holdfast._store.contract import Store
@@ -85,6 +87,8 @@ class Session:
         self._options = [f"{name} {shlex.quote(value)}" for name, value in given if value]
         self.out = console(stderr=False)
         self.err = console(stderr=True)
+        self.pager: list[str] | None = None
+        """What shows long output on a terminal, if this command has any."""
         self.warning: str | None = None
         self._store: Store | None = None
 
@@ -127,9 +131,21 @@ class Session:
     def show(self, table: Table) -> None:
         """Print a table: folded to the width of a terminal, and one line per row elsewhere."""
         out = self.out
-        if not out.is_terminal and "COLUMNS" not in os.environ:
+        if self.width is None:
             out = console(stderr=False, width=UNFOLDED_CHARS)
         out.print(table)
+
+    def show_rows(
+        self, titles: Sequence[str], rows: Sequence[Sequence[Text]], least: Sequence[str] = ()
+    ) -> None:
+        """Print a table; on a narrow terminal without the columns that matter `least`."""
+        self.show(fitted(titles, rows, self.width, least))
+
+    @property
+    def width(self) -> int | None:
+        """How wide a table may be; None if each row is to stay one line."""
+        known = self.out.is_terminal or "COLUMNS" in os.environ
+        return self.out.width if known else None
 
     def note(self, text: str, style: str = "") -> None:
         """Print a line beside the answer (standard error)."""
@@ -201,13 +217,20 @@ def os_user() -> str:
 # -- options that commands share ---------------------------------------------------------------
 
 
-def command(group: click.Group, name: str, *, acts: bool = False) -> Callable[[F], F]:
-    """Add a command that is given a session first, and ends with the exit code it returns."""
+def command(
+    group: click.Group, name: str, *, acts: bool = False, pages: bool = False
+) -> Callable[[F], F]:
+    """Add a command that is given a session first, and ends with the exit code it returns; `pages`
+    if it may print more than a screen."""
 
     def add(function: F) -> F:
         @functools.wraps(function)
         def invoked(
-            url: str | None, namespace: str | None, as_json: bool, **options: Any
+            url: str | None,
+            namespace: str | None,
+            as_json: bool,
+            no_pager: bool = False,
+            **options: Any,
         ) -> NoReturn:
             context = click.get_current_context()
             given: dict[str, Any] = context.find_root().params
@@ -217,10 +240,12 @@ def command(group: click.Group, name: str, *, acts: bool = False) -> Callable[[F
                 namespace or given.get("namespace"),
                 as_json=as_json or bool(given.get("as_json")),
             )
+            if pages and not session.as_json and not (no_pager or given.get("no_pager")):
+                session.pager = paging.pager(os.environ)
             context.exit(perform(session, function, options))
 
         wrapped: Any = invoked
-        for option in _options(acts=acts):
+        for option in _options(acts=acts, pages=pages):
             wrapped = option(wrapped)
         group.command(name)(wrapped)
         return function
@@ -231,7 +256,9 @@ def command(group: click.Group, name: str, *, acts: bool = False) -> Callable[[F
 def perform(session: Session, function: Callable[..., Any], options: dict[str, Any]) -> int:
     """Call a command; errors of ours become one line and an exit code."""
     try:
-        return session.exit_code(function(session, **options) or OK)
+        with paging.paged(session.out, session.pager):
+            code = function(session, **options)
+        return session.exit_code(code or OK)
     except HoldfastError as error:
         return session.fail(error)
     except BrokenPipeError:
@@ -249,7 +276,13 @@ def store_options(function: Any) -> Any:
     return function
 
 
-def _options(*, acts: bool) -> list[Callable[[Any], Any]]:
+def no_pager_option(function: Any) -> Any:
+    """Add the option that keeps long output from being paged."""
+    told = "Print long output at once. Else, on a terminal: HOLDFAST_PAGER, PAGER, or less."
+    return click.option("--no-pager", is_flag=True, help=told)(function)
+
+
+def _options(*, acts: bool, pages: bool = False) -> list[Callable[[Any], Any]]:
     options = [
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
         click.option("--namespace", metavar="NAME", help="Default: default."),
@@ -259,6 +292,8 @@ def _options(*, acts: bool) -> list[Callable[[Any], Any]]:
             help=f"Where the store is. Default: HOLDFAST_URL, or {DEFAULT_URL}.",
         ),
     ]
+    if pages:
+        options.insert(0, no_pager_option)
     if acts:
         options.insert(
             0,

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from holdfast._core.durations import micros
-from holdfast._ops.cli.looking import cell, table
 from holdfast._ops.cli.session import OK, Session, command
+from holdfast._ops.cli.tables import cell, table
 from holdfast._ops.tokens import Role, Token, Tokens
 
 

@@ -1,0 +1,61 @@
+"""Entries of a journal, for people one line each, and for programs one object each."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from rich.console import Console
+from rich.text import Text
+
+from holdfast._ops.cli.session import print_line
+from holdfast._ops.cli.tables import STYLES
+from holdfast._ops.entries import EntryView
+from holdfast._ops.text import clipped, shown, visible
+
+NARROW = 100
+"""On a terminal that is narrower than this, less room is given to what is often empty."""
+
+
+def entry_data(entry: EntryView) -> dict[str, Any]:
+    """Return an entry as JSON data."""
+    return {
+        "seq": entry.seq,
+        "kind": entry.kind,
+        "step": entry.step,
+        "attempt": entry.attempt,
+        "at": entry.at,
+        "body": entry.body,
+    }
+
+
+def print_entry(out: Console, entry: EntryView) -> None:
+    """Print an entry as one line."""
+    line = Text()
+    line.append(f"{entry.seq:>4}  {entry.at:%H:%M:%S}.{entry.at.microsecond // 1000:03}  ", "dim")
+    line.append(f"{entry.kind:<17} ", STYLES.get(entry.kind.partition("_")[2], ""))
+    step_chars = 16 if out.is_terminal and out.width < NARROW else 20
+    line.append(f"{visible(entry.step or ''):<{step_chars}}  ")
+    line.append(summary_of(entry), "dim")
+    print_line(out, line)
+
+
+def summary_of(entry: EntryView) -> str:
+    """Return what an entry says, in a few words."""
+    body = entry.body
+    for field in ("error", "result", "value", "args", "input", "detail", "superseded"):
+        if body.get(field) not in (None, [], {}):
+            return _told(body[field])
+    facts = {
+        name: body[name]
+        for name in ("from", "before", "why", "as", "actor", "owner", "turn")
+        if name in body
+    }
+    return visible(", ".join(f"{name}={value}" for name, value in facts.items()))
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        error = cast("dict[str, Any]", value)
+        if error.keys() >= {"type", "message"}:
+            return clipped(visible(f"{error['type']}: {error['message']}"), 90)
+    return shown(value, 90)

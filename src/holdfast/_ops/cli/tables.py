@@ -1,0 +1,72 @@
+"""Tables for people: without lines, inert, and as wide as the terminal.
+
+What does not fit is folded. Before that, the columns that matter least are left out, if a table says
+which those are; in a file or a pipe nothing is left out, and each row is one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from holdfast._ops.inspect import RunSummary, RunView
+from holdfast._ops.text import visible
+
+STYLES = {
+    "completed": "green",
+    "running": "cyan",
+    "queued": "cyan",
+    "waiting": "cyan",
+    "held": "yellow",
+    "in_doubt": "yellow",
+    "retrying": "yellow",
+    "failed": "red",
+    "cancelled": "dim",
+}
+"""The colour of a status; it is never the only sign."""
+GAP = 2
+
+
+def table(*titles: str) -> Table:
+    """Return a table without lines."""
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+    for title in titles:
+        made.add_column(title, overflow="fold")
+    return made
+
+
+def cell(text: str, style: str = "") -> Text:
+    """Return text of others so that it is inert in a terminal."""
+    return Text(visible(text), style=style)
+
+
+def fitted(
+    titles: Sequence[str], rows: Sequence[Sequence[Text]], width: int | None, least: Sequence[str]
+) -> Table:
+    """Return a table; while it is too wide, without the columns that matter `least`, in that order.
+    Without a width everything stays."""
+    widths = [
+        max([cell_len(title), *(row[at].cell_len for row in rows)]) + GAP
+        for at, title in enumerate(titles)
+    ]
+    kept = list(range(len(titles)))
+    for title in least:
+        if width is None or sum(widths[at] for at in kept) - GAP <= width:
+            break
+        kept.remove(titles.index(title))
+    made = table(*(titles[at] for at in kept))
+    for row in rows:
+        made.add_row(*(row[at] for at in kept))
+    return made
+
+
+def status_told(run: RunSummary | RunView) -> str:
+    """Return the status of a run, with why it is held or what it waits for."""
+    if run.status == "held":
+        return f"held: {run.held_reason}"
+    return (
+        f"waiting: {run.waiting_for}" if run.waiting_for and run.status == "waiting" else run.status
+    )
