@@ -2,13 +2,34 @@
 
 And for those that ask: a real PostgreSQL server, one per process of the test run, started when the
 first test asks for it and removed at the end.
+
+Files of tests are kept in memory where there is room: `kill -9` takes nothing from the kernel, and
+what only a machine that goes down can take is tested by writes that were recorded. With TMPDIR set
+they are kept there, and `make torture` keeps them on the disk.
 """
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.postgres.server import Server
+
+IN_MEMORY = Path("/dev/shm")
+ROOM_BYTES = 4 << 30
+
+
+def pytest_configure() -> None:
+    """Choose where temporary files are, before the first one is made; processes that tests start
+    inherit it."""
+    if "TMPDIR" in os.environ or not IN_MEMORY.is_dir() or not os.access(IN_MEMORY, os.W_OK):
+        return
+    if shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES:
+        os.environ["TMPDIR"] = str(IN_MEMORY)
+        tempfile.tempdir = None
 
 
 @pytest.fixture(autouse=True)
