@@ -1,0 +1,94 @@
+"""A fleet at a glance: workers, queues, runs at work, and runs that need a person."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from holdfast._core.lifecycle import Status
+from holdfast._core.rows import RunRow
+from holdfast._ops import inspect, queues
+from holdfast._ops.inspect import RunSummary, at
+from holdfast._ops.queues import QueueView, WorkerView
+from holdfast._store.contract import Query, Store
+
+SHOWN = 100
+"""How many runs of each kind are looked for."""
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A run of the overview, and why it is there."""
+
+    run: RunSummary
+    why: str
+    """held, asks, failed, left (its process died, and nobody has taken it up yet), at work, queued or
+    waiting."""
+
+    @property
+    def needs_a_person(self) -> bool:
+        """Whether nothing goes on until somebody has decided something."""
+        return self.why in ("held", "asks", "failed")
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """A fleet as it is now."""
+
+    at: dt.datetime
+    workers: list[WorkerView]
+    saturation: float | None
+    """How much of their places is in use, from 0 to 1; None without workers."""
+    queues: list[QueueView]
+    runs: list[Shown]
+    """Those that need a person first, oldest change last; then those at work."""
+    held: int
+    failed: int
+    asking: int
+    """How many runs are held, failed, or ask somebody; questions up to a limit."""
+
+
+def overview(store: Store, limit: int = SHOWN) -> Overview:
+    """Look at the fleet."""
+    alive, known = queues.workers(store), queues.queues(store)
+    asking = {question.run_id for question in store.questions(limit=limit)}
+    return Overview(
+        at=at(store.now_us()),
+        workers=alive,
+        saturation=queues.saturation(alive),
+        queues=known,
+        runs=_runs(store, asking, limit),
+        held=sum(queue.held for queue in known),
+        failed=sum(queue.failed for queue in known),
+        asking=len(asking),
+    )
+
+
+def _runs(store: Store, asking: set[str], limit: int) -> list[Shown]:
+    found: list[Shown] = []
+    for status in (Status.HELD, Status.WAITING, Status.FAILED, Status.RUNNING, Status.QUEUED):
+        for row in store.list(Query(status=[status], limit=limit)):
+            run = inspect.summary_of(store, row)
+            if run.held_reason != inspect.MOVED:
+                found.append(Shown(run, _why(store, row, asking)))
+    for run_id in asking - {shown.run.run_id for shown in found}:
+        row = store.get(run_id)
+        if row is not None and row.deleted_us is None:
+            found.append(Shown(inspect.summary_of(store, row), "asks"))
+    return sorted(found, key=_order)
+
+
+def _why(store: Store, row: RunRow, asking: set[str]) -> str:
+    if row.run_id in asking:
+        return "asks"
+    if row.status is Status.RUNNING or row.status is Status.WAITING:
+        if row.owner is not None and store.owner_is_dead(row.owner):
+            return "left"
+        return "at work" if row.status is Status.RUNNING else "waiting"
+    return str(row.status)
+
+
+_ORDER = ("held", "asks", "failed", "left", "at work", "queued", "waiting")
+
+
+def _order(shown: Shown) -> tuple[int, float]:
+    return _ORDER.index(shown.why), -shown.run.updated_at.timestamp()
