@@ -85,6 +85,12 @@ def _key_and_policy(record: Record, now_us: int) -> list[str]:
     return known
 
 
+def policy(record: Record) -> str:
+    """Return what is declared for a doubt, in words."""
+    declared = str(_intent(record).get("on_doubt", "ask"))
+    return _POLICY.get(declared, declared)
+
+
 def not_known(record: Record) -> list[str]:
     """Return what only the other side can tell."""
     if _why(record) == "value_lost":

@@ -182,7 +182,7 @@ def page(
         rows = store.list(asked)
         for row in rows:
             asked.before_run_no = row.run_no
-            run = _summary(store, row) if has(row) else None
+            run = summary_of(store, row) if has(row) else None
             if run is not None and query.held_reason in (None, run.held_reason):
                 chosen.append(run)
             if len(chosen) >= query.limit:
@@ -306,7 +306,8 @@ def view_of(
     )
 
 
-def _summary(store: Store, row: RunRow) -> RunSummary:
+def summary_of(store: Store, row: RunRow) -> RunSummary:
+    """Return one line of a list, from the row."""
     return RunSummary(
         run_id=row.run_id,
         flow=row.flow,

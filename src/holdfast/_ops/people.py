@@ -223,7 +223,13 @@ def refuse(
 
 
 def approve(
-    store: Store, run_id: str, step: str, *, actor: str, digest: str | None = None
+    store: Store,
+    run_id: str,
+    step: str,
+    *,
+    actor: str,
+    digest: str | None = None,
+    number: int | None = None,
 ) -> Answered:
     """Approve one call of an effect, with the arguments that are stored now; with `digest`, only if
     they are those that were shown."""
@@ -240,7 +246,7 @@ def approve(
         )
     grant = {"digest": said["digest"], "generation": said["generation"]}
     body = msgspec.json.encode({"approved": grant})
-    return _post(store, row, step, question, body, actor, None, "given")
+    return _post(store, row, step, question, body, actor, number, "given")
 
 
 def _open(store: Store, run_id: str, name: str) -> tuple[RunRow, Question | None]:

@@ -10,6 +10,7 @@ A token that `holdfast ui` makes for its own start is in no file and ends with t
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import datetime as dt
 import fcntl
@@ -20,7 +21,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from enum import IntEnum
 from pathlib import Path
 
@@ -122,7 +123,7 @@ class Tokens:
             hmac.compare_digest(known.hash, token.hash) for known in self._all()
         )
 
-    def list(self) -> list[Token]:
+    def list(self) -> builtins.list[Token]:
         """Return the tokens of the file, those whose time is over included."""
         return self._load()
 
@@ -164,10 +165,10 @@ class Tokens:
 
     # -- the file ------------------------------------------------------------------------------
 
-    def _all(self) -> list[Token]:
+    def _all(self) -> builtins.list[Token]:
         return [*self._own.values(), *self._load()]
 
-    def _load(self) -> list[Token]:
+    def _load(self) -> builtins.list[Token]:
         """Return what the file says; it is read again when it has changed."""
         if self.path is None:
             return []
@@ -188,7 +189,7 @@ class Tokens:
         return list(self._read[1])
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[list[Token]]:
+    def _changing(self) -> Generator[builtins.list[Token]]:
         """Give the list of tokens, and write what became of it: a whole new file in its place."""
         if self.path is None:
             raise UsageError("a store in memory has no file for tokens: holdfast ui makes its own")
@@ -257,7 +258,7 @@ def _parsed(path: Path, text: bytes) -> list[Token]:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Generator[None]:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         handle = os.open(f"{path}.lock", flags, 0o600)

@@ -28,7 +28,9 @@ def add_to(group: click.Group) -> None:
 )
 @click.option("--origin", metavar="ORIGIN", help="How browsers reach it, if that is not the host.")
 @click.option(
-    "--four-eyes", is_flag=True, help="Who has started a run may not approve what it asks."
+    "--four-eyes",
+    metavar="TAG",
+    help="Runs name in this tag who started them; that one may not approve what they ask.",
 )
 @click.option("--open", "open_", is_flag=True, help="Open it in a browser.")
 def _ui(
@@ -40,7 +42,7 @@ def _ui(
     tls_key: str | None,
     behind_proxy: str | None,
     origin: str | None,
-    four_eyes: bool,
+    four_eyes: str | None,
     open_: bool,
 ) -> int:
     """Serve the page and the HTTP API of this store.
@@ -73,7 +75,7 @@ def _ui(
         _tell(session, at, secret, serving.socket)
         if open_:
             webbrowser.open(f"{at}/#token={secret}")
-        server.serve(store, tokens, serving, listener)
+        server.made(store, tokens, serving, listener).run(sockets=[listener])
     return OK
 
 

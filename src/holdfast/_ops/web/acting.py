@@ -1,37 +1,53 @@
-"""POST: what people decide. Every route is an action of `_ops`, with its actor."""
+"""POST: what people decide. Every route is an action of `_ops`, with its actor and the address that
+it came from; the checks of the action are the checks of the command line."""
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 import msgspec
+from msgspec import UNSET
 
+from holdfast._core.budgets import Budget
+from holdfast._core.control import Stopped
+from holdfast._core.effects import NOT_DONE, Done, Fail
+from holdfast._core.lifecycle import Status
+from holdfast._core.resume import outcome_is_unknown
+from holdfast._core.superseding import superseded_by_resume
+from holdfast._ops import (
+    actions,
+    budgets,
+    control,
+    fork as forks,
+    inspect,
+    people,
+    queues,
+    rollback as rollbacks,
+    schedules,
+    signals,
+)
+from holdfast._ops.seen import as_seen
+from holdfast._ops.text import visible
 from holdfast._ops.tokens import Role
+from holdfast._ops.web import shapes
+from holdfast._ops.web.answers import Problem
 from holdfast._ops.web.gate import unauthorised
-from holdfast._ops.web.routes import Ask, Nothing, Route
+from holdfast._ops.web.routes import API, Ask, Nothing, Route
 from holdfast._ops.web.sessions import LIFE_S, set_cookie
+from holdfast._store.contract import Store
+from holdfast.errors import NotConfirmed, RunHeld, UsageError
+
+WAIT_S = 3.0
+"""How long a request waits for the process that has the run; then it says that it was asked."""
+
+logger = logging.getLogger("holdfast.web")
 
 
-class SignIn(msgspec.Struct, forbid_unknown_fields=True):
-    """The credential."""
-
-    token: str = ""
+# -- sessions ----------------------------------------------------------------------------------
 
 
-class SignedIn(msgspec.Struct):
-    """Who is signed in."""
-
-    actor: str
-    role: str
-    version: int = 1
-
-
-class Done(msgspec.Struct):
-    """That it is done."""
-
-    ok: bool = True
-    version: int = 1
-
-
-def sign_in(ask: Ask) -> SignedIn:
+def sign_in(ask: Ask) -> shapes.SignedIn:
     """Exchange a token for a session."""
     token = ask.site.tokens.verify(ask.body.token)
     if token is None:
@@ -39,30 +55,359 @@ def sign_in(ask: Ask) -> SignedIn:
     front = ask.site.front
     secret = ask.site.sessions.begin(token)
     ask.cookies.append(set_cookie(front.cookie, secret, secure=front.secure, life_s=LIFE_S))
-    return SignedIn(token.name, token.role)
+    return shapes.SignedIn(actor=token.name, role=token.role)
 
 
-def sign_out(ask: Ask) -> Done:
+def sign_out(ask: Ask) -> shapes.SignedOut:
     """End the session."""
     if ask.session is not None:
         ask.site.sessions.end(ask.session)
     front = ask.site.front
     ask.cookies.append(set_cookie(front.cookie, "", secure=front.secure, life_s=0))
-    return Done()
+    return shapes.SignedOut()
 
 
-ROUTES = [
+# -- a run -------------------------------------------------------------------------------------
+
+
+def resume(ask: Ask) -> shapes.Acted:
+    """Take up a run that failed or is held."""
+    asked: shapes.Resume = ask.body
+    try:
+        told = actions.resume(
+            _seen(ask),
+            ask.query.id,
+            actor=ask.actor,
+            accept_change=asked.accept_change,
+            confirm=asked.confirm,
+            drift=asked.drift,
+        )
+    except RunHeld as held:
+        effects = [] if asked.confirm else _unknown(ask.store, ask.query.id)
+        if effects:
+            raise NotConfirmed(
+                ask.query.id, "these may have happened, and are executed again", effects, ()
+            ) from held
+        raise
+    return _acted(told)
+
+
+def _unknown(store: Store, run_id: str) -> list[str]:
+    """Return the effects of a failed run that may have happened and that a resume would repeat."""
+    row = inspect.found(store, run_id)
+    if row.status is not Status.FAILED:
+        return []
+    past = inspect.fold(store, row)
+    return [record.key for record in superseded_by_resume(past) if outcome_is_unknown(record)]
+
+
+def pause(ask: Ask) -> shapes.Acted:
+    """Hold a run until somebody resumes it."""
+    told = control.pause(
+        _seen(ask), ask.query.id, actor=ask.actor, reason=ask.body.reason, wait_s=WAIT_S
+    )
+    return _stopped(told)
+
+
+def cancel(ask: Ask) -> shapes.Acted:
+    """Cancel a run, and its children with it."""
+    told = control.cancel(
+        _seen(ask), ask.query.id, actor=ask.actor, reason=ask.body.reason, wait_s=WAIT_S
+    )
+    return _stopped(told)
+
+
+def settle(ask: Ask) -> shapes.Acted:
+    """Settle an effect that is in doubt."""
+    asked: shapes.Settle = ask.body
+    decision: actions.Decision = Done(asked.result)
+    if asked.as_ == "fail":
+        decision = Fail(asked.reason)
+    elif asked.as_ == "not_done":
+        decision = NOT_DONE
+        if not asked.confirm:
+            inspect.found(_seen(ask), ask.query.id)
+            raise NotConfirmed(
+                ask.query.id,
+                "settled as not done, it is executed again",
+                [asked.step],
+                ['send "confirm": true'],
+            )
+    return _acted(actions.settle(_seen(ask), ask.query.id, asked.step, decision, actor=ask.actor))
+
+
+def rollback(ask: Ask) -> shapes.Acted:
+    """Undo what a run did, or what came after a step."""
+    asked: shapes.Rollback = ask.body
+    store = _seen(ask)
+    plan = rollbacks.plan(store, ask.query.id, asked.to)
+    if plan.confirm and not asked.confirm:
+        stays = [f"{it.step} ({it.means})" for it in plan.effects if it.fate != "undo"]
+        raise NotConfirmed(
+            ask.query.id,
+            "what cannot be undone, or might be undone twice, stays as it is",
+            stays or [plan.elsewhere],
+            ['send "confirm": true'],
+        )
+    told = rollbacks.rollback(
+        store,
+        ask.query.id,
+        actor=ask.actor,
+        reason=asked.reason,
+        to=asked.to,
+        confirm=asked.confirm,
+        wait_s=WAIT_S,
+    )
+    return _acted(told)
+
+
+def fork(ask: Ask) -> shapes.Forked:
+    """Make a new run of an old one, from before a step."""
+    asked: shapes.Fork = ask.body
+    made = forks.fork(
+        _seen(ask),
+        ask.query.id,
+        asked.new_run_id,
+        before=asked.before,
+        input=asked.input,
+        actor=ask.actor,
+        confirm=asked.confirm,
+    )
+    did = f"run {made.run_id!r} goes on from run {made.origin!r} before {made.before}"
+    return shapes.Forked(
+        run_id=made.run_id,
+        did=did,
+        origin=made.origin,
+        before=made.before,
+        repeats=made.repeats,
+        created=made.created,
+    )
+
+
+def raise_budget(ask: Ask) -> shapes.Acted:
+    """Set new limits of a run's budget."""
+    asked: shapes.RaiseBudget = ask.body
+    to = Budget(usd=asked.usd, tokens=asked.tokens, steps=asked.steps, wall=asked.wall)
+    return _acted(budgets.raise_budget(_seen(ask), ask.query.id, to, actor=ask.actor))
+
+
+def signal(ask: Ask) -> shapes.Acted:
+    """Send a signal to a run."""
+    asked: shapes.Signal = ask.body
+    row = inspect.found(_seen(ask), ask.query.id)
+    sent = signals.signal(
+        ask.store,
+        ask.query.id,
+        asked.name,
+        asked.value,
+        signal_id=asked.signal_id,
+        actor=ask.actor,
+    )
+    did = f"signal {sent.name!r} is sent to run {sent.run_id!r}"
+    if not sent.new:
+        did = f"signal {sent.id!r} was sent to run {sent.run_id!r} before, and is not sent again"
+    return shapes.Acted(run_id=sent.run_id, status=str(row.status), did=did, recorded=sent.new)
+
+
+# -- what a run asks ---------------------------------------------------------------------------
+
+
+def answer(ask: Ask) -> shapes.Acted:
+    """Answer a question of a run."""
+    asked: shapes.Answer = ask.body
+    return _answered(
+        ask,
+        people.answer(
+            _seen(ask),
+            ask.query.id,
+            asked.name,
+            asked.answer,
+            actor=ask.actor,
+            number=asked.number,
+        ),
+    )
+
+
+def refuse(ask: Ask) -> shapes.Acted:
+    """Refuse what a run asks."""
+    asked: shapes.Refuse = ask.body
+    return _answered(
+        ask,
+        people.refuse(
+            _seen(ask),
+            ask.query.id,
+            asked.name,
+            actor=ask.actor,
+            reason=asked.reason,
+            number=asked.number,
+        ),
+    )
+
+
+def approve(ask: Ask) -> shapes.Acted:
+    """Approve one call of an effect, with exactly the arguments that were shown."""
+    asked: shapes.Approve = ask.body
+    if ask.site.four_eyes is not None:
+        _check_four_eyes(ask, ask.site.four_eyes)
+    return _answered(
+        ask,
+        people.approve(
+            _seen(ask),
+            ask.query.id,
+            asked.name,
+            actor=ask.actor,
+            digest=asked.digest,
+            number=asked.number,
+        ),
+    )
+
+
+def _check_four_eyes(ask: Ask, tag: str) -> None:
+    """Refuse an approval by whoever started the run, or if that is not known."""
+    tags = inspect.summary_of(ask.store, inspect.found(ask.store, ask.query.id)).tags
+    starter = tags.get(tag)
+    if starter is None:
+        why = f"this run does not say who started it (tag {tag!r}), so nobody can be the second"
+        raise Problem(403, "FourEyes", why)
+    if starter == ask.visitor.token.name:
+        raise Problem(403, "FourEyes", "who started a run does not approve what it asks")
+
+
+# -- what holds for many runs ------------------------------------------------------------------
+
+
+def queue(ask: Ask) -> shapes.QueueTold:
+    """Change what a queue allows."""
+    asked: shapes.QueueLimits = ask.body
+    name = ask.query.name
+    changes: dict[str, Any] = {
+        field: value
+        for field in ("concurrency", "per_key", "rate", "per_key_rate", "paused")
+        if (value := getattr(asked, field)) is not UNSET
+    }
+    if asked.per_s is not UNSET:
+        changes["period_us"] = max(1, int(asked.per_s * 1_000_000))
+    limits = queues.limits_of(ask.store, name)
+    ask.store.set_limits(msgspec.structs.replace(limits, **changes))
+    logger.info("queue %s: %s, by %s", visible(name), changes, ask.actor)
+    found = [it for it in queues.queues(ask.store) if it.name == name]
+    if not found:
+        raise UsageError(f"there is no queue {name!r}")
+    return shapes.QueueTold(queue=found[0])
+
+
+def schedule(ask: Ask) -> shapes.ScheduleTold:
+    """Pause a schedule, or let it go on."""
+    paused: bool = ask.body.paused
+    found = schedules.set_schedule(ask.store, ask.query.name, paused=paused)
+    logger.info("schedule %s: paused=%s, by %s", visible(found.name), paused, ask.actor)
+    return shapes.ScheduleTold(schedule=found)
+
+
+# -- pieces ------------------------------------------------------------------------------------
+
+
+def _seen(ask: Ask) -> Store:
+    return as_seen(ask.store, ask.query.id, ask.seen)
+
+
+def _acted(told: actions.Answer) -> shapes.Acted:
+    return shapes.Acted(
+        run_id=told.run_id,
+        status=told.status,
+        did=told.did,
+        recorded=told.recorded,
+        goes_on=told.goes_on,
+        freed=told.freed,
+        effects=told.effects,
+    )
+
+
+def _stopped(told: Stopped) -> shapes.Acted:
+    did = f"run {told.run_id!r} is {told.outcome}"
+    if told.outcome == "pending":
+        did = f"run {told.run_id!r} is asked to stop"
+    elif told.outcome == "finished":
+        did = f"nothing was changed on run {told.run_id!r}"
+    return shapes.Acted(
+        run_id=told.run_id,
+        status=str(told.status),
+        did=f"{did}: {told.detail}" if told.detail else did,
+        recorded=told.outcome in ("cancelled", "paused"),
+        children=told.children,
+    )
+
+
+def _answered(ask: Ask, told: people.Answered) -> shapes.Acted:
+    row = inspect.found(ask.store, told.run_id)
+    return shapes.Acted(run_id=told.run_id, status=str(row.status), did=told.did, goes_on=True)
+
+
+ACTIONS: list[tuple[str, str, Any, Any, Any, bool]] = [
+    ("resume", "Takes a run up again.", resume, shapes.Acted, shapes.Resume, True),
+    ("pause", "Holds a run.", pause, shapes.Acted, shapes.Reasoned, True),
+    ("cancel", "Cancels a run.", cancel, shapes.Acted, shapes.Reasoned, True),
+    ("settle", "Settles an effect in doubt.", settle, shapes.Acted, shapes.Settle, True),
+    ("rollback", "Undoes what a run did.", rollback, shapes.Acted, shapes.Rollback, True),
+    ("fork", "Makes a new run of an old one.", fork, shapes.Forked, shapes.Fork, True),
+    ("raise-budget", "Sets new limits.", raise_budget, shapes.Acted, shapes.RaiseBudget, True),
+    ("signal", "Sends a signal.", signal, shapes.Acted, shapes.Signal, False),
+    ("answer", "Answers a question.", answer, shapes.Acted, shapes.Answer, False),
+    ("refuse", "Refuses what is asked.", refuse, shapes.Acted, shapes.Refuse, False),
+    ("approve", "Approves a call by its digest.", approve, shapes.Acted, shapes.Approve, False),
+]
+_OTHERS = [
     Route(
         "POST",
-        "/api/v1/session",
+        f"{API}/session",
         None,
         "Exchanges a token for a session.",
         sign_in,
-        SignedIn,
-        body=SignIn,
+        shapes.SignedIn,
+        body=shapes.SignIn,
         signs_in=True,
     ),
     Route(
-        "DELETE", "/api/v1/session", Role.VIEWER, "Ends the session.", sign_out, Done, body=Nothing
+        "DELETE",
+        f"{API}/session",
+        Role.VIEWER,
+        "Ends the session.",
+        sign_out,
+        shapes.SignedOut,
+        body=Nothing,
     ),
+    Route(
+        "POST",
+        f"{API}/queue",
+        Role.ADMIN,
+        "Changes what a queue allows.",
+        queue,
+        shapes.QueueTold,
+        shapes.NameQuery,
+        shapes.QueueLimits,
+    ),
+    Route(
+        "POST",
+        f"{API}/schedule",
+        Role.OPERATOR,
+        "Pauses a schedule, or lets it go on.",
+        schedule,
+        shapes.ScheduleTold,
+        shapes.NameQuery,
+        shapes.Pause,
+    ),
+]
+ROUTES: list[Route] = _OTHERS + [
+    Route(
+        "POST",
+        f"{API}/run/{name}",
+        Role.OPERATOR,
+        summary,
+        perform,
+        told,
+        shapes.RunQuery,
+        body,
+        sees=sees,
+    )
+    for name, summary, perform, told, body, sees in ACTIONS
 ]

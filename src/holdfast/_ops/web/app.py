@@ -7,17 +7,17 @@ Nothing on the way blocks the event loop: whatever asks a store does so in a thr
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import anyio
 import anyio.to_thread
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Endpoint, Router
 
 from holdfast._ops.tokens import Tokens
-from holdfast._ops.web import acting, limits, pages, reading
+from holdfast._ops.web import acting, limits, openapi, pages, reading, streaming
 from holdfast._ops.web.answers import Problem, answer, failure, refusal
 from holdfast._ops.web.gate import SAFE, Door, Front, Gate
 from holdfast._ops.web.headers import Application, Headers
@@ -31,26 +31,30 @@ READING_THREADS, ACTING_THREADS = 8, 8
 """Kept apart, so that decisions that wait for a process do not keep anybody from looking."""
 
 UNAUTHORISED = 401
+CURSOR_DIGITS = 15
 
 Called = Callable[[Request], Awaitable[Response]]
 
 
 def routes() -> list[Route]:
     """Return the whole table."""
-    return [*reading.ROUTES, *acting.ROUTES]
+    return [*reading.ROUTES, *streaming.ROUTES, *acting.ROUTES, openapi.ROUTE]
 
 
 def application(
-    store: Store, tokens: Tokens, front: Front, *, four_eyes: bool = False
+    store: Store,
+    tokens: Tokens,
+    front: Front,
+    *,
+    four_eyes: str | None = None,
+    changes: streaming.Changes | None = None,
 ) -> Application:
     """Return the application for one store."""
     site = Site(store, tokens, Sessions(tokens), front, limits.Failures(), four_eyes)
     files = pages.pages()
-    known = doors(files)
-    router = _router(site, files)
-    return Headers(
-        Gate(router, front, known, tokens, site.sessions, site.failures, pages.sign_in())
-    )
+    app = _Calls(site, changes or streaming.Changes(store)).router(files)
+    gate = Gate(app, front, doors(files), tokens, site.sessions, site.failures, pages.sign_in())
+    return Headers(gate)
 
 
 def doors(files: dict[str, Page]) -> dict[tuple[str, str], Door]:
@@ -70,17 +74,8 @@ def methods(route: Route) -> tuple[str, ...]:
     return SAFE if route.method == "GET" and route.kind != "stream" else (route.method,)
 
 
-def _router(site: Site, files: dict[str, Page]) -> Router:
-    ends = [Endpoint(path, _page(page), methods=list(SAFE)) for path, page in files.items()]
-    threads = _Threads()
-    for route in routes():
-        called = _endpoint(site, route, threads)
-        ends.append(Endpoint(route.path, called, methods=list(methods(route))))
-    return Router(ends, redirect_slashes=False)
-
-
 def _page(page: Page) -> Called:
-    async def shown(request: Request) -> Response:
+    async def shown(_: Request) -> Response:
         return Response(page.text, media_type=page.type)
 
     return shown
@@ -89,40 +84,76 @@ def _page(page: Page) -> Called:
 # -- one request -------------------------------------------------------------------------------
 
 
-class _Threads:
-    """Where blocking calls are made."""
+class _Calls:
+    """Makes a call of each request, in a thread, and an answer of what it gives."""
 
-    def __init__(self) -> None:
+    def __init__(self, site: Site, changes: streaming.Changes) -> None:
+        self._site = site
+        self._changes = changes
+        self._streams = limits.Streams()
         self._limiters: dict[bool, anyio.CapacityLimiter] = {}
 
-    async def call(self, function: Callable[[Ask], Any], ask: Ask, *, acts: bool) -> Any:
+    def router(self, files: dict[str, Page]) -> Router:
+        ends = [Endpoint(path, _page(page), methods=list(SAFE)) for path, page in files.items()]
+        ends += [
+            Endpoint(route.path, self._endpoint(route), methods=list(methods(route)))
+            for route in routes()
+        ]
+        return Router(ends, redirect_slashes=False)
+
+    def _endpoint(self, route: Route) -> Called:
+        async def called(request: Request) -> Response:
+            try:
+                ask = await _asked(self._site, route, request)
+                acts = route.method not in SAFE
+                told = await self._in_thread(route.perform, ask, acts=acts)
+                if route.kind == "stream":
+                    return self._streamed(ask, told)
+            except Problem as problem:
+                if route.signs_in and problem.status == UNAUTHORISED:
+                    return await _refused_token(self._site, problem, request)
+                return refusal(problem)
+            except HoldfastError as error:
+                return failure(error)
+            if acts:
+                self._changes.poke()
+            return _answered(route, ask, told)
+
+        return called
+
+    async def _in_thread(self, function: Callable[..., Any], *args: Any, acts: bool = False) -> Any:
         limiter = self._limiters.get(acts)
         if limiter is None:  # Made here, since it belongs to the event loop.
             limiter = anyio.CapacityLimiter(ACTING_THREADS if acts else READING_THREADS)
             self._limiters[acts] = limiter
-        return await anyio.to_thread.run_sync(function, ask, limiter=limiter)
+        return await anyio.to_thread.run_sync(function, *args, limiter=limiter)
 
+    def _streamed(self, ask: Ask, told: Any) -> Response:
+        who = ask.visitor.key
+        self._streams.take(who)
+        self._changes.start()
 
-def _endpoint(site: Site, route: Route, threads: _Threads) -> Called:
-    async def called(request: Request) -> Response:
-        try:
-            ask = await _asked(site, route, request)
-            told = await threads.call(route.perform, ask, acts=route.method not in SAFE)
-        except Problem as problem:
-            if route.signs_in and problem.status == UNAUTHORISED:
-                return await _refused_token(site, problem, request)
-            return refusal(problem)
-        except HoldfastError as error:
-            return failure(error)
-        return _answered(route, ask, told)
+        async def events() -> AsyncIterator[bytes]:
+            try:
+                async for one in told.events(self._changes, self._in_thread):
+                    yield one
+            finally:
+                self._streams.give_back(who)
 
-    return called
+        headers = {"X-Accel-Buffering": "no"}
+        return StreamingResponse(events(), headers=headers, media_type="text/event-stream")
 
 
 async def _asked(site: Site, route: Route, request: Request) -> Ask:
     visitor: Visitor | None = request.scope["holdfast.visitor"]
     query = query_of(route, request.scope["query_string"])
-    ask = Ask(site, visitor, query, seen=_seen(request.headers.get("if-match")))
+    ask = Ask(
+        site,
+        visitor,
+        query,
+        seen=_seen(request.headers.get("if-match")),
+        last_event=_number(request.headers.get("last-event-id")),
+    )
     if route.method not in SAFE:
         length = request.headers.get("content-length")
         ask.body = body_of(route, await limits.body(request.receive, length))
@@ -136,7 +167,13 @@ async def _asked(site: Site, route: Route, request: Request) -> Ask:
 def _seen(header: str | None) -> str | None:
     """Return what If-Match says, without its quotes."""
     text = (header or "").strip()
-    return text[1:-1] if len(text) > 2 and text[0] == text[-1] == '"' else None  # noqa: PLR2004
+    return text[1:-1] if len(text) > 2 and text[0] == text[-1] == '"' else None
+
+
+def _number(header: str | None) -> int | None:
+    """Return a cursor; what is none of ours counts as none."""
+    text = header or ""
+    return int(text) if text.isdecimal() and len(text) <= CURSOR_DIGITS else None
 
 
 async def _refused_token(site: Site, problem: Problem, request: Request) -> Response:

@@ -92,7 +92,7 @@ class Gate:
             return
         answer = refusal(problem)
         door = self._doors.get((_method(scope), _path(scope)))
-        if problem.status == 401:  # noqa: PLR2004
+        if problem.status == 401:
             if door is not None and door.page:
                 answer = Response(self._sign_in, 401, media_type="text/html")
             answer.headers["WWW-Authenticate"] = "Bearer"

@@ -100,7 +100,7 @@ class Failures:
             self._counts.popitem(last=False)
         if count <= FREE_FAILURES:
             return 0.0
-        doubled = FAILURE_DELAY_S * 2 ** min(count - FREE_FAILURES - 1, 10)
+        doubled = FAILURE_DELAY_S * float(1 << min(count - FREE_FAILURES - 1, 10))
         return min(FAILURE_DELAY_MAX_S, doubled)
 
     def forget(self, address: str) -> None:

@@ -1,146 +1,394 @@
-"""GET: what there is to see. Every route is a function of the read model and nothing else."""
+"""GET: what there is to see. Every route is a function of the read model and nothing else; a GET
+changes nothing."""
 
 from __future__ import annotations
 
 import datetime as dt
+import time
 from typing import Any
 
 import msgspec
 
+from holdfast._core import forking
+from holdfast._core.durations import micros
 from holdfast._core.lifecycle import Status
-from holdfast._ops import explain as explaining, inspect, people
-from holdfast._ops.explanation import Explanation
-from holdfast._ops.inspect import RunSummary, RunView
-from holdfast._ops.people import QuestionView
+from holdfast._core.tracing import trace_id_of
+from holdfast._ops import (
+    doctor,
+    explain as explaining,
+    fork as forks,
+    inbox as inboxes,
+    inspect,
+    people,
+    preflight as preflights,
+    queues,
+    rollback,
+    schedules,
+    snapshots as snapshots_of,
+    timeline as timelines,
+    trends as trending,
+)
+from holdfast._ops.entries import EntryView
 from holdfast._ops.tokens import Role
-from holdfast._ops.web.routes import Ask, Nothing, Route
+from holdfast._ops.web import shapes
+from holdfast._ops.web.answers import Problem
+from holdfast._ops.web.routes import API, Ask, Route
+from holdfast._store import lineage, watchdog
 from holdfast._store.addresses import shown
-from holdfast._store.contract import Query
-from holdfast.errors import UsageError
+from holdfast._store.contract import Query, Store
+from holdfast.errors import Corrupt, UsageError
+
+CLIPPED = "…clipped"
+VALUE_BYTES, STATE_BYTES = 64 << 10, 2 << 20
+"""Larger values are left out, unless they are asked for."""
+FRESH_S = 1.0
+"""Counts of all queues are not asked of the store more often than this."""
+SOUGHT_AT_ONCE = 2000
+EXPLAINED = frozenset({Status.HELD, Status.FAILED, Status.WAITING})
 
 
-class Health(msgspec.Struct):
-    """That the server answers."""
-
-    ok: bool = True
+# -- who and where -----------------------------------------------------------------------------
 
 
-class StorePlace(msgspec.Struct):
-    """Where runs are kept."""
-
-    url: str
-    namespace: str
-
-
-class Me(msgspec.Struct):
-    """Who asks, and what of."""
-
-    actor: str
-    role: str
-    csrf: str | None
-    expires_at: dt.datetime
-    store: StorePlace
-    warning: str | None
-    now: dt.datetime
-    version: int = 1
-
-
-class RunsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which runs; each filter is one of a closed list."""
-
-    status: list[str] = []
-    flow: str | None = None
-    queue: str | None = None
-    held: str | None = None
-    tag: str | None = None
-    flow_version: str | None = None
-    parent: str | None = None
-    finding: str | None = None
-    older_than: str | None = None
-    limit: int = 50
-    before: int | None = None
-
-
-class Runs(msgspec.Struct):
-    """A page of the list."""
-
-    runs: list[RunSummary]
-    next: str | None
-    counts: dict[str, int]
-    version: int = 1
-
-
-class RunQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which run."""
-
-    id: str
-
-
-class Run(msgspec.Struct):
-    """A run, and what a person needs to decide about it."""
-
-    run: RunView
-    seen: str
-    steps_total: int
-    explanation: Explanation | None
-    findings: list[Any]
-    questions: list[QuestionView]
-    trace_id: str | None = None
-    version: int = 1
-
-
-def health(ask: Ask) -> Health:
+def health(_: Ask) -> shapes.Health:
     """Say that the server answers."""
-    return Health()
+    return shapes.Health()
 
 
-def me(ask: Ask) -> Me:
-    """Say who asks."""
+def me(ask: Ask) -> shapes.Me:
+    """Say who asks, and what of."""
     session, token = ask.session, ask.visitor.token
     until = token.expires_at
     if session is not None:
         until = dt.datetime.fromtimestamp(session.until_s, dt.UTC)
-    return Me(
+    return shapes.Me(
         actor=ask.actor,
         role=token.role,
         csrf=None if session is None else session.csrf,
         expires_at=until,
-        store=StorePlace(shown(ask.store.url), ask.store.namespace),
+        store=shapes.StorePlace(shown(ask.store.url), ask.store.namespace),
         warning=ask.store.regression(),
         now=inspect.at(ask.store.now_us()),
     )
 
 
-def runs(ask: Ask) -> Runs:
-    """List runs."""
-    asked: RunsQuery = ask.query
-    try:
-        status = [Status(name) for name in asked.status] or None
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    query = Query(status=status, flow=asked.flow, limit=asked.limit)
-    found = inspect.summaries(ask.store, query, asked.flow_version, asked.finding)
-    return Runs(found, None, {})
+def metrics(ask: Ask) -> str:
+    """Return the store's figures as Prometheus reads them."""
+    from holdfast._ops.metrics import store_metrics
+
+    return store_metrics(ask.store)
 
 
-def run(ask: Ask) -> Run:
-    """Show one run."""
-    row = inspect.found(ask.store, ask.query.id)
-    view = inspect.view(ask.store, ask.query.id, plain=True)
-    return Run(
-        run=view,
-        seen=inspect.version_seen(row),
-        steps_total=len(view.steps),
-        explanation=explaining.explain(ask.store, ask.query.id),
-        findings=[],
-        questions=people.questions(ask.store, run_id=ask.query.id, plain=True),
+# -- the list ----------------------------------------------------------------------------------
+
+
+def runs(ask: Ask) -> shapes.Runs:
+    """List runs, newest first."""
+    asked: shapes.RunsQuery = ask.query
+    query = Query(
+        status=_statuses(asked.status),
+        flow=asked.flow,
+        queue=asked.queue,
+        held_reason=asked.held,
+        tag=_tag(asked.tag),
+        version=asked.flow_version,
+        parent=asked.parent,
+        run_id_part=asked.id_part,
+        updated_before_us=_before_us(ask.store, asked.older_than),
+        limit=asked.limit,
+        before_run_no=asked.before,
+    )
+    found, before = inspect.page(ask.store, query, asked.finding)
+    return shapes.Runs(
+        runs=found, next=None if before is None else str(before), counts=_counts(ask)
     )
 
 
+def _statuses(names: list[str]) -> list[Status] | None:
+    try:
+        return [Status(name) for name in names] or None
+    except ValueError:
+        known = ", ".join(Status)
+        raise UsageError(f"status={', '.join(names)[:80]!r}: of {known}") from None
+
+
+def _tag(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"tag is NAME=VALUE, not {text[:80]!r}")
+    return name, value
+
+
+def _before_us(store: Store, age: str | None) -> int | None:
+    return None if age is None else store.now_us() - micros(age, "older_than")
+
+
+def _counts(ask: Ask) -> dict[str, int]:
+    kept = ask.site.kept
+    known = kept.get("counts")
+    if known is None or time.monotonic() - known[0] > FRESH_S:
+        known = kept["counts"] = (time.monotonic(), _counted(ask.store))
+    return known[1]
+
+
+def _counted(store: Store) -> dict[str, int]:
+    states = queues.queues(store)
+    names = ("ready", "delayed", "running", "failed", "held", "quarantined")
+    return {name: sum(getattr(state, name) for state in states) for name in names}
+
+
+# -- one run -----------------------------------------------------------------------------------
+
+
+def run(ask: Ask) -> shapes.Run:
+    """Show one run, read once."""
+    asked: shapes.WholeQuery = ask.query
+    store, row = ask.store, inspect.found(ask.store, asked.id)
+    try:
+        entries = store.load(row)
+        past = forking.fold(row.run_id, entries, lineage.borrowed(store, row))
+        view = inspect.view_of(store, row, past, plain=True, steps=asked.steps)
+    except Corrupt as damage:
+        said = explaining.damaged(store, row, damage)
+        raise Problem(
+            500, "Corrupt", str(damage), run_id=row.run_id, explanation=msgspec.to_builtins(said)
+        ) from None
+    found = watchdog.Survey(store).findings_in(row, entries, past)
+    told = None
+    if row.status in EXPLAINED or found:
+        told = explaining.explain_of(store, row, past, found)
+    view = msgspec.structs.replace(
+        view, input=_clipped(view.input, asked.full), result=_clipped(view.result, asked.full)
+    )
+    return shapes.Run(
+        run=view,
+        steps_total=len(inspect.steps_of(past)),
+        seen=inspect.version_seen(row),
+        explanation=told,
+        findings=found,
+        questions=people.questions(store, run_id=row.run_id, plain=True),
+        doubts=inboxes.doubts_of(store, row, past) if row.status is Status.HELD else [],
+        trace_id=trace_id_of(store.store_id, store.namespace, row.run_id),
+    )
+
+
+def steps(ask: Ask) -> shapes.Steps:
+    """Show some steps of a run, in the order in which they were called."""
+    asked: shapes.StepsQuery = ask.query
+    past = inspect.fold(ask.store, inspect.found(ask.store, asked.id))
+    total = len(inspect.steps_of(past))
+    until = asked.after + asked.limit
+    return shapes.Steps(
+        steps=inspect.step_views(past, asked.after, until),
+        total=total,
+        next=until if until < total else None,
+    )
+
+
+def entries(ask: Ask) -> shapes.Entries:
+    """Show some entries of a journal; only that part of it is read."""
+    asked: shapes.EntriesQuery = ask.query
+    last = inspect.found(ask.store, asked.id).last_seq
+    if asked.step is None:
+        chosen = inspect.history(
+            ask.store, asked.id, plain=True, after=asked.after, limit=asked.limit
+        )
+        at = chosen[-1].seq if chosen else last
+    else:
+        chosen, at = _entries_of_step(ask.store, asked, last)
+    return shapes.Entries(
+        entries=[entry_data(entry, full=asked.full) for entry in chosen],
+        next=at if at < last else None,
+        last=last,
+    )
+
+
+def _entries_of_step(
+    store: Store, asked: shapes.EntriesQuery, last: int
+) -> tuple[list[EntryView], int]:
+    """Look through the journal, a part at a time, until there are enough entries of the step."""
+    chosen: list[EntryView] = []
+    at = asked.after
+    while at < last:
+        for entry in inspect.history(store, asked.id, plain=True, after=at, limit=SOUGHT_AT_ONCE):
+            at = entry.seq
+            if entry.step == asked.step:
+                chosen.append(entry)
+                if len(chosen) >= asked.limit:
+                    return chosen, at
+        last = min(last, inspect.found(store, asked.id).last_seq)
+    return chosen, last
+
+
+def entry_data(entry: EntryView, *, full: bool = False) -> shapes.EntryData:
+    """Return an entry as data, without values that are too large."""
+    body = {name: _clipped(value, full) for name, value in entry.body.items()}
+    return shapes.EntryData(entry.seq, entry.kind, entry.step, entry.attempt, entry.at, body)
+
+
+def _clipped(value: Any, full: bool, limit: int = VALUE_BYTES) -> Any:
+    if full or value is None or isinstance(value, bool | int | float):
+        return value
+    text = msgspec.json.encode(value)
+    return {CLIPPED: len(text)} if len(text) > limit else msgspec.Raw(text)
+
+
+def timeline(ask: Ask) -> shapes.TimelineTold:
+    """Show a run over time."""
+    return shapes.TimelineTold(timeline=timelines.timeline(ask.store, ask.query.id))
+
+
+def snapshots(ask: Ask) -> shapes.Snapshots:
+    """List the snapshots of a run's loops."""
+    return shapes.Snapshots(snapshots=snapshots_of.snapshots(ask.store, ask.query.id))
+
+
+def state(ask: Ask) -> shapes.State:
+    """Show the state of a snapshot."""
+    asked: shapes.StateQuery = ask.query
+    found = snapshots_of.state(ask.store, asked.id, asked.seq, path=asked.path)
+    kept = _clipped(found.state, asked.full, STATE_BYTES)
+    return shapes.State(state=msgspec.structs.replace(found, state=kept))
+
+
+def differences(ask: Ask) -> shapes.Differences:
+    """Show what changed between two snapshots."""
+    asked: shapes.DifferencesQuery = ask.query
+    found = snapshots_of.compared(ask.store, asked.id, asked.from_, asked.to, path=asked.path)
+    return shapes.Differences(comparison=found)
+
+
+# -- before deciding ---------------------------------------------------------------------------
+
+
+def preflight(ask: Ask) -> shapes.PreflightTold:
+    """Say what a run would find if it went on now, as far as the journal alone can tell."""
+    row = inspect.found(ask.store, ask.query.id)
+    past = preflights.replayed_history(ask.store, row)
+    return shapes.PreflightTold(preflight=preflights.report(ask.store, row, past, None))
+
+
+def rollback_plan(ask: Ask) -> shapes.RollbackTold:
+    """Say what a rollback would do."""
+    return shapes.RollbackTold(plan=rollback.plan(ask.store, ask.query.id, ask.query.to))
+
+
+def fork_plan(ask: Ask) -> shapes.ForkTold:
+    """Say which effects a fork would repeat."""
+    asked: shapes.ForkQuery = ask.query
+    planned = forks.plan(
+        ask.store, asked.id, asked.new_run_id or "planned", before=asked.before, actor=ask.actor
+    )
+    return shapes.ForkTold(
+        origin=asked.id,
+        before=planned.facts.before,
+        effects=[shapes.Repeat(it.step, it.what) for it in planned.repeats],
+    )
+
+
+# -- all runs ----------------------------------------------------------------------------------
+
+
+def inbox(ask: Ask) -> shapes.Inbox:
+    """Show what waits for a person."""
+    asked: shapes.InboxQuery = ask.query
+    return shapes.Inbox(
+        questions=people.questions(ask.store, to=asked.to, limit=asked.limit, plain=True),
+        doubts=inboxes.doubts(ask.store, asked.limit),
+    )
+
+
+def fleet(ask: Ask) -> shapes.Fleet:
+    """Show who works, on what."""
+    return shapes.Fleet(
+        workers=queues.workers(ask.store),
+        queues=queues.queues(ask.store),
+        schedules=schedules.schedules(ask.store),
+    )
+
+
+def findings(ask: Ask) -> shapes.Findings:
+    """Show what the watchdog finds now."""
+    told, found = doctor.checkup(ask.store)
+    return shapes.Findings(
+        findings=found,
+        looked_at=told.looked_at,
+        complete=told.complete,
+        troubles=[it.text for it in told.troubles],
+    )
+
+
+def trends(ask: Ask) -> shapes.TrendsTold:
+    """Show what was measured over time."""
+    asked: shapes.TrendsQuery = ask.query
+    return shapes.TrendsTold(trends=trending.trends(ask.store, hours=asked.hours, flow=asked.flow))
+
+
 VIEWER = Role.VIEWER
-ROUTES = [
-    Route("GET", "/health", None, "Says that the server answers.", health, Health),
-    Route("GET", "/api/v1/me", VIEWER, "Who asks.", me, Me, Nothing),
-    Route("GET", "/api/v1/runs", VIEWER, "Runs, newest first.", runs, Runs, RunsQuery),
-    Route("GET", "/api/v1/run", VIEWER, "One run.", run, Run, RunQuery),
+_ALL = [
+    Route("GET", "/health", None, "Says that the server answers.", health, shapes.Health),
+    Route("GET", "/metrics", VIEWER, "Figures for Prometheus.", metrics, str, kind="text"),
+    Route("GET", f"{API}/me", VIEWER, "Who asks.", me, shapes.Me),
+    Route("GET", f"{API}/runs", VIEWER, "Runs, newest first.", runs, shapes.Runs, shapes.RunsQuery),
+    Route(
+        "GET",
+        f"{API}/inbox",
+        VIEWER,
+        "What waits for a person.",
+        inbox,
+        shapes.Inbox,
+        shapes.InboxQuery,
+    ),
+    Route("GET", f"{API}/fleet", VIEWER, "Workers, queues, schedules.", fleet, shapes.Fleet),
+    Route("GET", f"{API}/findings", VIEWER, "What is found now.", findings, shapes.Findings),
+    Route(
+        "GET",
+        f"{API}/trends",
+        VIEWER,
+        "Figures over time.",
+        trends,
+        shapes.TrendsTold,
+        shapes.TrendsQuery,
+    ),
+]
+ROUTES: list[Route] = _ALL + [
+    Route("GET", f"{API}/{path}", VIEWER, summary, perform, answer, query)
+    for path, summary, perform, answer, query in (
+        ("run", "One run.", run, shapes.Run, shapes.WholeQuery),
+        ("run/steps", "Steps of a run.", steps, shapes.Steps, shapes.StepsQuery),
+        ("run/entries", "Entries of a journal.", entries, shapes.Entries, shapes.EntriesQuery),
+        ("run/timeline", "A run over time.", timeline, shapes.TimelineTold, shapes.RunQuery),
+        ("run/snapshots", "Its snapshots.", snapshots, shapes.Snapshots, shapes.RunQuery),
+        ("run/state", "The state of a snapshot.", state, shapes.State, shapes.StateQuery),
+        (
+            "run/differences",
+            "What changed between two snapshots.",
+            differences,
+            shapes.Differences,
+            shapes.DifferencesQuery,
+        ),
+        (
+            "run/preflight",
+            "What it would find if it went on now.",
+            preflight,
+            shapes.PreflightTold,
+            shapes.RunQuery,
+        ),
+        (
+            "run/rollback-plan",
+            "What a rollback would do.",
+            rollback_plan,
+            shapes.RollbackTold,
+            shapes.RollbackQuery,
+        ),
+        (
+            "run/fork-plan",
+            "What a fork would repeat.",
+            fork_plan,
+            shapes.ForkTold,
+            shapes.ForkQuery,
+        ),
+    )
 ]

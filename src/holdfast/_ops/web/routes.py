@@ -21,6 +21,7 @@ from holdfast._ops.web.sessions import Session, Sessions, Visitor
 from holdfast._store.contract import Store
 
 QUERY_FIELDS_MAX = 50
+API = "/api/v1"
 
 
 class Nothing(msgspec.Struct, forbid_unknown_fields=True):
@@ -35,7 +36,10 @@ class Site(msgspec.Struct, frozen=True):
     sessions: Sessions
     front: Front
     failures: Failures
-    four_eyes: bool = False
+    four_eyes: str | None = None
+    """The tag of a run that names who started it, and who therefore may not approve what it asks."""
+    kept: dict[str, tuple[float, Any]] = {}
+    """What is asked of the store once for many requests, and when."""
 
 
 class Ask(msgspec.Struct):
@@ -47,6 +51,9 @@ class Ask(msgspec.Struct):
     query: Any
     body: Any = None
     seen: str | None = None
+    """What If-Match says."""
+    last_event: int | None = None
+    """What Last-Event-ID says."""
     cookies: list[str] = []
     """Headers that set cookies, written by the route."""
 
@@ -120,7 +127,10 @@ def query_of(route: Route, text: bytes) -> msgspec.Struct:
             raise Problem(400, "UsageError", f"{name!r} is given twice")
         else:
             given[name] = value
-    return _converted(given, route.query, "the query", strict=False)
+    try:
+        return msgspec.convert(given, route.query, strict=False)
+    except msgspec.MsgspecError as error:
+        raise Problem(400, "UsageError", f"the query is not as it should be: {error}") from None
 
 
 def body_of(route: Route, text: bytes) -> msgspec.Struct | None:
@@ -131,10 +141,3 @@ def body_of(route: Route, text: bytes) -> msgspec.Struct | None:
         return msgspec.json.decode(text or b"{}", type=route.body)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Problem(400, "UsageError", f"the body is not as it should be: {error}") from None
-
-
-def _converted(given: Any, type: type[msgspec.Struct], what: str, *, strict: bool) -> Any:
-    try:
-        return msgspec.convert(given, type, strict=strict)
-    except msgspec.MsgspecError as error:
-        raise Problem(400, "UsageError", f"{what} is not as it should be: {error}") from None

@@ -11,14 +11,19 @@ import ipaddress
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+import uvicorn
 
 from holdfast._ops.tokens import Tokens
+from holdfast._ops.web.app import application
 from holdfast._ops.web.gate import Front
+from holdfast._ops.web.streaming import Changes
 from holdfast._store.contract import Store
 from holdfast.errors import UsageError
 
@@ -41,7 +46,8 @@ class Serving(msgspec.Struct, frozen=True):
     """The origin that browsers see, of a proxy that stands before it."""
     origin: str | None = None
     """The origin that browsers see, where it cannot be told from the address."""
-    four_eyes: bool = False
+    four_eyes: str | None = None
+    """The tag of a run that names who started it: that one may not approve."""
 
     @property
     def tls(self) -> bool:
@@ -94,12 +100,9 @@ def _check_origin(option: str, origin: str) -> None:
 
 
 @contextlib.contextmanager
-def listening(serving: Serving) -> Iterator[socket.socket]:
+def listening(serving: Serving) -> Generator[socket.socket]:
     """Give the socket that is listened on."""
-    if serving.socket is None:
-        listener = _tcp(serving)
-    else:
-        listener = _unix(Path(serving.socket))
+    listener = _tcp(serving) if serving.socket is None else _unix(Path(serving.socket))
     try:
         yield listener
     finally:
@@ -198,25 +201,35 @@ def address_of(serving: Serving, port: int) -> str:
     return f"{scheme}://{name}:{port}"
 
 
-def serve(store: Store, tokens: Tokens, serving: Serving, listener: socket.socket) -> None:
-    """Serve until the process is told to stop."""
-    made(store, tokens, serving, listener).run(sockets=[listener])
-
-
 def port_of(serving: Serving, listener: socket.socket) -> int:
     """Return the port that is listened on; 0 for a Unix socket."""
     return 0 if serving.socket is not None else int(listener.getsockname()[1])
 
 
-def made(store: Store, tokens: Tokens, serving: Serving, listener: socket.socket):  # type: ignore
+class Server(uvicorn.Server):
+    """A server that ends its streams when it is told to stop."""
+
+    def __init__(self, config: uvicorn.Config, changes: Changes) -> None:
+        super().__init__(config)
+        self._changes = changes
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take a signal: streams end, then requests, then the server."""
+        self._changes.close()
+        super().handle_exit(sig, frame)
+
+    def stop(self) -> None:
+        """End it from another thread."""
+        self._changes.close()
+        self.should_exit = True
+
+
+def made(store: Store, tokens: Tokens, serving: Serving, listener: socket.socket) -> Server:
     """Return the server, ready to run."""
-    import uvicorn
-
-    from holdfast._ops.web.app import application
-
     check(serving)
     front = front_of(serving, port_of(serving, listener))
-    app = application(store, tokens, front, four_eyes=serving.four_eyes)
+    changes = Changes(store)
+    app: Any = application(store, tokens, front, four_eyes=serving.four_eyes, changes=changes)
     config = uvicorn.Config(
         app,
         http="h11",
@@ -233,4 +246,4 @@ def made(store: Store, tokens: Tokens, serving: Serving, listener: socket.socket
         ssl_certfile=serving.tls_cert,
         ssl_keyfile=serving.tls_key,
     )
-    return uvicorn.Server(config)
+    return Server(config, changes)
