@@ -1,0 +1,334 @@
+"""Somebody is told when a run needs a person: once for each state, and never at a run's expense."""
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Alert, Budget, Watch, effect, flow, step, wait
+from holdfast._runtime import alerter, alerting
+from holdfast.errors import RunFailed, RunHeld, UsageError
+from holdfast.observers.alerts import AlertNotSent, Command
+
+PATIENCE_S = 30
+
+
+@step
+def alerted_break(text: str) -> str:
+    if text == "fine":
+        return text
+    raise ValueError(f"canary-in-error {text}")
+
+
+@effect
+def alerted_pay(text: str) -> str:
+    raise OSError(f"canary-in-error {text}")
+
+
+@flow
+def alerted_failing(text: str) -> str:
+    return alerted_break(text)
+
+
+@flow
+def alerted_doubtful(text: str) -> str:
+    return alerted_pay(text)
+
+
+@flow
+def alerted_fine(text: str) -> str:
+    return alerted_break("fine")
+
+
+class Told:
+    """A receiver that remembers, and may fail or wait."""
+
+    def __init__(self) -> None:
+        self.alerts: list[Alert] = []
+        self.fails = 0
+        self.calls = 0
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+
+    def __call__(self, alert: Alert) -> None:
+        self.calls += 1
+        self.goes_on.wait(PATIENCE_S)
+        if self.fails:
+            self.fails -= 1
+            raise OSError("the pager is off")
+        self.alerts.append(alert)
+
+    def wait_for(self, number: int) -> list[Alert]:
+        until(lambda: len(self.alerts) >= number)
+        return self.alerts
+
+
+@pytest.fixture
+def told():
+    receiver = Told()
+    end = holdfast.alert(receiver, name="tests.told")
+    yield receiver
+    end()
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
+        yield store
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(alerter, "SWEEP_US", 20_000)
+    monkeypatch.setattr(alerter, "SHARE", 0)
+    monkeypatch.setattr(alerter, "LOOK_US", 20_000)
+    monkeypatch.setattr(alerter, "BACKOFF_US", 20_000)
+
+
+def until(fact) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not fact():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def fail(run_id: str) -> None:
+    with pytest.raises(RunFailed):
+        alerted_failing.run(run_id, "canary-in-args")
+
+
+def swept(store: holdfast.Store) -> None:
+    """Have a sweep made that began after this was called."""
+    made = alerting.alerter(store.engine)
+    for _ in range(2):
+        made._sweep_us = 0
+        made.sweep()
+        until(lambda: made._sweep_us != 0)
+
+
+def test_a_run_that_failed_and_one_that_is_held_are_told(store, told):
+    fail("alert-1")
+    with pytest.raises(RunHeld):
+        alerted_doubtful.run("alert-2", "canary-in-args")
+    failed, held = told.wait_for(2)
+    assert (failed.kind, failed.run_id, failed.flow) == ("failed", "alert-1", "alerted_failing")
+    assert (failed.reason, failed.step) == ("StepFailed", "alerted_break")
+    assert (held.kind, held.reason, held.step) == ("held", "in_doubt", "alerted_pay")
+    assert held.command == "holdfast explain alert-2"
+    assert held.since == store.history("alert-2")[-1].at
+    for alert in (failed, held):
+        assert b"canary" not in alert.json()
+        assert json.loads(alert.json())["text"] == alert.text
+
+
+def test_the_same_state_is_told_once_and_the_next_one_again(store, told, quick):
+    fail("alert-3")
+    told.wait_for(1)
+    swept(store)
+    assert len(told.alerts) == 1
+    fail("alert-3")  # Taken up again, it fails in its next generation.
+    first, second = told.wait_for(2)
+    assert first.id != second.id
+    assert (first.generation, second.generation) == (1, 2)
+
+
+def test_what_a_dead_process_left_is_found_by_a_sweep(store, told, quick):
+    """The run was held by a process that told nobody; another one sweeps."""
+    swept(store)
+    with holdfast.open(store.url, default=False) as other:
+        alerted_fine.with_options(store=other).submit("alert-4", "x")
+        other.pause("alert-4", reason="let me look", actor="ana")
+    swept(store)
+    (alert,) = told.wait_for(1)
+    assert (alert.kind, alert.reason, alert.severity) == ("held", "paused", "info")
+    assert "let me look" not in alert.text
+
+
+def test_whoever_is_new_is_not_told_of_the_past(store, quick):
+    fail("alert-5")
+    receiver = Told()
+    end = holdfast.alert(receiver, name="tests.new")
+    swept(store)
+    fail("alert-6")
+    receiver.wait_for(1)
+    swept(store)
+    end()
+    assert [it.run_id for it in receiver.alerts] == ["alert-6"]
+
+
+def test_two_processes_send_it_once(store, told, quick):
+    """Two handles of one file are two processes, as far as the store knows."""
+    with holdfast.open(store.url, default=False) as other:
+        swept(store)
+        swept(other)
+        told.goes_on.clear()
+        alerted_fine.submit("alert-7", "x")
+        store.pause("alert-7", actor="ana")
+        both = [alerting.alerter(it.engine) for it in (store, other)]
+        for one in both:
+            one.hear("alert-7")
+        until(lambda: told.calls == 1)
+        time.sleep(0.1)  # The other one looks at it several times, and leaves it alone.
+        assert told.calls == 1
+        told.goes_on.set()
+        told.wait_for(1)
+        until(lambda: not any(one._pending or one._heard for one in both))
+        swept(store)
+        swept(other)
+    assert told.calls == 1
+
+
+def test_a_receiver_that_fails_is_called_again(store, told, quick, caplog):
+    told.fails = 2
+    fail("alert-8")
+    told.wait_for(1)
+    assert told.calls == 3
+    assert caplog.text.count("about run alert-8 was not sent: OSError: the pager is off") == 2
+
+
+def test_a_slow_receiver_delays_no_run(store, told):
+    told.goes_on.clear()
+    began_s = time.monotonic()
+    for number in range(10):
+        fail(f"alert-9-{number}")
+    assert alerted_fine.run("alert-9", "x") == "fine"
+    assert time.monotonic() - began_s < PATIENCE_S / 2
+    assert told.calls <= 1
+    assert not told.alerts
+    told.goes_on.set()
+    told.wait_for(10)
+
+
+def test_what_is_over_before_it_could_be_told_is_not_told(store, told, quick):
+    told.fails = 1
+    alerted_fine.submit("alert-10", "x")
+    store.pause("alert-10", actor="ana")
+    swept_once = alerting.alerter(store.engine)
+    swept_once.hear("alert-10")
+    until(lambda: told.calls == 1)
+    store.resume("alert-10", actor="ana")
+    until(lambda: not swept_once._pending)
+    assert told.calls <= 2
+    calls = told.calls
+    swept(store)
+    assert told.calls == calls
+
+
+@step
+def alerted_look(text: str) -> str:
+    return text
+
+
+@flow
+def alerted_loop() -> None:
+    for _ in range(12):
+        alerted_look("canary-in-args")
+    wait("more")
+
+
+@flow(watch=Watch(looping="ignore"))
+def alerted_loop_ignored() -> None:
+    for _ in range(12):
+        alerted_look("canary-in-args")
+    wait("more")
+
+
+def test_findings_are_told_unless_they_are_ignored(store, told):
+    with store.worker(flows=[alerted_loop, alerted_loop_ignored]):
+        alerted_loop.submit("alert-11")
+        alerted_loop_ignored.submit("alert-12")
+        until(lambda: all(store.get(it).status == "waiting" for it in ("alert-11", "alert-12")))
+    store.patrol()
+    (alert,) = told.wait_for(1)
+    assert (alert.kind, alert.finding, alert.run_id) == ("finding", "looping", "alert-11")
+    assert "alerted_look" in alert.text
+    assert b"canary" not in alert.json()
+    store.patrol()
+    store.close()  # What is on its way is sent first.
+    assert len(told.alerts) == 1
+
+
+@flow(budget=Budget(steps=10))
+def alerted_spending(steps: int) -> None:
+    for number in range(steps):
+        alerted_look(f"canary-in-args {number}")
+    wait("more")
+
+
+def test_a_budget_is_told_when_it_is_nearly_used_up_and_when_it_is(store, told):
+    with store.worker(flows=[alerted_spending]):
+        alerted_spending.submit("alert-13", 8)
+        alerted_spending.submit("alert-14", 7)
+        alerted_spending.submit("alert-15", 11)
+        until(lambda: store.get("alert-15").status == "held")
+        until(lambda: all(store.get(f"alert-{n}").status == "waiting" for n in (13, 14)))
+    for run_id in ("alert-13", "alert-14", "alert-15"):
+        store.patrol(run_id)
+    store.close()
+    found = {(it.kind, it.reason, it.run_id) for it in told.alerts}
+    assert found == {("budget", "steps", "alert-13"), ("held", "budget", "alert-15")}
+    assert any("80 %" in it.text for it in told.alerts)
+
+
+def test_something_that_cannot_be_called_is_refused():
+    with pytest.raises(UsageError, match="a function of an alert"):
+        holdfast.alert("notify")  # type: ignore[arg-type]
+
+
+# -- commands ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alert(store, told) -> Alert:
+    fail("alert-20")
+    return told.wait_for(1)[0]
+
+
+def command(tmp_path: Path, code: str, *words: str) -> list[str]:
+    script = tmp_path / "notify.py"
+    script.write_text(
+        f"import json, os, pathlib, sys, time\nhere = pathlib.Path({str(tmp_path)!r})\n{code}"
+    )
+    return [sys.executable, str(script), *words]
+
+
+def test_a_command_gets_the_alert_on_its_standard_input(alert, tmp_path):
+    argv = command(
+        tmp_path,
+        "(here / 'got').write_text(sys.stdin.read() + repr(sys.argv[1:]))",
+        "$HOME; ls",
+        "a b",
+    )
+    Command(argv)(alert)
+    line, rest = (tmp_path / "got").read_text().split("\n")
+    assert json.loads(line)["id"] == alert.id
+    assert rest == "['$HOME; ls', 'a b']"  # There is no shell.
+
+
+def test_a_command_that_fails_or_is_late_has_not_sent_it(alert, tmp_path):
+    argv = command(tmp_path, "sys.exit('no network')", "--key", "sk-command")
+    with pytest.raises(AlertNotSent, match="exit code 1: no network") as failed:
+        Command(argv)(alert)
+    assert "sk-command" not in str(failed.value)
+    code = "os.fork()\n(here / f'pid-{os.getpid()}').touch()\ntime.sleep(60)"
+    with pytest.raises(AlertNotSent, match=r"not through in 1 s"):
+        Command(command(tmp_path, code), timeout_s=1)(alert)
+    started = [int(it.name.removeprefix("pid-")) for it in tmp_path.glob("pid-*")]
+    assert len(started) == 2
+    until(lambda: all(is_gone(pid) for pid in started))  # With all that it had started.
+    with pytest.raises(AlertNotSent, match="cannot be started"):
+        Command("/no/such/program")(alert)
+    for wrong in ("", "notify 'open"):
+        with pytest.raises(UsageError):
+            Command(wrong)
