@@ -192,7 +192,7 @@ def hold_as_corrupt(engine: Engine, lease: Lease, damage: errors.Corrupt) -> Non
     draft = Draft(Kind.RUN_HELD, engine.now_us(), body=_encode(body))
     write = Write(lease, [draft], changes={"held_reason": HeldReason.CORRUPT.value})
     if isinstance(engine.kept.append([write])[0], Committed):
-        observing.wrote(engine.kept, write)
+        engine.wrote(write)
 
 
 def _start(engine: Engine, request: RunRequest, owner: int | None) -> Started:

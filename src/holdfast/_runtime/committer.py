@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from holdfast._core.rows import Write
-from holdfast._runtime import observing
 from holdfast._store.contract import Broken, Committed, NewRun, Outcome, Started, Store
 from holdfast.errors import StoreFull
 
@@ -91,8 +90,10 @@ class StartTicket(Ticket):
 class Committer:
     """Group commit for one store handle."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, wrote: Callable[[Write], None] | None = None) -> None:
         self._store = store
+        self._wrote = wrote
+        """Told of each write that is committed; it never raises."""
         self._queue: deque[Ticket] = deque()
         self._lead = threading.Lock()
         self._wake = threading.Semaphore(0)
@@ -198,8 +199,10 @@ class Committer:
         except BaseException as error:
             for ticket in batch:
                 ticket.error = error
-        if observing.observers:
-            self._tell(batch)  # Before anybody goes on: who waits for a write finds it told.
+        if self._wrote is not None:
+            self._tell(
+                batch, self._wrote
+            )  # Before anybody goes on: who waits for a write finds it told.
         for ticket in batch:
             ticket.done = True
             if ticket.callback is None:
@@ -207,10 +210,10 @@ class Committer:
             else:
                 ticket.callback(ticket)
 
-    def _tell(self, batch: Sequence[Ticket]) -> None:
+    def _tell(self, batch: Sequence[Ticket], wrote: Callable[[Write], None]) -> None:
         for ticket in batch:
             if isinstance(ticket.outcome, Committed):
-                observing.wrote(self._store, ticket.write)
+                wrote(ticket.write)
 
     def _start_all(self, batch: list[StartTicket]) -> None:
         started = self._store.start_all([(ticket.new, ticket.owner) for ticket in batch])

@@ -22,7 +22,7 @@ import msgspec
 from holdfast._core.chunks import Values
 from holdfast._core.findings import Watch
 from holdfast._core.redacting import Redact
-from holdfast._core.rows import KeyState, Lease, RunRow
+from holdfast._core.rows import KeyState, Lease, RunRow, Write
 from holdfast._core.secrets import masking
 from holdfast._core.stops import Unwind
 from holdfast._runtime import observing, shield
@@ -32,6 +32,7 @@ from holdfast._runtime.doorway import Doorway
 from holdfast._runtime.heartbeat import Heartbeat
 from holdfast._runtime.listening import Listener
 from holdfast._runtime.mail import Postman
+from holdfast._runtime.measuring import Measuring
 from holdfast._store import lineage
 from holdfast._store.contract import Store
 from holdfast.errors import Corrupt, RunBusy, RunError, UsageError
@@ -82,7 +83,8 @@ class Engine:
         _engines.add(self)
 
     def _fresh(self) -> None:
-        self.committer = Committer(self.kept)
+        self.committer = Committer(self.kept, self.wrote)
+        self.measuring = Measuring(self)
         self.heartbeat = Heartbeat(self, self.kept.lease_s / BEATS_PER_LEASE)
         self.facts: Callable[[], str] = _facts
         """What this process says of itself with each pulse (JSON)."""
@@ -112,6 +114,16 @@ class Engine:
             if self._owner is None:
                 self._owner = self.kept.register_owner()
             return self._owner
+
+    @property
+    def owned_as(self) -> int | None:
+        """This process's number as an owner, if it has one by now."""
+        return self._owner
+
+    def wrote(self, write: Write) -> None:
+        """A write of a run is committed: it is counted, and told to observers."""
+        self.measuring.wrote(write)
+        observing.wrote(self.kept, write)
 
     # -- runs at work --------------------------------------------------------------------------
 
@@ -144,6 +156,7 @@ class Engine:
                 return
             del self._active[execution.run_id]
             self._left.notify_all()
+        self.measuring.left(execution.run_no)
         observing.left(execution)
 
     def is_executing(self, run_id: str) -> bool:
@@ -242,6 +255,7 @@ class Engine:
         self.heartbeat.close()
         self.postman.close()
         self.committer.close()
+        self.measuring.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False)
         self._resources.clear()
@@ -375,6 +389,7 @@ def _at_exit() -> None:
         if not engine.closed:
             engine.postman.close()
             engine.heartbeat.close()
+            engine.measuring.close()
 
 
 atexit.register(_at_exit)

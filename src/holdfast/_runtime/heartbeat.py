@@ -57,6 +57,8 @@ class Heartbeat:
     def _run(self) -> None:
         while not self._stop.wait(self._every_s):
             self.beat()
+            if not self._failed:
+                self._engine.measuring.beat()
 
     def beat(self) -> None:
         """Beat once; what goes wrong is told, and tried again at the next beat."""

@@ -14,7 +14,7 @@ from holdfast._core import control, findings, resume, rollback
 from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.rows import Lease, Message, RunRow, Write
 from holdfast._core.stops import Unwind
-from holdfast._runtime import logs, mail, observing, patrol
+from holdfast._runtime import logs, mail, patrol
 from holdfast._runtime.admission import load
 from holdfast._runtime.spending import BUDGET_RAISED, budget_raised
 from holdfast._store.contract import Committed
@@ -48,7 +48,7 @@ def absorb(engine: Engine, run_id: str) -> None:
             return
         if not isinstance(engine.kept.append([write])[0], Committed):
             continue  # Somebody else was quicker: look again.
-        observing.wrote(engine.kept, write)
+        engine.wrote(write)
         for post in write.posts:
             if post.message.kind == control.CANCEL:
                 # A child that nobody has, a held one too, takes it in now; others when they stop.

@@ -105,10 +105,11 @@ def attempt(execution: Execution, call: StepCall, what: str) -> Unobserved:
 class Attempt(Unobserved):
     """A call of user code that observers are told of."""
 
-    __slots__ = ("_before", "_begun", "_call", "_observed")
+    __slots__ = ("_before", "_begun", "_call", "_engine", "_observed")
 
     def __init__(self, execution: Execution, call: StepCall, what: str) -> None:
-        engine: Engine = execution.engine
+        self._engine: Engine = execution.engine
+        engine = self._engine
         self._call = call
         self._before = call.usage
         self._begun: list[tuple[Observer, Any]] = []
@@ -140,6 +141,8 @@ class Attempt(Unobserved):
         observed.usage = _used(self._before, self._call.usage)
         for observer, begun in reversed(self._begun):
             _guarded("attempt_ended", observer, lambda it: it.attempt_ended(observed, begun))  # noqa: B023
+        if observed.traced and observed.what == "body":
+            self._engine.measuring.traced(observed.run.flow)
 
 
 def _used(before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any] | None:

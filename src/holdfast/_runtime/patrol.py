@@ -64,6 +64,7 @@ class Patrol:
     def _run(self) -> None:
         began_us = self._engine.now_us()
         try:
+            self._engine.measuring.sample()
             for _ in self.round():
                 pass
         except Exception as error:

@@ -78,6 +78,7 @@ class Slots:
         self._places: dict[int, Place] = {}
         self._dropped: dict[int, tuple[int, float]] = {}
         """Runs that ended here without being given back: how often, and until when they rest."""
+        self._busy_s, self._counted_s = 0.0, time.monotonic()
         self._changed = threading.Condition()
         self._stopping: Unwind | None = None
         self._threads = Threads("holdfast-run", size)
@@ -86,11 +87,24 @@ class Slots:
     def run_in(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Execute async flows in this event loop; None is one of the worker's own."""
         self._loop = loop
+        self._engine.measuring.works_in(self)
 
     @property
     def free(self) -> int:
         """How many more runs can be at work."""
         return self.size - len(self._places)
+
+    def busy_s(self) -> float:
+        """Return for how long places were in use so far, all of them together."""
+        with self._changed:
+            self._count()
+            return self._busy_s
+
+    def _count(self) -> None:
+        """Count up to now, before the number of places in use changes."""
+        now_s = time.monotonic()
+        self._busy_s += len(self._places) * (now_s - self._counted_s)
+        self._counted_s = now_s
 
     def numbers(self) -> list[int]:
         """Return the numbers of the runs that are not to be taken again: those at work, and for a
@@ -115,6 +129,7 @@ class Slots:
         """Execute a run that was taken; returns at once."""
         place = Place(flow, lease, self._engine.now_us())
         with self._changed:
+            self._count()
             self._places[lease.row.run_no] = place
         threads = self._loading if flow.awaits else self._threads
         try:
@@ -191,6 +206,7 @@ class Slots:
     def _leave(self, place: Place) -> None:
         row = place.lease.row
         with self._changed:
+            self._count()
             self._places.pop(row.run_no, None)
             times, _ = self._dropped.pop(row.run_no, (0, 0.0))
             if row.owner is not None and row.status in CLAIMABLE:
@@ -243,6 +259,7 @@ class Slots:
 
     def close(self) -> None:
         """Let the threads end when they have nothing more to do."""
+        self._engine.measuring.works_in(None)
         self._threads.close()
         self._loading.close()
         if self._own_loop is not None:

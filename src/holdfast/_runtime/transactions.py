@@ -16,7 +16,7 @@ import msgspec
 from holdfast._core.requests import Append, Called, StepCall, Transact, Transacted
 from holdfast._core.rows import KeyClaim, KeyState, Write
 from holdfast._core.stops import Unwind
-from holdfast._runtime import attempt, observing
+from holdfast._runtime import attempt
 from holdfast._runtime.shield import Shield
 from holdfast._store.contract import Broken, Committed, EndedByItself, Fenced, KeyTaken, Outcome
 from holdfast._store.decisions import may_claim_key
@@ -198,7 +198,7 @@ class _Work:
     def tell(self) -> None:
         """It is committed: observers hear of it."""
         if self._write is not None:
-            observing.wrote(self._execution.engine.kept, self._write)
+            self._execution.engine.wrote(self._write)
 
     def failure(self) -> Transacted:
         """Return why it was rolled back."""

@@ -171,6 +171,7 @@ class Work(msgspec.Struct):
 def process(kept: Kept, clock: FakeClock) -> Generator[Store, None, None]:
     """Stand for a process: an engine of its own, gone without a farewell at the end."""
     engine = Engine(kept, clock)
+    engine.measuring.stop()  # The dead say nothing any more.
     try:
         with strict():
             yield Store(kept, engine)
