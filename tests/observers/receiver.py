@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 import grpc
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -77,7 +77,7 @@ class Receiver:
         )
         self._port = self._grpc.add_insecure_port("127.0.0.1:0")
 
-    def __enter__(self) -> Receiver:
+    def __enter__(self) -> Self:
         self._thread.start()
         self._grpc.start()
         return self
@@ -102,6 +102,15 @@ class Receiver:
 
     def spans(self) -> list[Span]:
         return [span for data in list(self.traces) for span in _spans(data)]
+
+    def services(self) -> set[str]:
+        """Who sent spans, by name."""
+        resources = [
+            one.resource
+            for data in self.traces
+            for one in ExportTraceServiceRequest.FromString(data).resource_spans
+        ]
+        return {_attributes(one.attributes)["service.name"] for one in resources}
 
     def points(self) -> dict[str, list[tuple[dict[str, Any], float]]]:
         """The newest points of each metric: attributes and value (of a histogram, the sum)."""

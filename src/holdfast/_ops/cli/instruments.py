@@ -37,6 +37,7 @@ class Wanted(msgspec.Struct):
     metrics_tls_cert: str | None = None
     metrics_tls_key: str | None = None
     metrics_origin: str | None = None
+    otel: bool = False
 
     @property
     def logs_json(self) -> bool:
@@ -59,6 +60,10 @@ class Wanted(msgspec.Struct):
                     raise UsageError(f"{option} belongs to --metrics HOST:PORT")
         else:
             prometheus()
+        if self.otel:
+            from holdfast.observers import opentelemetry
+
+            opentelemetry.check_environment()
 
 
 _OPTIONS = (
@@ -95,6 +100,11 @@ _OPTIONS = (
         metavar="ORIGIN",
         help="By which it is reached: https://NAME of a proxy that speaks TLS before it.",
     ),
+    click.option(
+        "--otel",
+        is_flag=True,
+        help="Send traces and metrics where the OTEL_… variables of OpenTelemetry say.",
+    ),
 )
 
 
@@ -117,6 +127,16 @@ class Instruments:
             from holdfast.observers import metrics
 
             self._metrics = metrics.observe()
+        self._end_otel: Callable[[], None] | None = None
+        if wanted.otel:
+            from holdfast.observers import opentelemetry
+
+            self._end_otel = opentelemetry.observe_from_environment()
+
+    def close(self) -> None:
+        """Send what was not sent yet."""
+        if self._end_otel is not None:
+            self._end_otel()
 
     def news(self) -> Figures | None:
         """Return the figures of this process, if they have changed."""

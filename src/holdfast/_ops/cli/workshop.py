@@ -154,6 +154,7 @@ def work(order: Order, ending: threading.Event, reports: Reports) -> int:
                     raise trouble  # This handle is dead; a new process opens another.
             reports.send(msgspec.structs.replace(standing(worker), draining=True))
         reports.figures(instruments.news())
+        instruments.close()
         return len(worker.places())
 
 
