@@ -110,7 +110,6 @@ def sign_in(tab: Page, address: str, watched: Watched) -> None:
     """Open the address that `holdfast ui` printed, and wait for the page behind it."""
     watched.expect(401)
     tab.goto(address)
-    tab.wait_for_function("!location.hash")
     tab.locator("nav").first.wait_for()
     watched.expected.discard("401")
 

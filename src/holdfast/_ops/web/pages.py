@@ -23,7 +23,7 @@ PAGES = {
     "/findings": "findings.html",
 }
 SIGN_IN = "sign-in.html"
-OPEN_ASSETS = frozenset({"/static/sign-in.js", "/static/page.css"})
+OPEN_ASSETS = frozenset({"/static/sign-in.js", "/static/page.css", "/static/icon.svg"})
 """What the sign-in page needs. Like the sign-in page itself, they hold no data."""
 _TYPES = {
     ".js": "text/javascript; charset=utf-8",

@@ -81,7 +81,8 @@ function answering(question, changed) {
     try {
       const answer = field.read();
       send.disabled = true;
-      done(await act("run/answer", { id: question.run_id }, { name: question.name, number: question.number, answer }), "Answered.");
+      await act("run/answer", { id: question.run_id }, { name: question.name, number: question.number, answer });
+      done({ did: `${question.name} of run ${question.run_id} is answered` });
       await changed();
     } catch (error) {
       if (error.field) {
@@ -120,7 +121,8 @@ function refuse(question, changed) {
     danger: true,
     send: async ({ reason }) => {
       const body = { name: question.name, number: question.number, reason: reason ?? "" };
-      done(await act("run/refuse", { id: question.run_id }, body), "Refused.");
+      await act("run/refuse", { id: question.run_id }, body);
+      done({ did: `${question.name} of run ${question.run_id} is refused` });
       await changed();
       return null;
     },
@@ -148,7 +150,8 @@ function approve(question, changed) {
     button: "Approve exactly this",
     send: async () => {
       const body = { name: question.name, number: question.number, digest: question.digest };
-      done(await act("run/approve", { id: question.run_id }, body), "Approved.");
+      await act("run/approve", { id: question.run_id }, body);
+      done({ did: `${question.effect} of run ${question.run_id} is approved` });
       await changed();
       return null;
     },

@@ -148,14 +148,11 @@ export function choice({ name, label, options, value, onchange }) {
     if (onchange) control.addEventListener("change", () => onchange(one.value));
     return control;
   });
-  const rows = options.map((one, at) =>
-    el(
-      "div",
-      { class: "option" },
-      inputs[at],
-      el("label", { for: inputs[at].id }, one.label, one.help && el("span", { class: "help" }, one.help)),
-    ),
-  );
+  const rows = options.map((one, at) => {
+    const help = one.help ? el("span", { class: "help", id: `${id}-${at}-help` }, one.help) : null;
+    if (help) set(inputs[at], "aria-describedby", help.id);
+    return el("div", { class: "option" }, inputs[at], el("label", { for: inputs[at].id }, one.label), help);
+  });
   const node = el(
     "fieldset",
     { class: "field choice", "aria-describedby": wrong.id },

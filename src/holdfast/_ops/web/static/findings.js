@@ -1,7 +1,7 @@
 // What the watchdog found: open findings first, the gravest on top, each with what can be done.
 
 import { get } from "/static/api.js";
-import { ago, clear, commandLine, count, el, keep, runLink, say, words } from "/static/dom.js";
+import { ago, clear, commandLine, count, el, keep, number, runLink, say, words } from "/static/dom.js";
 import { failed, onChange, ready } from "/static/shell.js";
 
 const list = document.getElementById("list");
@@ -13,7 +13,11 @@ const SIGNS = { error: "Error", warning: "Warning", info: "Note" };
 let known = [];
 
 async function look() {
-  known = (await get("findings")).findings ?? [];
+  const answer = await get("findings");
+  known = answer.findings ?? [];
+  const notes = [...(answer.troubles ?? [])];
+  if (answer.complete === false) notes.push(`Only the newest ${number(answer.looked_at)} runs were looked at.`);
+  clear(document.getElementById("troubles"), notes.map((note) => el("p", { class: "trouble-box" }, note)));
   draw();
 }
 

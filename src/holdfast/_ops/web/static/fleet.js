@@ -75,7 +75,7 @@ function workerCells(worker) {
   );
   return [
     el("code", null, worker.name),
-    worker.draining ? badge("waiting", "draining") : badge("running"),
+    worker.draining ? badge("draining") : badge(worker.working ? "running" : "idle"),
     meter(worker.saturation, `${number(worker.working)} of ${number(worker.concurrency)}`, "Places in use"),
     worker.queues === null ? "all" : worker.queues.join(", "),
     { content: el("div", { class: "flows" }, flows), kind: "where" },

@@ -112,14 +112,22 @@ function grid(state, width) {
       svg("text", { class: "axis", x: LEFT - 6, y: y + 4, "text-anchor": "end" }, of.format(value)),
     );
   }
-  const every = Math.max(1, Math.ceil(times.length / Math.max(2, Math.floor((width - LEFT) / LABEL_EVERY_PX))));
   const days = times.length * state.bucketMs > 36 * 3600 * 1000;
-  for (let at = Math.floor(every / 2); at < times.length; at += every) {
-    group.append(
-      svg("text", { class: "axis", x: scale.x(at), y: HEIGHT - 5, "text-anchor": "middle" }, hour(times[at], days)),
-    );
-  }
+  const every = roundTime((LABEL_EVERY_PX / scale.step) * state.bucketMs);
+  times.forEach((time, at) => {
+    // The first bucket of each round time, by the clock of whoever looks.
+    const local = time - new Date(time).getTimezoneOffset() * 60000;
+    if (local % every >= state.bucketMs || scale.x(at) > width - 24) return;
+    group.append(svg("text", { class: "axis", x: scale.x(at), y: HEIGHT - 5, "text-anchor": "middle" }, hour(time, days)));
+  });
   return group;
+}
+
+const MINUTE_MS = 60000;
+const ROUND_MIN = [1, 2, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440, 2880];
+
+function roundTime(atLeastMs) {
+  return MINUTE_MS * (ROUND_MIN.find((one) => one * MINUTE_MS >= atLeastMs) ?? 10080);
 }
 
 const two = (value) => String(value).padStart(2, "0");

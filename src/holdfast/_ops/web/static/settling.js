@@ -5,14 +5,13 @@ import { confirmation, decide, done, exact, tooLate } from "/static/dialogs.js";
 import { ago, copyButton, el, runLink } from "/static/dom.js";
 import * as fields from "/static/fields.js";
 
-/** The doubts of one run, as the inbox has them. */
+/** The doubts of one run, as they are now. */
 export async function doubtsOf(runId) {
-  const { doubts = [] } = await get("inbox");
-  return doubts.filter((doubt) => doubt.run_id === runId);
+  return (await get("run", { id: runId })).doubts ?? [];
 }
 
-/** What is known of a doubt: effect, key, arguments, age, policy. */
-export function known(doubt) {
+/** What is known of a doubt: effect, key, age, policy. */
+function known(doubt) {
   const facts = [
     ["Step", el("code", null, doubt.step)],
     ["Key", doubt.key ? [el("code", { class: "key" }, doubt.key), copyButton(doubt.key, "Copy the key")] : null],
@@ -28,7 +27,7 @@ export function settle(doubts, { changed, run = null }) {
   if (!doubts.length) {
     return decide({
       title: "Nothing to settle",
-      about: [el("p", null, "No effect of this run is in doubt any more.")],
+      about: [el("p", null, "No effect of this run itself is in doubt. It was settled meanwhile, or the run waits for a key that another run has: its explanation names that run.")],
       button: "Look again",
       send: async () => void (await changed()),
     });

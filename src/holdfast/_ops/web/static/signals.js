@@ -43,7 +43,7 @@ const PLOTS = [
   {
     title: "Cost", means: "What steps said that they used.", format: money, kind: "bar",
     nothing: "No step reported a cost in this time.",
-    series: [{ of: "cost_usd", name: "dollars", hue: "hue-5" }],
+    series: [{ of: "cost_usd", name: "dollars", hue: "hue-1" }],
     sum: (totals) => `${money(last(totals.cost_usd) ?? 0)} · ${count(last(totals.tokens) ?? 0, "token")}`,
     more: (series, at) => count(series.tokens[at], "token"),
   },
@@ -55,7 +55,7 @@ const PLOTS = [
   {
     title: "Saturation", means: "Places of all workers that were in use.", format: percent, top: 1,
     nothing: "No worker was alive in this time.",
-    series: [{ of: "saturation", name: "in use", hue: "hue-2", fill: true }],
+    series: [{ of: "saturation", name: "in use", hue: "hue-5", fill: true }],
     sum: (totals) => known(last(totals.saturation), percent),
   },
   {
