@@ -35,13 +35,20 @@ class Housekeeping:
         flow: str | None = None,
         status: str | Iterable[str] | None = None,
         dry_run: bool = False,
+        keep_measures: Duration | None = None,
     ) -> Collected:
         """Remove runs that ended longer ago than this; without it, as long ago as `@flow(keep=…)`
-        of each says. Failed ones only if `status` names them. Their ids are not given again."""
+        of each says. Failed ones only if `status` names them. Their ids are not given again.
+        Measures (`holdfast trends`) are kept for 14 days, or as long as `keep_measures` says."""
         from holdfast._ops import housekeeping
 
         return housekeeping.collect(
-            self.kept, older_than=older_than, flow=flow, status=status, dry_run=dry_run
+            self.kept,
+            older_than=older_than,
+            flow=flow,
+            status=status,
+            dry_run=dry_run,
+            keep_measures=keep_measures,
         )
 
     def export(self, run_id: str, path: str | Path) -> Written:

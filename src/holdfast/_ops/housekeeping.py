@@ -23,6 +23,8 @@ class Collected(msgspec.Struct, frozen=True):
     dry_run: bool
     beside: int = 0
     """Old values of memories, and what dead processes left, that went too."""
+    measures: int = 0
+    """Old measures that went too."""
 
 
 def collect(
@@ -32,15 +34,23 @@ def collect(
     flow: str | None = None,
     status: str | Iterable[str] | None = None,
     dry_run: bool = False,
+    keep_measures: Duration | None = None,
 ) -> Collected:
     """Remove runs that have ended and had their time; each id is kept, and not given again."""
     older_than_us = None if older_than is None else durations.micros(older_than, "gc(older_than=…)")
+    keep_us = sweeping.MEASURES_US
+    if keep_measures is not None:
+        keep_us = durations.micros(keep_measures, "gc(keep_measures=…)")
     asked = Asked(older_than_us, flow=flow, statuses=checked_statuses(status))
     swept = list(Sweeper(store, asked, dry_run=dry_run).sweep())
-    beside = 0 if dry_run else sweeping.tidy(store)
+    beside, measures = 0, 0
+    if not dry_run:
+        beside = sweeping.tidy(store)
+        measures = sweeping.drop_measures(store, keep_us)
     return Collected(
         [run for run in swept if run.removed],
         [run for run in swept if not run.removed],
         dry_run,
         beside,
+        measures,
     )

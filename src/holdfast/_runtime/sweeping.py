@@ -58,3 +58,4 @@ class Broom:
                 asked = Asked(at_least_us=flow.keep_us, flow=name)
                 yield from (swept for swept in Sweeper(kept, asked).sweep() if swept.removed)
         sweeping.tidy(kept)
+        sweeping.drop_measures(kept)

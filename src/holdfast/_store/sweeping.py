@@ -26,6 +26,10 @@ STALE_US = 30 * 86_400_000_000
 """How long a value of a memory stays after its end: until then its version goes on counting."""
 
 
+MEASURES_US = 14 * 86_400_000_000
+"""How long measures are kept that nobody said more about."""
+
+
 class Swept(msgspec.Struct, frozen=True):
     """One run, and what became of it."""
 
@@ -146,6 +150,14 @@ class Sweeper:
 
 def _swept(row: RunRow, why: str = "") -> Swept:
     return Swept(row.run_id, row.flow, str(row.status), not why, why)
+
+
+def drop_measures(store: Store, keep_us: int = MEASURES_US) -> int:
+    """Remove measures that are older than this; returns how many."""
+    before_us, total = store.now_us() - keep_us, 0
+    while count := store.drop_measures(before_us):
+        total += count
+    return total
 
 
 def tidy(store: Store) -> int:

@@ -39,6 +39,11 @@ def add_to(group: click.Group) -> None:
     metavar="STATUS",
     help="completed, cancelled, rolled_back (together the default), or failed; may be repeated.",
 )
+@click.option(
+    "--keep-measures",
+    metavar="TIME",
+    help="How long what `holdfast trends` shows is kept; 14d if nothing is said.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def _gc(
@@ -46,6 +51,7 @@ def _gc(
     older_than: str | None,
     flow: str | None,
     status: tuple[str, ...],
+    keep_measures: str | None,
     dry_run: bool,
     yes: bool,
 ) -> int:
@@ -58,7 +64,7 @@ def _gc(
     """
     store = session.store()
     statuses = status or None
-    age = duration(older_than)
+    age, kept = duration(older_than), duration(keep_measures)
     if not dry_run and not yes:
         plan = housekeeping.collect(store, older_than=age, flow=flow, status=statuses, dry_run=True)
         if plan.removed and session.as_json:
@@ -69,7 +75,14 @@ def _gc(
             return OK
     return _tell(
         session,
-        housekeeping.collect(store, older_than=age, flow=flow, status=statuses, dry_run=dry_run),
+        housekeeping.collect(
+            store,
+            older_than=age,
+            flow=flow,
+            status=statuses,
+            dry_run=dry_run,
+            keep_measures=kept,
+        ),
     )
 
 
@@ -82,6 +95,8 @@ def _tell(session: Session, collected: Collected) -> int:
     session.say(f"{count(len(removed), 'run')} {would}.")
     if collected.beside:
         session.say(f"{count(collected.beside, 'old value')} of memories removed.")
+    if collected.measures:
+        session.say(f"{count(collected.measures, 'old measure')} removed.")
     if left:
         rows = table("LEFT", "FLOW", "STATUS", "WHY")
         for run in left[:SHOWN]:

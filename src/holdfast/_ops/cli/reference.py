@@ -31,6 +31,7 @@ from holdfast._ops.queues import QueueView, Resumed, WorkerView
 from holdfast._ops.rollback import PlannedUndo, RollbackPlan
 from holdfast._ops.schedules import ScheduleView
 from holdfast._ops.signals import Sent
+from holdfast._ops.trends import Series, Trends
 from holdfast._store.contract import Finding
 from holdfast._store.sweeping import Swept
 
@@ -120,6 +121,7 @@ SHAPES: dict[str, dict[str, str]] = {
     "settle": {"answer": "Answer", "next": "commands that execute what was freed"},
     "show": {"run": "RunView"},
     "signal": {"signal": "Sent", "note": _OTHER},
+    "trends": {"trends": "Trends; its series and totals are Series, null if there is no store"},
     "worker": {"exit_code": "number"},
     "verify": {"sound": "true or false", "findings": "list of Finding"},
 }
@@ -145,6 +147,8 @@ OBJECTS = (
     Finding,
     QueueView,
     WorkerView,
+    Trends,
+    Series,
     Resumed,
     ScheduleView,
     Collected,
