@@ -116,6 +116,7 @@ class _Calls:
             except HoldfastError as error:
                 return failure(error)
             if acts:
+                self._site.kept.clear()
                 self._changes.poke()
             return _answered(route, ask, told)
 

@@ -51,9 +51,8 @@ def too_large() -> Problem:
 class Rate:
     """How often each visitor may ask: so many a second, and a burst."""
 
-    def __init__(self, per_s: float = RATE_PER_S, burst: float = BURST) -> None:
-        self._per_s = per_s
-        self._burst = burst
+    def __init__(self) -> None:
+        self._per_s, self._burst = RATE_PER_S, BURST
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, who: str) -> None:

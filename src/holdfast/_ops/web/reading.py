@@ -4,14 +4,14 @@ changes nothing."""
 from __future__ import annotations
 
 import datetime as dt
-import time
 from typing import Any
 
 import msgspec
 
 from holdfast._core import forking
 from holdfast._core.durations import micros
-from holdfast._core.lifecycle import Status
+from holdfast._core.lifecycle import CLAIMABLE, Status
+from holdfast._core.rows import RunRow
 from holdfast._core.tracing import trace_id_of
 from holdfast._ops import (
     doctor,
@@ -41,8 +41,8 @@ from holdfast.errors import Corrupt, UsageError
 CLIPPED = "…clipped"
 VALUE_BYTES, STATE_BYTES = 64 << 10, 2 << 20
 """Larger values are left out, unless they are asked for."""
-FRESH_S = 1.0
-"""Counts of all queues are not asked of the store more often than this."""
+FRESH_S, SURVEY_S = 1.0, 2.0
+"""What is counted or looked for in all runs is not asked of the store more often than this."""
 SOUGHT_AT_ONCE = 2000
 EXPLAINED = frozenset({Status.HELD, Status.FAILED, Status.WAITING})
 
@@ -76,7 +76,7 @@ def metrics(ask: Ask) -> str:
     """Return the store's figures as Prometheus reads them."""
     from holdfast._ops.metrics import store_metrics
 
-    return store_metrics(ask.store)
+    return ask.site.fresh("metrics", FRESH_S, lambda: store_metrics(ask.store))
 
 
 # -- the list ----------------------------------------------------------------------------------
@@ -100,7 +100,9 @@ def runs(ask: Ask) -> shapes.Runs:
     )
     found, before = inspect.page(ask.store, query, asked.finding)
     return shapes.Runs(
-        runs=found, next=None if before is None else str(before), counts=_counts(ask)
+        runs=found,
+        next=None if before is None else str(before),
+        counts=ask.site.fresh("counts", FRESH_S, lambda: _counted(ask.store)),
     )
 
 
@@ -123,14 +125,6 @@ def _tag(text: str | None) -> tuple[str, str] | None:
 
 def _before_us(store: Store, age: str | None) -> int | None:
     return None if age is None else store.now_us() - micros(age, "older_than")
-
-
-def _counts(ask: Ask) -> dict[str, int]:
-    kept = ask.site.kept
-    known = kept.get("counts")
-    if known is None or time.monotonic() - known[0] > FRESH_S:
-        known = kept["counts"] = (time.monotonic(), _counted(ask.store))
-    return known[1]
 
 
 def _counted(store: Store) -> dict[str, int]:
@@ -157,7 +151,7 @@ def run(ask: Ask) -> shapes.Run:
         ) from None
     found = watchdog.Survey(store).findings_in(row, entries, past)
     told = None
-    if row.status in EXPLAINED or found:
+    if row.status in EXPLAINED or found or _is_left(store, row):
         told = explaining.explain_of(store, row, past, found)
     view = msgspec.structs.replace(
         view, input=_clipped(view.input, asked.full), result=_clipped(view.result, asked.full)
@@ -172,6 +166,13 @@ def run(ask: Ask) -> shapes.Run:
         doubts=inboxes.doubts_of(store, row, past) if row.status is Status.HELD else [],
         trace_id=trace_id_of(store.store_id, store.namespace, row.run_id),
     )
+
+
+def _is_left(store: Store, row: RunRow) -> bool:
+    """Say whether a run is to go on, and nobody has it: its process has died, or none has come."""
+    if row.status not in CLAIMABLE:
+        return False
+    return row.owner is None or store.owner_is_dead(row.owner)
 
 
 def steps(ask: Ask) -> shapes.Steps:
@@ -257,7 +258,9 @@ def differences(ask: Ask) -> shapes.Differences:
     """Show what changed between two snapshots."""
     asked: shapes.DifferencesQuery = ask.query
     found = snapshots_of.compared(ask.store, asked.id, asked.from_, asked.to, path=asked.path)
-    return shapes.Differences(comparison=found)
+    return shapes.Differences(
+        before=found.before, after=found.after, differences=found.differences, cut=found.cut
+    )
 
 
 # -- before deciding ---------------------------------------------------------------------------
@@ -311,7 +314,7 @@ def fleet(ask: Ask) -> shapes.Fleet:
 
 def findings(ask: Ask) -> shapes.Findings:
     """Show what the watchdog finds now."""
-    told, found = doctor.checkup(ask.store)
+    told, found = ask.site.fresh("findings", SURVEY_S, lambda: doctor.checkup(ask.store))
     return shapes.Findings(
         findings=found,
         looked_at=told.looked_at,

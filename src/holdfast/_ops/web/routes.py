@@ -7,8 +7,10 @@ query.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -22,6 +24,8 @@ from holdfast._store.contract import Store
 
 QUERY_FIELDS_MAX = 50
 API = "/api/v1"
+
+T = TypeVar("T")
 
 
 class Nothing(msgspec.Struct, forbid_unknown_fields=True):
@@ -39,7 +43,17 @@ class Site(msgspec.Struct, frozen=True):
     four_eyes: str | None = None
     """The tag of a run that names who started it, and who therefore may not approve what it asks."""
     kept: dict[str, tuple[float, Any]] = {}
-    """What is asked of the store once for many requests, and when."""
+    """What was asked of the store for all, and when."""
+    asking: threading.Lock = msgspec.field(default_factory=threading.Lock)
+
+    def fresh(self, name: str, seconds: float, ask: Callable[[], T]) -> T:
+        """Return what is asked once for many requests, while it is not older than this."""
+        with self.asking:
+            known = self.kept.get(name)
+            if known is None or time.monotonic() - known[0] > seconds:
+                known = self.kept[name] = (time.monotonic(), ask())
+        answer: T = known[1]
+        return answer
 
 
 class Ask(msgspec.Struct):

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from holdfast._core.comparing import Preflight
 from holdfast._core.findings import Finding
+from holdfast._ops.differences import Difference
 from holdfast._ops.explanation import Explanation
 from holdfast._ops.inbox import DoubtView
 from holdfast._ops.inspect import RunSummary, RunView, StepView
@@ -18,7 +19,7 @@ from holdfast._ops.people import QuestionView
 from holdfast._ops.queues import QueueView, WorkerView
 from holdfast._ops.rollback import RollbackPlan
 from holdfast._ops.schedules import ScheduleView
-from holdfast._ops.snapshots import Comparison, SnapshotView, StateView
+from holdfast._ops.snapshots import SnapshotView, StateView
 from holdfast._ops.timeline import Timeline
 from holdfast._ops.trends import Trends
 
@@ -84,7 +85,7 @@ class StepsQuery(Asked):
 
     id: Id
     after: Number = 0
-    limit: Limit = 200
+    limit: Annotated[int, Meta(ge=1, le=2000)] = 200
 
 
 class EntriesQuery(Asked):
@@ -258,7 +259,11 @@ class State(Told, kw_only=True):
 class Differences(Told, kw_only=True):
     """What changed between two snapshots."""
 
-    comparison: Comparison
+    before: SnapshotView
+    after: SnapshotView
+    differences: list[Difference]
+    cut: bool
+    """Whether there are more than are listed."""
 
 
 class PreflightTold(Told, kw_only=True):
