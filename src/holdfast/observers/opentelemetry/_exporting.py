@@ -6,8 +6,11 @@ by the SDK and its exporters; what is read here says which exporter is used.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +25,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 from holdfast.errors import UsageError
 
 SERVICE = "holdfast-worker"
+SEND_S = 4.0
+"""How long the rest may take to be sent at the end."""
 PROTOCOLS = {"http/protobuf": "http", "grpc": "grpc"}
 _EXPORTERS = {
     "traces": ("trace_exporter", "OTLPSpanExporter"),
@@ -37,23 +42,31 @@ def check() -> None:
 
 def exporting(observe: Callable[[], Callable[[], None]]) -> Callable[[], None]:
     """Set providers that are not set yet, and observe; returns what ends that and sends the rest."""
-    ends: list[Callable[[], None]] = []
-    try:
-        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-            ends += _trace()
-        if _has_no_meter_provider(metrics.get_meter_provider()):
-            ends += _meter()
-        ends.insert(0, observe())
-    except BaseException:
-        _all(ends)
-        raise
+    sends: list[Callable[[], None]] = []
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        sends += _trace()
+    if _has_no_meter_provider(metrics.get_meter_provider()):
+        sends += _meter()
+    stop = observe()
 
-    return lambda: _all(ends)
+    def end() -> None:
+        atexit.unregister(end)
+        stop()
+        _send(sends)
+        sends.clear()
+
+    atexit.register(end)
+    return end
 
 
-def _all(ends: list[Callable[[], None]]) -> None:
-    for end in ends:
-        end()
+def _send(sends: list[Callable[[], None]]) -> None:
+    """Send what is left, within a time: a receiver that is gone keeps nobody from ending."""
+    until_s = time.monotonic() + SEND_S
+    threads = [threading.Thread(target=send, daemon=True) for send in sends]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until_s - time.monotonic()))
 
 
 def _trace() -> list[Callable[[], None]]:
@@ -61,7 +74,7 @@ def _trace() -> list[Callable[[], None]]:
     if wanted == "none":
         return []
     exporter = ConsoleSpanExporter() if wanted == "console" else _otlp("traces")()
-    provider = TracerProvider(resource=_resource())
+    provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     return [provider.shutdown]
@@ -72,7 +85,8 @@ def _meter() -> list[Callable[[], None]]:
     if wanted == "none":
         return []
     exporter = ConsoleMetricExporter() if wanted == "console" else _otlp("metrics")()
-    provider = MeterProvider([PeriodicExportingMetricReader(exporter)], resource=_resource())
+    reader = PeriodicExportingMetricReader(exporter)
+    provider = MeterProvider([reader], resource=_resource(), shutdown_on_exit=False)
     metrics.set_meter_provider(provider)
     return [provider.shutdown]
 
