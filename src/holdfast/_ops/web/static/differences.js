@@ -30,11 +30,13 @@ function difference({ path, kind, before, after }) {
 
 function change(before, after) {
   if (typeof before === "string" && typeof after === "string" && (before + after).includes("\n")) {
-    const compared = lineDifferences(before.split("\n"), after.split("\n"));
+    const compared = lineDifferences(split(before), split(after));
     if (compared) return lineView(compared);
   }
   return el("div", { class: "before-after" }, side("before", before), side("after", after));
 }
+
+const split = (text) => text.replace(/\n$/, "").split("\n");
 
 function side(name, value) {
   return el("div", { class: `side is-${name}` }, el("span", { class: "unseen" }, `${name}: `), one(value));

@@ -195,10 +195,12 @@ function clock(at) {
     : `${date.getFullYear()}-${day} ${told}`;
 }
 
-/** A time as an element: local, short, and in full as its title. */
-export function time(at) {
+/** A time as an element: local, short, and in full as its title; `exact` has milliseconds. */
+export function time(at, { exact = false } = {}) {
   if (!at) return el("span", { class: "faint" }, "–");
-  return el("time", { datetime: new Date(ms(at)).toISOString(), title: moment(at) }, clock(at));
+  const iso = new Date(ms(at)).toISOString();
+  const told = exact ? `${clock(at)}.${iso.slice(20, 23)}` : clock(at);
+  return el("time", { datetime: iso, title: moment(at) }, told);
 }
 
 /** How long ago something was, or how long it is until then, as an element that stays right. */

@@ -1,11 +1,12 @@
 // What is the case with a run, what is known, what is not, and what can be done: on top of its page.
 
 import { keyOf, questionCard } from "/static/asking.js";
-import { ago, append, clear, commandLine, el, keep, runLink, sign, words } from "/static/dom.js";
+import { ago, append, clear, commandLine, el, keep, lines, runLink, sign, words } from "/static/dom.js";
 import { ready } from "/static/shell.js";
 
 const SEVERE = { error: "is-bad", warning: "is-warn", info: "is-calm" };
 const NEEDS = new Set(["held", "failed"]);
+const CALM = new Set(["running", "completed", "cancelled", "rolled_back"]);
 
 /** Return the node; `show(answer)` fills it from what `/api/v1/run` says. `changed` is called when a
  *  question was answered here. */
@@ -26,7 +27,8 @@ export function explanationView(changed) {
       if (state === shown) return;
       shown = state;
       box.className = `explanation ${kindOf(run, questions)}`;
-      keepFocus(box, () => clear(box, explanation && said(explanation, run), open.map(finding)));
+      const calm = CALM.has(run.status) && !open.length && explanation;
+      keepFocus(box, () => clear(box, calm ? inShort(explanation, run, box) : explanation && said(explanation, run), open.map(finding)));
     },
   };
 }
@@ -42,6 +44,13 @@ function keepFocus(box, update) {
   const at = parts().indexOf(document.activeElement);
   update();
   if (at >= 0) parts()[at]?.focus();
+}
+
+/** Where nothing presses: one line, and the rest when it is opened. */
+function inShort(explanation, run, box) {
+  const summary = el("summary", null, sign(run.status), el("span", null, explanation.case));
+  const [, , ...rest] = said(explanation, run);
+  return el("details", { class: "in-short", open: box.querySelector("details")?.open }, summary, rest);
 }
 
 function said({ case: told, known = [], unknown = [], actions = [], warning }, run) {
@@ -74,7 +83,7 @@ function finding({ kind, severity, text, actions = [], since }) {
 /** An error as the journal tells it. */
 export function errorBox(error) {
   if (!error) return null;
-  return el("div", { class: "trouble-box" }, el("code", null, error.type ?? "error"), error.message ? ": " : null, error.message ?? null);
+  return el("div", { class: "trouble-box" }, el("code", null, error.type ?? "error"), error.message ? [": ", lines(error.message)] : null);
 }
 
 /** What is shown when a run cannot be: it does not exist, was deleted, or is damaged. */
@@ -91,7 +100,7 @@ export function cannotShow(id, error) {
     el("p", null, el("code", null, id)),
     el("p", null, error.message),
     error.type === "RunNotFound"
-      ? el("p", null, "Look for ", el("a", { href: `/?flow=${encodeURIComponent(id)}` }, "runs of a flow of this name"), id.includes("=") ? [", or ", el("a", { href: `/?tag=${encodeURIComponent(id)}` }, "runs with this tag")] : null, ", or see ", el("a", { href: "/" }, "all runs"), ".")
+      ? el("p", null, "See ", el("a", { href: `/?id_part=${encodeURIComponent(id)}` }, "runs that have this in their id"), ", or ", el("a", { href: "/" }, "all runs"), ".")
       : null,
     error.type === "Corrupt" ? commandLine("holdfast verify") : null,
   );

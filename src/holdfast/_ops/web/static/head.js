@@ -1,6 +1,6 @@
 // The head of a run's page: who it is, where it stands, what it has cost.
 
-import { ago, badge, clear, copyButton, count, el, keep, length, money, moment, number, runLink, say, time } from "/static/dom.js";
+import { ago, badge, clear, copyButton, el, keep, length, money, moment, number, runLink, say, time } from "/static/dom.js";
 import { familyLinks } from "/static/explanation.js";
 
 const OVER = new Set(["completed", "failed", "cancelled", "rolled_back"]);
@@ -80,13 +80,13 @@ function costs(usage, budget) {
 function budgetView(budget) {
   const limits = [
     ["usd", budget.spent_usd, budget.usd, money],
-    ["tokens", budget.spent_tokens, budget.tokens, (value) => `${number(value)} tokens`],
-    ["steps", budget.spent_steps, budget.steps, (value) => count(value, "step")],
+    ["tokens", budget.spent_tokens, budget.tokens, number, " tokens"],
+    ["steps", budget.spent_steps, budget.steps, number, " steps"],
     ["time", budget.elapsed_s, budget.wall_s, length],
   ].filter(([, , limit]) => limit !== null && limit !== undefined);
   const meter = (spent, limit, name) =>
     el("meter", { min: 0, max: limit || 1, value: Math.min(spent, limit || 1), high: limit * 0.8, optimum: 0, "aria-label": `Share of the budget in ${name}` });
-  return limits.map(([name, spent, limit, told]) => el("div", { class: "budget" }, `${told(spent)} of ${told(limit)} `, meter(spent, limit, name)));
+  return limits.map(([name, spent, limit, told, unit = ""]) => el("div", { class: "budget" }, `${told(spent)} of ${told(limit)}${unit} `, meter(spent, limit, name)));
 }
 
 function children(found) {

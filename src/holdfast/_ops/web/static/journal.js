@@ -8,13 +8,14 @@ import { isClipped, preview } from "/static/tree.js";
 import { valueView } from "/static/values.js";
 
 const PART = 200;
+const MOST = 500;
 const SHOWN_MAX = 2000;
 const GOOD = new Set(["step_completed", "run_completed", "step_settled"]);
 const BAD = new Set(["step_failed", "run_failed", "message_refused"]);
 const WARN = new Set(["step_in_doubt", "run_held", "finding_noted", "gap_found", "cancel_requested", "wait_timed_out"]);
 const VALUES = ["input", "args", "result", "value", "state"];
 
-/** Return the journal of a run. `load(last)` reads its end, `add(entry)` takes a new one. */
+/** Return the journal of a run. `load()` reads its end, `add(entry)` takes a new one. */
 export function journalView(id) {
   const state = { id, first: Infinity, last: 0, following: true, step: null, loaded: false };
   state.list = el("ol", { class: "journal", "aria-label": "Entries, oldest first" });
@@ -30,7 +31,7 @@ export function journalView(id) {
   const head = el("div", { class: "spread" }, el("div", { class: "row" }, state.told, state.filter), el("label", { class: "check", for: "follow" }, follow, "Follow new entries"));
   return {
     node: el("div", { class: "stack-small" }, head, state.before, state.list),
-    load: (last) => load(state, last),
+    load: () => load(state),
     add: (entry) => add(state, entry),
     only: (step) => only(state, step),
     get last() {
@@ -41,12 +42,12 @@ export function journalView(id) {
 
 // -- reading ------------------------------------------------------------------------------------
 
-async function load(state, last) {
+async function load(state) {
   state.loaded = true;
-  const after = Math.max(0, (last ?? 0) - PART);
-  await read(state, after, PART + 1);
+  const start = await get("run/entries", { id: state.id, limit: 1 });
+  // What is written from now on comes with the tail.
+  await read(state, Math.max(0, start.last - PART), PART);
   earlier(state);
-  // What was written since comes with the tail.
 }
 
 async function read(state, after, limit) {
@@ -71,7 +72,7 @@ async function older(state, after) {
   try {
     let next = after;
     while (next !== null && next !== undefined && next < until - 1) {
-      const answer = await read(state, next, Math.min(1000, until - 1 - next));
+      const answer = await read(state, next, Math.min(MOST, until - 1 - next));
       next = answer.next;
     }
     earlier(state);
@@ -89,8 +90,8 @@ async function only(state, step) {
   const all = el("button", { type: "button", class: "quiet" }, "Show all entries");
   all.addEventListener("click", () => only(state, null).catch(failed));
   clear(state.filter, step ? [el("span", null, "Only ", el("code", null, step)), all] : null);
-  if (step) await read(state, 0, 1000);
-  else await load(state, state.last);
+  if (step) await read(state, 0, MOST);
+  else await load(state);
   earlier(state);
 }
 
@@ -141,7 +142,7 @@ function entryNode(state, entry) {
     "summary",
     null,
     el("span", { class: "entry-seq" }, String(entry.seq)),
-    el("span", { class: "entry-time" }, time(entry.at)),
+    el("span", { class: "entry-time" }, time(entry.at, { exact: true })),
     el("span", { class: `entry-kind ${kind}` }, words(entry.kind)),
     el("span", { class: "entry-step mono" }, entry.step ?? "", entry.attempt > 1 ? el("span", { class: "faint" }, ` attempt ${entry.attempt}`) : null),
     el("span", { class: "entry-hint" }, hint(entry.body ?? {})),

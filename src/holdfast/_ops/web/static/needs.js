@@ -23,7 +23,7 @@ export async function needs() {
   ]);
   const lines = gathered(inbox, held.runs ?? [], broken.runs ?? []);
   if (!lines.length) return null;
-  const counts = { ...(broken.counts ?? {}), ...(held.counts ?? {}) };
+  const counts = held.counts ?? {};
   const section = el(
     "section",
     { class: "needs", "aria-labelledby": "needs-title" },

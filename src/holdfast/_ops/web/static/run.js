@@ -17,12 +17,13 @@ import { valueView } from "/static/values.js";
 
 const REFRESH_MS = 400;
 const OVER_MS = 3000;
-const OVER = new Set(["completed", "failed", "cancelled", "rolled_back"]);
+const STILL_MS = 5000;
+const FINAL = new Set(["completed", "cancelled", "rolled_back"]);
 const TABS = { steps: "Steps", journal: "Journal", values: "Input and result", snapshots: "Snapshots", messages: "Said to it" };
 
 const id = new URLSearchParams(location.search).get("id") ?? "";
 const page = document.getElementById("run");
-const view = { tab: "", answer: null, tail: null, refreshedMs: 0, timer: 0, busy: false, again: false };
+const view = { tab: "", answer: null, tail: null, refreshedMs: 0, lookedMs: 0, timer: 0, busy: false, again: false };
 
 // -- the parts ------------------------------------------------------------------------------------
 
@@ -84,8 +85,8 @@ async function fillTab() {
   if (view.tab === "snapshots") await view.snapshots.load();
   if (view.tab === "journal" && !view.journalRead) {
     view.journalRead = true;
-    await view.journal.load(view.answer.last_seq);
-    listen();
+    await view.journal.load();
+    follow(true);
   }
 }
 
@@ -110,14 +111,13 @@ function showValues({ run }) {
 }
 
 async function fullInput() {
-  const answer = await get("run/entries", { id, after: 0, limit: 1, full: 1 }).catch(failed);
-  replaceValue(0, "Input", answer?.entries?.[0]?.body?.input);
+  const answer = await get("run", { id, full: true }).catch(failed);
+  replaceValue(0, "Input", answer?.run.input);
 }
 
 async function fullResult() {
-  const last = view.answer.last_seq ?? view.journal.last;
-  const answer = await get("run/entries", { id, after: Math.max(0, last - 1), limit: 1, full: 1 }).catch(failed);
-  replaceValue(1, "Result", answer?.entries?.at(-1)?.body?.result);
+  const answer = await get("run", { id, full: true }).catch(failed);
+  replaceValue(1, "Result", answer?.run.result);
 }
 
 function replaceValue(at, label, value) {
@@ -178,34 +178,54 @@ async function look() {
   if (!view.tab) choose(location.hash.slice(1));
   else if (view.tab === "snapshots") view.snapshots.load().catch(failed);
   if (before && before !== answer.run.status) announce(`The run is ${words(answer.run.status)}`);
-  listen();
+  follow();
 }
 
 function refreshSoon() {
   if (view.timer) return;
-  const every = view.answer && OVER.has(view.answer.run.status) ? OVER_MS : REFRESH_MS;
-  view.timer = setTimeout(refresh, Math.max(60, view.refreshedMs + every - Date.now()));
+  view.timer = setTimeout(refresh, Math.max(60, view.refreshedMs + REFRESH_MS - Date.now()));
 }
 
-/** Follow the tail from what is known; a run that has ended has none, until it is taken up again. */
-function listen() {
-  if (view.tail || OVER.has(view.answer.run.status)) return;
-  const after = Math.max(view.journal.last, view.journalRead ? 0 : (view.answer.last_seq ?? 0));
-  view.tail = stream("run/tail", { id, after }, {
+/** Follow the tail; one that has ended is looked at when the store changes. With `anew`, from where
+ *  the journal ends now. */
+async function follow(anew = false) {
+  if (anew) unfollow();
+  if (view.tail || FINAL.has(view.answer.run.status)) return;
+  view.tail = () => {};
+  view.last ??= (await get("run/entries", { id, limit: 1 })).last;
+  if (FINAL.has(view.answer.run.status)) return unfollow();
+  view.tail = stream("run/tail", { id, after: view.journalRead ? view.journal.last : view.last }, {
     entry: (entry) => {
+      view.last = entry.seq;
       view.journal.add(entry);
       refreshSoon();
     },
     run: refreshSoon,
+    trouble: refreshSoon,
     end: () => {
-      view.tail?.();
-      view.tail = null;
+      unfollow();
       refreshSoon();
     },
   });
 }
 
-onChange(refreshSoon);
+function unfollow() {
+  view.tail?.();
+  view.tail = null;
+}
+
+/** A run that has ended may be rolled back or taken up again: see whether it has new entries. */
+async function lookAgain() {
+  if (!view.answer || !FINAL.has(view.answer.run.status) || Date.now() < view.lookedMs + OVER_MS) return;
+  view.lookedMs = Date.now();
+  const { last } = await get("run/entries", { id, limit: 1 });
+  if (view.last !== undefined && last !== view.last) refreshSoon();
+  view.last = last;
+}
+
+onChange(() => lookAgain().catch(failed));
+// Some things are no entries: a process that dies, a deadline that comes near, a message.
+setInterval(() => view.answer && !FINAL.has(view.answer.run.status) && !document.hidden && refreshSoon(), STILL_MS);
 ready.then(refresh, () => {});
 if (!id) {
   clear(page);

@@ -1,7 +1,7 @@
 // The list of runs: what needs a person on top, filters that stand in the address, live status.
 
 import { get } from "/static/api.js";
-import { ago, append, badge, clear, el, keep, money, number, runLink, say, sign, time, words } from "/static/dom.js";
+import { ago, append, badge, clear, el, keep, money, number, runLink, runUrl, say, sign, time, words } from "/static/dom.js";
 import { commandLine, count } from "/static/dom.js";
 import { needs } from "/static/needs.js";
 import { announce, failed, onChange, ready, shortcut } from "/static/shell.js";
@@ -10,8 +10,8 @@ const STATUSES = ["queued", "running", "waiting", "held", "failed", "completed",
 const REASONS = ["in_doubt", "budget", "diverged", "drift", "quarantined", "corrupt", "paused", "moved"];
 const FINDINGS = ["stuck", "looping", "duplicate_action", "partial_failure", "runaway_cost"];
 const AGES = { "5m": "5 minutes", "1h": "1 hour", "6h": "6 hours", "1d": "1 day", "7d": "7 days" };
-const TEXTS = { flow: "Flow", queue: "Queue", tag: "Tag (name=value)" };
-const FIELDS = ["flow", "queue", "tag", "held", "finding", "older_than", "flow_version", "parent"];
+const TEXTS = { id_part: "Run id has", flow: "Flow", queue: "Queue", tag: "Tag (name=value)" };
+const FIELDS = ["id_part", "flow", "queue", "tag", "held", "finding", "older_than", "flow_version", "parent"];
 
 const page = document.getElementById("runs");
 const parts = {};
@@ -122,6 +122,11 @@ function chips(counts) {
   });
 }
 
+/** What the server counts is by queue: what is ready or delayed there, at work, failed, held. */
+function counted({ ready, running, failed: broken, held }) {
+  return { queued: ready, running, failed: broken, held };
+}
+
 function chipNode({ status }) {
   const node = el(
     "button",
@@ -168,7 +173,7 @@ function rowNode(run) {
   const first = el("th", { scope: "row", class: "card-title" }, runLink(run.run_id));
   const tags = Object.entries(run.tags ?? {}).map(([name, value]) => el("span", { class: "tag" }, `${name}=${value}`));
   if (tags.length) first.append(el("div", { class: "tags" }, tags));
-  return el("tr", { class: "choosable" }, first, cell("Status"), cell("Flow"), cell("Where", "where"), cell("Steps", "num"), cell("Tokens", "num"), cell("Cost", "num"), cell("Changed", "nowrap"), cell("Started", "nowrap"));
+  return el("tr", { class: "choosable" }, first, cell("Status", "of-status"), cell("Flow", "of-flow"), cell("Where", "where"), cell("Steps", "num"), cell("Tokens", "num"), cell("Cost", "num"), cell("Changed", "nowrap changed"), cell("Started", "nowrap started"));
 }
 
 function updateRow(node, run) {
@@ -182,7 +187,9 @@ function updateRow(node, run) {
   clear(where, whereabouts(run));
   say(steps, number(done));
   say(used, tokens(usage) ? number(tokens(usage)) : "–");
+  used.classList.toggle("none", !tokens(usage));
   say(cost, usage.cost ? money(usage.cost) : "–");
+  cost.classList.toggle("none", !usage.cost);
   clear(changed, ago(run.updated_at));
   clear(started, time(run.created_at));
 }
@@ -219,8 +226,10 @@ async function show() {
   parts.table.hidden = runs.length === 0;
   keep(parts.rows, runs, (run) => run.run_id, rowNode, updateRow);
   mark(runs);
-  chips(answer.counts ?? {});
+  chips(counted(answer.counts ?? {}));
   pages(wanted, answer.next, runs.length);
+  if (parts.exactly.shown !== wanted.id_part) clear(parts.exactly, exactly(wanted));
+  parts.exactly.shown = wanted.id_part;
   clear(parts.empty, runs.length ? null : isFiltered(wanted) || wanted.before ? nothingLikeThat() : nothingYet());
 }
 
@@ -240,7 +249,7 @@ function mark(runs) {
 }
 
 async function showNeeds(wanted) {
-  const there = isFiltered(wanted) || wanted.before ? null : await needs();
+  const there = isFiltered(wanted) || wanted.before ? null : await needs().catch(() => null);
   if (there && parts.needs.firstElementChild?.dataset.state === there.dataset.state) return;
   if (parts.needs.contains(document.activeElement) && there) return;
   clear(parts.needs, there);
@@ -262,6 +271,12 @@ function pages(wanted, next, shown) {
 
 function nothingLikeThat() {
   return el("div", { class: "empty" }, el("h2", null, "No runs like that"), el("p", null, "Other filters may show some."));
+}
+
+/** A part of an id was asked for: it may be an id itself, of an older run. */
+function exactly(wanted) {
+  if (!wanted.id_part) return null;
+  return el("p", { class: "faint" }, "Runs with ", el("code", null, wanted.id_part), " in their id. ", el("a", { href: runUrl(wanted.id_part) }, "Open the run that has exactly this id"));
 }
 
 function nothingYet() {
@@ -293,9 +308,10 @@ shortcut("n", "Older runs", () => [...parts.pages.querySelectorAll("button:not([
 
 parts.needs = el("div", null);
 parts.empty = el("div", null);
+parts.exactly = el("div", null);
 parts.pages = el("nav", { class: "pages", "aria-label": "Pages of the list" });
 clear(page);
-append(page, el("h1", { class: "unseen" }, "Runs"), parts.needs, filters(), table(), parts.empty, parts.pages);
+append(page, el("h1", { class: "unseen" }, "Runs"), parts.needs, filters(), parts.exactly, table(), parts.empty, parts.pages);
 fill();
 addEventListener("popstate", () => {
   shownIds = null;

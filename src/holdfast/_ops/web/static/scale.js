@@ -18,7 +18,11 @@ export function pieces(start, end, busy, fold) {
     const real = until - at;
     const folded = fold && isIdle && real > most / FOLDED * FOLD_FROM && real > most;
     const size = folded ? most : real;
-    found.push({ start: at, end: until, from, size, folded });
+    const last = found.at(-1);
+    if (last && !last.folded && !folded) {
+      last.end = until;
+      last.size += size;
+    } else found.push({ start: at, end: until, from, size, folded });
     from += size;
     at = until;
   };

@@ -151,6 +151,16 @@ function search() {
   field.select();
 }
 
+/** Go to the run with this id, or the only one that has this in its id; else list those that do. */
+async function jump(text) {
+  if (!text) return;
+  const { runs, next } = await get("runs", { id_part: text, limit: 100 });
+  const exact = runs.find((run) => run.run_id === text);
+  const only = runs.length === 1 && !next ? runs[0] : null;
+  const found = exact ?? only;
+  location.assign(found ? runUrl(found.run_id) : `/?id_part=${encodeURIComponent(text)}`);
+}
+
 // -- theme --------------------------------------------------------------------------------------
 
 function theme() {
@@ -213,8 +223,7 @@ function start() {
   byId("sign-out").addEventListener("click", () => signOut().catch(failed));
   byId("jump").addEventListener("submit", (event) => {
     event.preventDefault();
-    const id = byId("search").value.trim();
-    if (id) location.assign(runUrl(id));
+    jump(byId("search").value.trim()).catch(failed);
   });
   connection.addEventListener("lost", () =>
     banner("lost", "warn", "No connection to the server of this page. Trying again…"),

@@ -17,16 +17,22 @@ export function snapshotsView(id) {
   state.empty = el("p", { class: "empty" }, "No snapshots. A loop with ", el("code", null, "turns"), " saves one after each turn.");
   state.newest = el("input", { type: "checkbox", id: "snapshot-newest" });
   state.newest.checked = true;
-  const single = el("button", { type: "button" }, "Show its state");
-  const compare = el("button", { type: "button" }, "Show differences");
-  single.addEventListener("click", () => showState(state).catch(failed));
-  compare.addEventListener("click", () => showDifferences(state).catch(failed));
+  const compare = el("button", { type: "button", "aria-pressed": "true" }, "Differences");
+  const single = el("button", { type: "button", "aria-pressed": "false" }, "State");
+  const mode = (show) => {
+    compare.setAttribute("aria-pressed", String(show === showDifferences));
+    single.setAttribute("aria-pressed", String(show === showState));
+    state.left.node.hidden = show === showState;
+    show(state).catch(failed);
+  };
+  single.addEventListener("click", () => mode(showState));
+  compare.addEventListener("click", () => mode(showDifferences));
   state.left.field.addEventListener("change", () => changed(state));
   state.right.field.addEventListener("change", () => {
     state.newest.checked = state.right.field.value === String(state.found.at(-1)?.seq);
     changed(state);
   });
-  state.tools = el("div", { class: "row snapshot-tools" }, state.left.node, state.right.node, compare, single, el("label", { class: "check", for: "snapshot-newest" }, state.newest, "Keep to the newest"));
+  state.tools = el("div", { class: "row snapshot-tools" }, el("span", { class: "segments", role: "group", "aria-label": "What to show" }, compare, single), state.left.node, state.right.node, el("label", { class: "check", for: "snapshot-newest" }, state.newest, "Keep to the newest"));
   state.show = showDifferences;
   return { node: el("div", { class: "stack-small" }, state.tools, state.shown, state.empty), load: () => load(state) };
 }
@@ -56,7 +62,8 @@ async function load(state) {
 }
 
 function option(one) {
-  const told = `${one.path} turn ${number(one.turn)} · entry ${one.seq}${one.superseded ? " · superseded" : ""}${one.borrowed ? " · borrowed" : ""}`;
+  const more = (one.superseded ? ", superseded" : "") + (one.borrowed ? ", borrowed" : "");
+  const told = `${one.path}, turn ${number(one.turn)} (entry ${one.seq}${more})`;
   return el("option", { value: one.seq }, told);
 }
 
@@ -64,17 +71,19 @@ function changed(state) {
   return state.show(state).catch(failed);
 }
 
-async function showState(state) {
+async function showState(state, full = null) {
   state.show = showState;
   const seq = state.right.field.value;
   if (state.asked === `state ${seq}`) return;
-  const { state: value, at, turn, path } = unwrapped(await get("run/state", { id: state.id, seq }));
+  const { state: value, at, turn, path } = (await get("run/state", { id: state.id, seq, full })).state;
   state.asked = `state ${seq}`;
   const size = state.found.find((one) => String(one.seq) === seq)?.bytes;
-  clear(state.shown, el("p", { class: "faint" }, `${path}, before turn ${number(turn)}, saved `, time(at), size ? `, ${bytes(size)} in the journal` : null), valueView(value, { label: "State" }));
+  const whole = () => {
+    state.asked = "";
+    showState(state, 1).catch(failed);
+  };
+  clear(state.shown, el("p", { class: "faint" }, `${path}, before turn ${number(turn)}, saved `, time(at), size ? `, ${bytes(size)} in the journal` : null), valueView(value, { label: "State", full: whole }));
 }
-
-const unwrapped = (answer) => (answer.state && "seq" in answer.state ? answer.state : answer);
 
 async function showDifferences(state) {
   state.show = showDifferences;
@@ -83,7 +92,8 @@ async function showDifferences(state) {
   if (from === to) return showOnly(state);
   const answer = await get("run/differences", { id: state.id, from, to });
   state.asked = `${from} ${to}`;
-  clear(state.shown, differencesView(answer.differences ?? [], { cut: answer.cut }));
+  const { differences, cut } = answer.comparison;
+  clear(state.shown, differencesView(differences, { cut }));
 }
 
 async function showOnly(state) {

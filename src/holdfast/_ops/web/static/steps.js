@@ -4,6 +4,7 @@ import { get } from "/static/api.js";
 import { append, badge, clear, clipped, el, keep, length, number, say, time } from "/static/dom.js";
 import { errorBox } from "/static/explanation.js";
 
+const FINAL = new Set(["completed", "cancelled", "rolled_back"]);
 const HEADS = [["Step"], ["Status"], ["Attempts", "num"], ["Started"], ["Took", "num"], ["What went wrong"]];
 
 /** Return `{node, show(run, total)}`; `open(key)` shows the entries of a step. */
@@ -13,7 +14,7 @@ export function stepsView(id, open) {
   const earlier = [];
   const head = el("thead", null, el("tr", null, HEADS.map(([name, kind]) => el("th", { scope: "col", class: kind }, name))));
   const table = el("table", { class: "cards steps" }, el("caption", { class: "unseen" }, "Steps in the order of their first call"), head, rows);
-  const box = el("div", { class: "table" }, table);
+  const box = el("div", { class: "table scrolls", tabindex: 0, role: "region", "aria-label": "Steps" }, table);
   const empty = el("p", { class: "empty" }, "No step has been called yet.");
   const state = { id, open, rows, more, earlier, latest: [], total: 0 };
   return {
@@ -23,7 +24,9 @@ export function stepsView(id, open) {
       state.total = total ?? state.latest.length;
       empty.hidden = state.latest.length > 0;
       box.hidden = !empty.hidden;
+      const atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 8;
       draw(state);
+      if (atEnd && !FINAL.has(run.status)) box.scrollTop = box.scrollHeight;
     },
   };
 }
@@ -47,7 +50,7 @@ async function readAll(state, button) {
   let after = 0;
   const found = [];
   while (after !== null && after !== undefined) {
-    const answer = await get("run/steps", { id: state.id, after, limit: 1000 });
+    const answer = await get("run/steps", { id: state.id, after, limit: 500 });
     found.push(...(answer.steps ?? []));
     after = answer.next;
   }
@@ -74,7 +77,7 @@ function updateRow(node, step) {
   node.shown = state;
   const [, status, attempts, started, took, wrong] = node.children;
   clear(status, badge(step.status));
-  say(attempts, number(step.attempts));
+  say(attempts, step.attempts ? number(step.attempts) : "–");
   clear(started, time(step.started_at));
   say(took, length(step.duration_s));
   const error = step.error && { ...step.error, message: clipped(step.error.message ?? "", 600) };

@@ -23,9 +23,10 @@ export function timelineView(open) {
   view.table = el("details", { class: "as-table" }, el("summary", null, "The same as a table"));
   view.table.addEventListener("toggle", () => table(view));
   view.tools = tools(view);
+  view.legend = el("ul", { class: "legend", "aria-label": "Legend" });
   const head = el("div", { class: "spread" }, el("h2", null, "Timeline"), view.tools.node);
   view.box = el("div", { class: "timeline-box" }, view.picture);
-  view.node = el("section", { class: "sheet", "aria-label": "Timeline" }, head, view.box, view.detail, el("p", { id: "timeline-how", class: "unseen" }, HOW), legend(), view.table);
+  view.node = el("section", { class: "sheet", "aria-label": "Timeline" }, head, view.box, view.detail, el("p", { id: "timeline-how", class: "unseen" }, HOW), view.legend, view.table);
   listen(view);
   return { node: view.node, show: (told) => show(view, told), choose: (key) => chooseKey(view, key) };
 }
@@ -45,9 +46,11 @@ function tools(view) {
   return { node, fold };
 }
 
-function legend() {
-  const item = (kind, text) => el("li", null, svg("svg", { class: "swatch", viewBox: "0 0 14 10", "aria-hidden": "true" }, svg("rect", { class: `bar ${kind}`, x: 0.5, y: 0.5, width: 13, height: 9, rx: 2 })), text);
-  return el("ul", { class: "legend", "aria-label": "Legend" }, item("kind-step is-completed", "step"), item("kind-step is-completed is-effect", "effect"), item("kind-attempt is-failed", "failed attempt"), item("kind-step is-in_doubt", "in doubt"), item("kind-wait", "waits"), item("kind-held", "held"), item("kind-gap", "nobody had it"), item("kind-execution", "a process had it"));
+/** What the kinds of bars mean; only those that are there. */
+function legend(view) {
+  const there = (kind) => [...view.layers.bars.children].some((node) => node.firstChild.matches(`.${kind.replaceAll(" ", ".")}`));
+  const item = (kind, text) => there(kind) && el("li", null, svg("svg", { class: "swatch", viewBox: "0 0 14 10", "aria-hidden": "true" }, svg("rect", { class: `bar ${kind}`, x: 0.5, y: 0.5, width: 13, height: 9, rx: 2 })), text);
+  clear(view.legend, item("kind-step is-completed", "step"), item("kind-step is-completed is-effect", "effect"), item("kind-attempt is-failed", "failed attempt"), item("kind-step is-running", "at work"), item("kind-step is-in_doubt", "in doubt"), item("kind-wait", "waits"), item("kind-held", "held"), item("kind-gap is-died", "its process had died"), item("kind-gap is-lease_ran_out", "not heard of"), item("kind-gap is-queued", "not taken yet"), item("kind-execution", "a process had it"));
 }
 
 // -- what there is --------------------------------------------------------------------------------
@@ -80,15 +83,17 @@ function span(view) {
 /** Idle time is folded by itself when it is most of the time. */
 function axis(view) {
   const { start, now } = span(view);
-  const busy = view.told.bars.filter((bar) => bar.kind === "attempt" || bar.kind === "step" || bar.kind === "joined").map((bar) => [ms(bar.start), stepEnd(bar, now)]);
+  const busy = view.told.bars.filter((bar) => bar.kind === "attempt" || bar.kind === "step" || bar.kind === "joined").map((bar) => [ms(bar.start), stepEnd(view, bar, now)]);
   const worked = extent(pieces(start, now, busy, true));
   view.folded = view.fold ?? worked < (now - start) * 0.5;
   return pieces(start, now, busy, view.folded);
 }
 
-/** A step in doubt works no longer; it waits for a person. */
-function stepEnd(bar, now) {
-  return bar.end ? ms(bar.end) : bar.status === "in_doubt" ? ms(bar.start) + 1 : now;
+/** A step in doubt works no longer once the run is held: it waits for a person. */
+function stepEnd(view, bar, now) {
+  if (bar.end) return ms(bar.end);
+  const held = view.told.bars.find((one) => one.kind === "held" && ms(one.start) >= ms(bar.start));
+  return held ? ms(held.start) : now;
 }
 
 // -- drawing --------------------------------------------------------------------------------------
@@ -111,6 +116,7 @@ function draw(view) {
   drawAxis(view);
   drawBars(view);
   drawNames(view);
+  legend(view);
   set(view.tools.fold, "aria-pressed", String(view.folded));
   detail(view);
 }
@@ -177,7 +183,7 @@ function drawBars(view) {
   const seen = all(view).filter((bar) => view.drawn.x(ended(bar, now)) >= left - 1 && view.drawn.x(ms(bar.start)) <= wide);
   view.seen = seen;
   const bands = seen.filter((bar) => bar.kind === "gap" || bar.kind === "held");
-  keep(view.layers.back, bands, idOf, (bar) => svg("rect", { class: `band kind-${bar.kind}` }), (node, bar) => place(view, node, bar, AXIS, view.drawn.high - AXIS));
+  keep(view.layers.back, bands, idOf, (bar) => svg("rect", { class: `band kind-${bar.kind} is-${bar.status}` }), (node, bar) => place(view, node, bar, AXIS, view.drawn.high - AXIS));
   keep(view.layers.bars, seen, idOf, (bar) => barNode(view, bar), (node, bar) => updateBar(view, node, bar));
 }
 
@@ -201,7 +207,7 @@ function updateBar(view, node, bar) {
   const y = isBand ? AXIS + 3 : AXIS + ROW + bar.lane * row + (bar.kind === "attempt" ? row * 0.62 : 0);
   const high = isBand ? ROW - 6 : bar.kind === "attempt" ? Math.max(2, row * 0.24) : Math.max(3, row - 3);
   const width = place(view, rect, bar, y, high);
-  const kinds = ["bar", `kind-${bar.kind}`, `is-${bar.status}`, bar.effect && "is-effect", bar.superseded && "is-superseded", idOf(bar) === view.chosen && "is-chosen"];
+  const kinds = ["bar", `kind-${bar.kind}`, `is-${bar.status}`, bar.effect && "is-effect", bar.superseded && "is-superseded", width < 5 && "is-thin", idOf(bar) === view.chosen && "is-chosen"];
   set(rect, "class", kinds.filter(Boolean).join(" "));
   const chars = Math.floor((width - 8) / CHAR);
   const label = bar.kind === "attempt" ? "" : bar.count > 1 ? `${number(bar.count)} ${bar.name}` : bar.name;

@@ -3,7 +3,7 @@
 // Keys on an object or list: Right opens, Left closes, Up and Down go to the one before or after.
 // Parts are made when they are first opened, so that a large value costs nothing until it is read.
 
-import { append, bytes, clear, count, el, lines, number, outside, visible } from "/static/dom.js";
+import { append, bytes, clear, count, el, lines, number, outside } from "/static/dom.js";
 
 const PART = 100;
 const STRING_CHARS = 600;
@@ -117,13 +117,13 @@ export function preview(value, chars = 80) {
 }
 
 function short(value, chars) {
-  if (typeof value === "string") return JSON.stringify(visible(value.slice(0, chars + 1)));
+  if (typeof value === "string") return JSON.stringify(value.slice(0, chars + 1));
   if (value === null || typeof value !== "object") return String(value);
   let told = "";
   const isList = Array.isArray(value);
   for (const [name, one] of Object.entries(value)) {
     if (told.length > chars) break;
-    told += (told ? ", " : "") + (isList ? "" : `${visible(name)}: `) + short(one, chars - told.length);
+    told += (told ? ", " : "") + (isList ? "" : `${name}: `) + short(one, chars - told.length);
   }
   return isList ? `[${told}]` : `{${told}}`;
 }

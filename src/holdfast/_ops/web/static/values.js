@@ -10,9 +10,9 @@ const TEXT_CHARS = 3000;
 
 /** Return a value for people. `full` loads what the server has cut; `label` names it. */
 export function valueView(value, { label = "Value", full = null, open = 2 } = {}) {
-  if (value === null || typeof value !== "object") {
-    return el("div", { class: "value" }, value === null ? el("span", { class: "faint" }, "nothing") : scalar(value));
-  }
+  if (value === null || value === undefined) return el("div", { class: "value faint" }, "nothing");
+  if (typeof value === "string" && value) return el("div", { class: "value talk-text" }, long(value));
+  if (typeof value !== "object") return el("div", { class: "value mono" }, scalar(value));
   const messages = isClipped(value) ? null : messagesIn(value);
   const box = el("div", { class: "value" });
   const place = el("div", null);
