@@ -63,16 +63,18 @@ class Counts(msgspec.Struct, omit_defaults=True):
 
     def add(self, other: Counts) -> None:
         """Add other counts to these."""
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in _TABLES:
+        for name, amount in zip(_NAMES, msgspec.structs.astuple(other), strict=True):
+            if not amount:
+                continue
+            if isinstance(amount, int):
+                setattr(self, name, getattr(self, name) + amount)
+                continue
             table = getattr(self, name)
-            for key, count in getattr(other, name).items():
+            for key, count in amount.items():
                 table[key] = table.get(key, 0) + count
 
 
-_TABLES = ("ended", "attempt_us", "run_us")
-_SUMS = tuple(name for name in Counts.__struct_fields__ if name not in _TABLES)
+_NAMES = Counts.__struct_fields__
 
 
 class Measure(msgspec.Struct):
