@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 
 import msgspec
 
@@ -56,25 +57,35 @@ def overview(store: Store, limit: int = SHOWN) -> Overview:
         workers=alive,
         saturation=queues.saturation(alive),
         queues=known,
-        runs=_runs(store, asking, limit),
+        runs=_runs(store, known, asking, limit),
         held=sum(queue.held for queue in known),
         failed=sum(queue.failed for queue in known),
         asking=len(asking),
     )
 
 
-def _runs(store: Store, asking: set[str], limit: int) -> list[Shown]:
+def _runs(store: Store, known: list[QueueView], asking: set[str], limit: int) -> list[Shown]:
     found: list[Shown] = []
-    for status in (Status.HELD, Status.WAITING, Status.FAILED, Status.RUNNING, Status.QUEUED):
+    for status in _there_may_be(known):
         for row in store.list(Query(status=[status], limit=limit)):
             run = inspect.summary_of(store, row)
             if run.held_reason != inspect.MOVED:
                 found.append(Shown(run, _why(store, row, asking)))
     for run_id in asking - {shown.run.run_id for shown in found}:
-        row = store.get(run_id)
-        if row is not None and row.deleted_us is None:
-            found.append(Shown(inspect.summary_of(store, row), "asks"))
+        asks = store.get(run_id)
+        if asks is not None and asks.deleted_us is None:
+            found.append(Shown(inspect.summary_of(store, asks), "asks"))
     return sorted(found, key=_order)
+
+
+def _there_may_be(known: list[QueueView]) -> Iterator[Status]:
+    """Yield the statuses that some run has: nothing is looked for that is not there."""
+    if any(queue.held for queue in known):
+        yield Status.HELD
+    if any(queue.failed for queue in known):
+        yield Status.FAILED
+    if any(queue.ready or queue.delayed or queue.running for queue in known):
+        yield from (Status.RUNNING, Status.WAITING, Status.QUEUED)
 
 
 def _why(store: Store, row: RunRow, asking: set[str]) -> str:

@@ -26,6 +26,7 @@ from holdfast._ops.cli import (
     stopping,
     tailing,
     tokens,
+    topping,
     trending,
     undoing,
     working,

@@ -12,7 +12,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def pager(environ: Mapping[str, str]) -> list[str] | None:
 
 
 @contextmanager
-def paged(out: Console, command: Sequence[str] | None) -> Iterator[None]:
+def paged(out: Console, command: Sequence[str] | None) -> Generator[None, None, None]:
     """Gather what is printed on a terminal, and show it through a pager if it is too long."""
     if command is None or not out.is_terminal or not sys.stdin.isatty():
         yield
