@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    expect,
+    sync_playwright,
+)
 
 from tests.tidy.source import ROOT
 from tests.web import chromium
@@ -60,6 +67,7 @@ class Watched:
 def browser() -> Iterator[Browser]:
     found = chromium.path()
     assert found is not None, chromium.HELP
+    expect.set_options(timeout=PATIENCE_S * 1000 / 2)
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=found, args=list(chromium.FLAGS))
         yield launched

@@ -49,7 +49,9 @@ def test_pause_and_resume(page: Page, stage: Stage, shoot: Callable[..., Any]):
     dialog(page).get_by_label("Reason").fill("to look at it")
     shoot(page, "pause")
     dialog(page).get_by_role("button", name="Pause", exact=True).click()
-    expect(dialog(page)).to_have_count(0)  # Its process is asked: what it executes comes to its end.
+    expect(dialog(page)).to_have_count(
+        0
+    )  # Its process is asked: what it executes comes to its end.
     stage.mark("go-on-paused")
     stage.until_status("paused", "held")
     resume = actions.get_by_role("button", name="Resume")

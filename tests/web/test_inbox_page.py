@@ -218,7 +218,7 @@ def test_two_tabs_answer_and_the_first_wins(opens: Opens, stage: Stage, watched:
     card(tabs[1], "two-tabs").get_by_role("button", name="Answer").click()
     opened = dialog(tabs[1])
     expect(opened.get_by_role("heading", name="It changed meanwhile")).to_be_visible()
-    expect(opened).to_contain_text("Nothing was done by you.")
+    expect(opened).to_contain_text("Your decision was not carried out.")
     [answer] = [it for it in stage.store.get("two-tabs").signals if it.name == "colour"]
     assert answer.value == "red"
 

@@ -168,14 +168,15 @@ function late(question, changed) {
     if (!now || now.digest === question.digest) return stage;
     stage.title = "Not approved: the arguments changed";
     stage.wide = true;
-    stage.about.push(
+    stage.about = [
+      el("p", null, "The run no longer asks for what you saw. Nothing was approved."),
       el(
         "div",
         { class: "beside" },
         el("section", null, el("h3", null, "You saw"), exact(question.args, "Arguments that you saw"), el("code", { class: "digest" }, question.digest)),
         el("section", null, el("h3", null, "It asks now"), exact(now.args, "Arguments now"), el("code", { class: "digest" }, now.digest)),
       ),
-    );
+    ];
     return stage;
   };
 }

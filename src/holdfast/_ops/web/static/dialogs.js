@@ -138,8 +138,8 @@ export async function tooLate(error, before, look) {
   const about = [el("p", null, lines(error.message))];
   const now = before ? await get("run", { id: before.run_id }).catch(() => null) : null;
   if (now) about.push(changes(before, now.run));
-  about.push(el("p", null, "Nothing was done by you."));
-  announce("It changed meanwhile. Nothing was done.");
+  about.push(el("p", null, "Your decision was not carried out."));
+  announce("It changed meanwhile. Your decision was not carried out.");
   return {
     title: "It changed meanwhile",
     about,

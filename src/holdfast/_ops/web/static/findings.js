@@ -17,7 +17,7 @@ async function look() {
   known = answer.findings ?? [];
   const notes = [...(answer.troubles ?? [])];
   if (answer.complete === false) notes.push(`Only the newest ${number(answer.looked_at)} runs were looked at.`);
-  clear(document.getElementById("troubles"), notes.map((note) => el("p", { class: "trouble-box" }, note)));
+  clear(document.getElementById("troubles"), notes.map((note) => el("p", { class: "note-box" }, note)));
   draw();
 }
 
