@@ -16,6 +16,9 @@ from holdfast._core.rows import RunRow
 from holdfast._core.tracing import span_id_of, trace_id_of
 
 
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
 class ObservedCut(msgspec.Struct, frozen=True):
     """A step that was begun in an execution which died, as far as the journal knows of it."""
 
@@ -84,7 +87,7 @@ class ObservedEntry:
     """An entry that is committed. Its plain facts are read when they are asked for; values (what
     went into steps and came out of them) are not among them."""
 
-    __slots__ = ("_body", "at_us", "attempt", "kind", "started_us", "step")
+    __slots__ = ("_body", "_facts", "at_us", "attempt", "kind", "started_us", "step")
 
     def __init__(self, draft: Draft | Entry) -> None:
         self.kind = str(draft.kind)
@@ -94,6 +97,7 @@ class ObservedEntry:
         self.started_us = draft.started_us
         """Of an outcome that was written together with its start: when that was."""
         self._body = draft.body
+        self._facts: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -101,9 +105,13 @@ class ObservedEntry:
         return name_of(self.step or "")
 
     def facts(self) -> dict[str, Any]:
-        """Return what it says, but for values."""
-        split = msgspec.json.decode(self._body, type=dict[str, msgspec.Raw])
-        return {name: msgspec.json.decode(raw) for name, raw in split.items() if name not in VALUES}
+        """Return what it says, but for values. It is read once for all observers."""
+        if self._facts is None:
+            split = _fields.decode(self._body)
+            self._facts = {
+                name: msgspec.json.decode(raw) for name, raw in split.items() if name not in VALUES
+            }
+        return self._facts
 
 
 class ObservedAttempt(msgspec.Struct):

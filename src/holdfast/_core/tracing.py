@@ -3,11 +3,13 @@ many processes it is executed, and whoever knows the run knows where its trace i
 
 from __future__ import annotations
 
+import functools
 import hashlib
 
 TRACE_BYTES, SPAN_BYTES = 16, 8
 
 
+@functools.lru_cache(maxsize=1024)
 def trace_id_of(store_id: str, namespace: str, run_id: str) -> str:
     """Return the id of a run's trace: 32 hexadecimal digits."""
     return _derived(TRACE_BYTES, (store_id, namespace, run_id))

@@ -40,11 +40,13 @@ _Key = tuple[str, str, str]
 class Step:
     """A step that is at work in this execution."""
 
-    __slots__ = ("doubt", "span")
+    __slots__ = ("calls", "doubt", "span")
 
     def __init__(self, span: Span) -> None:
         self.span = span
         self.doubt = False
+        self.calls: dict[tuple[object, ...], int] = {}
+        """How many times user code was called for the same attempt."""
 
 
 class Execution:
@@ -56,8 +58,8 @@ class Execution:
         self.span = span
         self.inside = trace.set_span_in_context(span, Context())
         self.steps: dict[str, Step] = {}
-        self.calls: dict[tuple[object, ...], int] = {}
-        """How many times user code was called for the same attempt."""
+        self.looks: dict[tuple[object, ...], int] = {}
+        """How many times the same watched fact was looked at."""
         self.waits: dict[str, tuple[ObservedEntry, bool]] = {}
         """Waits by step key: the entry that began it, and whether that was in this execution."""
 
@@ -181,13 +183,14 @@ class Tracing(Observer):
         it = self._executions.get((_key(run), run.epoch))
         if it is None:  # This began to observe after the run was taken.
             it = self._begin(run, ObservedPast(), resumed=run.epoch > 1)
-        parent = it.inside
+        parent, calls = it.inside, it.looks
         if attempt.what != "look":
-            parent = trace.set_span_in_context(self._step(it, attempt).span, Context())
+            step = self._step(it, attempt)
+            parent, calls = trace.set_span_in_context(step.span, Context()), step.calls
         of = ("attempt", run.epoch, run.generation, attempt.key, attempt.what, attempt.number)
         span = self._spans.start(
             run,
-            (*of, self._count(it, of)),
+            (*of, self._count(calls, of)),
             saying.name_of_attempt(attempt),
             parent,
             saying.attempt(attempt),
@@ -214,10 +217,10 @@ class Tracing(Observer):
                 found = it.steps[attempt.key] = Step(span)
             return found
 
-    def _count(self, it: Execution, of: tuple[object, ...]) -> int:
+    def _count(self, calls: dict[tuple[object, ...], int], of: tuple[object, ...]) -> int:
         with self._lock:
-            it.calls[of] = it.calls.get(of, 0) + 1
-            return it.calls[of]
+            calls[of] = calls.get(of, 0) + 1
+            return calls[of]
 
     # -- entries -------------------------------------------------------------------------------
 
