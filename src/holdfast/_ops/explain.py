@@ -260,7 +260,11 @@ def _damaged(row: RunRow, damage: Corrupt) -> Explanation:
         unknown=["What the damaged part said."],
         actions=[
             Action("Find out what else is damaged:", "holdfast verify"),
-            Action("Put a backup in its place:", "holdfast restore BACKUP"),
+            Action(
+                "End all programs that use the store, move its files away (all whose names begin like "
+                "its own), and put a backup in its place:",
+                "holdfast restore BACKUP",
+            ),
         ],
     )
 

@@ -78,8 +78,10 @@ def _on_the_key_of_another(case: Case, key: KeyState) -> None:
     of = f" of run {key.run_id}"
     said.known += doubts.about_effect(case.store, other, record, case.now_us, of=of)
     said.unknown += doubts.not_known(record)
-    said.case += " Settling it frees both."
+    said.case += " Settling it as done or as not done frees both."
     for meaning, arguments in doubts.ways_out(record, case.now_us):
+        if "--fail" in arguments:
+            meaning = f"Give {key.step} up there (this run stays held, since nobody knows):"
         case.do(meaning, command("settle", key.run_id, key.step, *arguments))
 
 
