@@ -21,10 +21,12 @@ from holdfast import (
     errors,
     flow,
     step,
+    turns,
     wait,
 )
 from holdfast._core.tracing import span_id_of, trace_id_of
 from holdfast.observers import opentelemetry
+from holdfast.observers.opentelemetry import _exporting
 from tests.observers.memory import Telling, failed, id_of, said
 
 tries: dict[str, int] = {}
@@ -290,6 +292,8 @@ def test_a_doubt_that_nobody_settles_is_seen_as_one(telling, holdfast_store):
     holdfast_store.settle("ott-sent", "ott-send", Done("by hand"), actor="kim")
     assert sending.run("ott-sent", "x") == "by hand"
     assert len(telling.spans("step ott-send")) == 1
+    after = telling.spans("execution")[1]
+    assert telling.links(after) == {"previous_execution": id_of(execution)}
     assert said(telling.one("run ott-sending"), "status") == "completed"
     outcomes = {
         (it["holdfast.step"], it["holdfast.outcome"]): n
@@ -359,6 +363,37 @@ def test_an_attempt_that_was_interrupted_is_not_the_one_that_is_made_later(telli
     assert [it.name for it in telling.below(second)] == ["attempt 1"]
 
 
+@step(name="ott-turn")
+def turn(number: int) -> int:
+    if tried(f"turn {number}") == 1 and number in (3, 6):
+        raise KeyboardInterrupt
+    return number
+
+
+@flow(name="ott-turning")
+def turning() -> int:
+    for count in turns([0], limit=20):
+        count[0] = turn(count[0] + 1)
+        if count[0] == 8:
+            return 8
+    raise AssertionError
+
+
+def test_executions_are_linked_in_a_row_though_a_resume_skips_what_a_loop_did(
+    telling, holdfast_store
+):
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            turning.run("ott-turns")
+    assert turning.run("ott-turns") == 8
+    first, second, third = telling.spans("execution")
+    assert telling.links(first) == {}
+    assert telling.links(second) == {"previous_execution": id_of(first)}
+    assert telling.links(third) == {"previous_execution": id_of(second)}
+    done = [it for it in telling.spans("step ott-turn") if said(it, "outcome") == "completed"]
+    assert len(done) == 8  # Nothing is told again.
+
+
 # -- who decides what is recorded --------------------------------------------------------------
 
 
@@ -394,6 +429,15 @@ def test_a_sampler_decides_for_a_whole_run(holdfast_store):
             told[said(span, "run_id")] = told.get(said(span, "run_id"), 0) + 1
     assert 0 < len(told) < 24
     assert set(told.values()) == {4}
+
+
+def test_what_is_left_is_sent_within_a_time(monkeypatch):
+    monkeypatch.setattr(_exporting, "SEND_S", 0.01)
+    sent: list[str] = []
+    stuck = threading.Event()
+    _exporting._send([lambda: stuck.wait(30) or None, lambda: sent.append("rest")])
+    assert sent == ["rest"]
+    stuck.set()
 
 
 # -- providers ---------------------------------------------------------------------------------

@@ -111,6 +111,86 @@ def test_async_steps_are_told_too(holdfast_store, ear):
     assert ("ended", "watched_think", None, None) in ear.heard
 
 
+def test_who_waits_for_a_run_finds_everything_told(holdfast_store, ear):
+    asyncio.run(watched_agent.run("watched-6", "abc"))
+    assert ear.heard[-2:] == [("entry", "run_completed", None), ("left", "watched-6", "completed")]
+    watched_report.run("watched-7", "a")
+    assert [one for one in ear.heard if one[0] == "left" and one[1] == "watched-7"] == [
+        ("left", "watched-7", "completed")
+    ]
+
+
+@step(timeout=0.01, name="watched-slow")
+async def watched_slow() -> None:
+    await asyncio.sleep(30)
+
+
+@flow
+async def watched_slowly() -> None:
+    await watched_slow()
+
+
+def test_an_attempt_that_ran_out_of_time_is_told_with_its_error(holdfast_store, ear):
+    with pytest.raises(holdfast.errors.RunFailed):
+        asyncio.run(watched_slowly.run("watched-8"))
+    assert ("ended", "watched-slow", "TimeoutError", None) in ear.heard
+
+
+@effect(name="watched-charge", on_doubt="retry", retry=Retry(attempts=2, first_s=0.001))
+def watched_charge() -> None:
+    tries["n"] += 1
+    holdfast.usage(input_tokens=tries["n"])
+    if tries["n"] == 1:
+        raise OSError("cut")
+
+
+@flow
+def watched_charging() -> None:
+    watched_charge()
+
+
+def test_each_attempt_is_told_with_what_it_used_itself(holdfast_store, ear):
+    tries["n"] = 0
+    watched_charging.run("watched-9")
+    ended = [one[3] for one in ear.heard if one[0] == "ended"]
+    assert ended == [{"input_tokens": 1}, {"input_tokens": 2}]
+
+
+def test_a_run_that_is_taken_up_is_told_with_its_past(holdfast_store):
+    taken: list[ObservedRun] = []
+
+    class Past(Observer):
+        def taken(self, run, *, resumed):
+            taken.append(run)
+
+    end = holdfast.observe(Past())
+    try:
+        with pytest.raises(holdfast.errors.RunFailed):
+            watched_past.run("watched-10", 1)
+        watched_past.run("watched-10", 1)
+    finally:
+        end()
+    first, second = (run.past for run in taken)
+    assert (first.epoch, first.reborn_seq, first.died) == (None, 0, False)
+    assert second.epoch == taken[0].epoch
+    assert second.reborn_seq > 0
+    assert second.ended_us >= second.began_us >= taken[0].created_us
+    assert taken[0].trace_id == taken[1].trace_id
+
+
+@step(name="watched-once")
+def watched_once(number: int) -> int:
+    tries["once"] = tries.get("once", 0) + 1
+    if tries["once"] == 1:
+        raise OSError("once")
+    return number
+
+
+@flow
+def watched_past(number: int) -> int:
+    return watched_once(number)
+
+
 class Broken(Observer):
     def attempt_began(self, attempt):
         raise RuntimeError("no")

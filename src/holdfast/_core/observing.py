@@ -15,7 +15,6 @@ from holdfast._core.redacting import Redact, redact_error
 from holdfast._core.rows import RunRow
 from holdfast._core.tracing import span_id_of, trace_id_of
 
-
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
