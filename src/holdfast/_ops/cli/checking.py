@@ -15,7 +15,7 @@ from holdfast._ops.inspect import found
 
 def add_to(group: click.Group) -> None:
     """Add this command to the group."""
-    command(group, "preflight")(_preflight)
+    command(group, "preflight", pages=True)(_preflight)
 
 
 @click.argument("run_id")

@@ -17,7 +17,7 @@ _STYLE = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: ""}
 
 def add_to(group: click.Group) -> None:
     """Add this command to the group."""
-    command(group, "doctor")(_doctor)
+    command(group, "doctor", pages=True)(_doctor)
 
 
 @click.argument("run_id", required=False)

@@ -15,7 +15,7 @@ from holdfast.errors import UsageError
 
 def add_to(group: click.Group) -> None:
     """Add these commands to the group."""
-    command(group, "verify")(_verify)
+    command(group, "verify", pages=True)(_verify)
     command(group, "backup")(_backup)
     command(group, "restore")(_restore)
     command(group, "adopt", acts=True)(_adopt)

@@ -7,6 +7,7 @@ import click
 from holdfast._ops.cli import (
     acting,
     checking,
+    completing,
     copying,
     demo,
     doctoring,
@@ -31,10 +32,12 @@ from holdfast._ops.cli import (
     undoing,
     working,
 )
+from holdfast._ops.cli.sections import Sections
 from holdfast._ops.cli.session import EXIT_CODES, no_pager_option, store_options
 
 
 @click.group(
+    cls=Sections,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=EXIT_CODES,
 )
@@ -75,5 +78,6 @@ for module in (
     remembering,
     serving,
     tokens,
+    completing,
 ):
     module.add_to(main)

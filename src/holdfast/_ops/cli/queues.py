@@ -21,7 +21,7 @@ COUNT_MAX = 2**31 - 1
 
 def add_to(group: click.Group) -> None:
     """Add these commands to the group."""
-    command(group, "queues")(_queues)
+    command(group, "queues", pages=True)(_queues)
     command(group, "queue")(_queue)
 
 

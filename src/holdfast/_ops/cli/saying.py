@@ -21,7 +21,7 @@ from holdfast.errors import StaleView, UsageError
 
 def add_to(group: click.Group) -> None:
     """Add these commands to the group."""
-    command(group, "questions")(_questions)
+    command(group, "questions", pages=True)(_questions)
     command(group, "answer", acts=True)(_answer)
     command(group, "approve", acts=True)(_approve)
     command(group, "signal", acts=True)(_signal)

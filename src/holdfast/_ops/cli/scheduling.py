@@ -17,7 +17,7 @@ from holdfast.errors import UsageError
 
 def add_to(group: click.Group) -> None:
     """Add these commands to the group."""
-    command(group, "schedules")(_schedules)
+    command(group, "schedules", pages=True)(_schedules)
     command(group, "schedule")(_schedule)
 
 

@@ -50,11 +50,16 @@ OK, ERROR, USAGE, HELD, FAILED, BUSY, NOT_FOUND, DAMAGED, CANCELLED = range(9)
 INTERRUPTED = 130
 EXIT_CODES = """\b
 Exit codes:
-  0  done, or nothing to do        5  busy: a live process has the run; asked, not done yet
-  1  any other error               6  no such run
-  2  wrong usage                   7  the store is damaged or lost commits
-  3  the run is held               8  the run was cancelled or rolled back
-  4  the run failed              130  interrupted; the run can go on later
+    0  done, or nothing to do
+    1  any other error
+    2  wrong usage
+    3  the run is held, or something wants a person
+    4  the run failed
+    5  busy: a live process has the run; it is asked, and has not done it yet
+    6  no such run
+    7  the store is damaged or lost commits
+    8  the run was cancelled or rolled back
+  130  interrupted; the run can go on later
 """
 _CODES: list[tuple[type[HoldfastError], int]] = [
     (RunHeld, HELD),
