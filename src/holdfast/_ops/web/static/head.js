@@ -71,7 +71,7 @@ function factsOf({ run, trace_id: trace, steps_total: steps }) {
 function costs(usage, budget) {
   const tokens = (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0);
   const found = [];
-  if (usage.cost !== undefined || !budget) found.push(["Cost", usage.cost === undefined ? "–" : money(usage.cost)]);
+  if (usage.cost !== undefined) found.push(["Cost", money(usage.cost)]);
   if (tokens) found.push(["Tokens", `${number(usage.input_tokens ?? 0)} in, ${number(usage.output_tokens ?? 0)} out`]);
   if (budget) found.push(["Budget", budgetView(budget), JSON.stringify(budget)]);
   return found;
@@ -85,7 +85,7 @@ function budgetView(budget) {
     ["time", budget.elapsed_s, budget.wall_s, length],
   ].filter(([, , limit]) => limit !== null && limit !== undefined);
   const meter = (spent, limit, name) =>
-    el("meter", { min: 0, max: limit || 1, value: Math.min(spent, limit || 1), high: limit * 0.8, optimum: 0, "aria-label": `Share of the budget in ${name}` });
+    el("meter", { min: 0, max: limit || 1, value: Math.min(spent, limit || 1), low: limit * 0.8, high: limit * 0.98, optimum: 0, "aria-label": `Share of the budget in ${name}` });
   return limits.map(([name, spent, limit, told, unit = ""]) => el("div", { class: "budget" }, `${told(spent)} of ${told(limit)}${unit} `, meter(spent, limit, name)));
 }
 

@@ -82,6 +82,7 @@ function choose(name) {
 }
 
 async function fillTab() {
+  if (view.tab === "steps") view.steps.reveal();
   if (view.tab === "snapshots") await view.snapshots.load();
   if (view.tab === "journal" && !view.journalRead) {
     view.journalRead = true;

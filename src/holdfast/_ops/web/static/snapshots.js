@@ -92,8 +92,7 @@ async function showDifferences(state) {
   if (from === to) return showOnly(state);
   const answer = await get("run/differences", { id: state.id, from, to });
   state.asked = `${from} ${to}`;
-  const { differences, cut } = answer.comparison;
-  clear(state.shown, differencesView(differences, { cut }));
+  clear(state.shown, differencesView(answer.differences, { cut: answer.cut }));
 }
 
 async function showOnly(state) {

@@ -11,12 +11,14 @@ const HEADS = [["Step"], ["Status"], ["Attempts", "num"], ["Started"], ["Took", 
 export function stepsView(id, open) {
   const rows = el("tbody", null);
   const more = el("div", { class: "pages" });
-  const earlier = [];
   const head = el("thead", null, el("tr", null, HEADS.map(([name, kind]) => el("th", { scope: "col", class: kind }, name))));
   const table = el("table", { class: "cards steps" }, el("caption", { class: "unseen" }, "Steps in the order of their first call"), head, rows);
   const box = el("div", { class: "table scrolls", tabindex: 0, role: "region", "aria-label": "Steps" }, table);
   const empty = el("p", { class: "empty" }, "No step has been called yet.");
-  const state = { id, open, rows, more, earlier, latest: [], total: 0 };
+  const state = { id, open, rows, more, all: null, latest: [], total: 0, atEnd: true, follows: true };
+  box.addEventListener("scroll", () => (state.atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 8));
+  // While a run goes on, who looks at its newest steps goes on doing so.
+  const end = () => state.atEnd && state.follows && (box.scrollTop = box.scrollHeight);
   return {
     node: el("div", { class: "stack-small" }, more, box, empty),
     show(run, total) {
@@ -24,18 +26,19 @@ export function stepsView(id, open) {
       state.total = total ?? state.latest.length;
       empty.hidden = state.latest.length > 0;
       box.hidden = !empty.hidden;
-      const atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 8;
       draw(state);
-      if (atEnd && !FINAL.has(run.status)) box.scrollTop = box.scrollHeight;
+      state.follows = !FINAL.has(run.status);
+      end();
     },
+    reveal: () => end(),
   };
 }
 
 const idOf = (step) => `${step.generation}|${step.superseded ? 1 : 0}|${step.borrowed ? 1 : 0}|${step.key}`;
 
 function draw(state) {
-  const known = new Set(state.latest.map(idOf));
-  const shown = [...state.earlier.filter((step) => !known.has(idOf(step))), ...state.latest];
+  for (const step of state.all ? state.latest : []) state.all.set(idOf(step), step);
+  const shown = state.all ? [...state.all.values()] : state.latest;
   keep(state.rows, shown, idOf, (step) => rowNode(state, step), updateRow);
   const left = state.total - shown.length;
   if (left > 0 && !state.more.firstChild) {
@@ -54,7 +57,7 @@ async function readAll(state, button) {
     found.push(...(answer.steps ?? []));
     after = answer.next;
   }
-  state.earlier.splice(0, state.earlier.length, ...found);
+  state.all = new Map(found.map((step) => [idOf(step), step]));
   clear(state.more);
   draw(state);
 }
@@ -68,7 +71,7 @@ function rowNode(state, step) {
   if (step.borrowed) marks.push(el("span", { class: "mark" }, "borrowed"));
   if (step.superseded) marks.push(el("span", { class: "mark" }, `superseded, generation ${step.generation}`));
   const cell = (label, kind) => el("td", { "data-label": label, class: kind });
-  return el("tr", { class: step.superseded ? "is-superseded" : null }, el("th", { scope: "row", class: "card-title" }, name, " ", marks), cell("Status"), cell("Attempts", "num"), cell("Started", "nowrap"), cell("Took", "num"), cell("What went wrong", "wrong"));
+  return el("tr", { class: step.superseded ? "is-superseded" : null }, el("th", { scope: "row", class: "card-title" }, name, " ", marks), cell("Status", "of-status"), cell("Attempts", "num"), cell("Started", "nowrap"), cell("Took", "num"), cell("What went wrong", "wrong"));
 }
 
 function updateRow(node, step) {
@@ -78,6 +81,7 @@ function updateRow(node, step) {
   const [, status, attempts, started, took, wrong] = node.children;
   clear(status, badge(step.status));
   say(attempts, step.attempts ? number(step.attempts) : "–");
+  attempts.classList.toggle("none", step.attempts <= 1);
   clear(started, time(step.started_at));
   say(took, length(step.duration_s));
   const error = step.error && { ...step.error, message: clipped(step.error.message ?? "", 600) };

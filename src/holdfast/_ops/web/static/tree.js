@@ -6,6 +6,7 @@
 import { append, bytes, clear, count, el, lines, number, outside } from "/static/dom.js";
 
 const PART = 100;
+const BARE_MAX = 40;
 const STRING_CHARS = 600;
 const OPEN_CHARS = 400;
 const CLIPPED = "…clipped";
@@ -14,7 +15,10 @@ const CLIPPED = "…clipped";
  *  by the button of a value that the server has cut. */
 export function tree(value, { open = 2, full = null, label = "Value" } = {}) {
   const root = el("div", { class: "tree", role: "group", "aria-label": label });
-  root.append(node(null, value, { open, full }));
+  // The fields of a small object stand by themselves, without a line that only counts them.
+  const fields = isObject(value) && !isClipped(value) ? Object.entries(value) : [];
+  if (fields.length && fields.length <= BARE_MAX) for (const [name, one] of fields) root.append(node(name, one, { open: open - 1, full }));
+  else root.append(node(null, value, { open, full }));
   root.addEventListener("keydown", walk);
   return root;
 }
