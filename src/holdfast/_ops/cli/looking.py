@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast._core.commands import command as command_line
+from holdfast._core.tracing import trace_id_of
 from holdfast._ops import explain as explaining, inspect
 from holdfast._ops.budget_view import line
 from holdfast._ops.cli import saying
@@ -41,11 +42,14 @@ def add_to(group: click.Group) -> None:
 @click.option("--all", "every", is_flag=True, help=f"All steps, not only the last {STEPS_SHOWN}.")
 def _show(session: Session, run_id: str, every: bool) -> None:
     """Show one run: its input, its steps, its result."""
-    run = inspect.view(session.store(), run_id, plain=True)
+    store = session.store()
+    run = inspect.view(store, run_id, plain=True)
+    trace_id = trace_id_of(store.store_id, store.namespace, run.run_id)
     if session.as_json:
-        session.answer(run=run)
+        session.answer(run=run, trace_id=trace_id)
         return
     _print_head(session, run)
+    _field(session, "trace", trace_id)
     steps = run.steps if every else run.steps[-STEPS_SHOWN:]
     if steps:
         session.say()
