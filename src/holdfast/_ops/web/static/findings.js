@@ -55,7 +55,7 @@ function update(node, finding) {
       el("h3", null, words(finding.kind)),
       runLink(finding.run_id),
       el("span", { class: "faint" }, finding.flow),
-      el("span", { class: "when" }, "since ", ago(finding.since)),
+      el("span", { class: "when" }, ago(finding.since)),
     ),
     el("p", null, finding.text),
     evidence(finding),

@@ -41,6 +41,7 @@ function framed(cell, label, at) {
   return el(at === 0 ? "th" : "td", { class: at === 0 ? "card-title" : kind, "data-label": label, scope: at === 0 ? "row" : null }, content ?? "–");
 }
 
+const wide = (content) => ({ content, kind: "where" });
 const numeric = (value, kind = "") => ({ content: number(value), kind: `num ${kind}`.trim() });
 
 // -- the numbers above --------------------------------------------------------------------------
@@ -76,10 +77,10 @@ function workerCells(worker) {
   return [
     el("code", null, worker.name),
     worker.draining ? badge("draining") : badge(worker.working ? "running" : "idle"),
-    meter(worker.saturation, `${number(worker.working)} of ${number(worker.concurrency)}`, "Places in use"),
+    wide(meter(worker.saturation, `${number(worker.working)} of ${number(worker.concurrency)}`, "Places in use")),
     worker.queues === null ? "all" : worker.queues.join(", "),
-    { content: el("div", { class: "flows" }, flows), kind: "where" },
-    el("span", { class: "nowrap" }, `${worker.host} · ${worker.pid}`),
+    wide(el("div", { class: "flows" }, flows)),
+    wide(el("span", { class: "nowrap" }, `${worker.host} · ${worker.pid}`)),
   ];
 }
 
@@ -93,8 +94,8 @@ function queueCells(queue) {
     numeric(queue.running),
     numeric(queue.held, queue.held ? "wants" : ""),
     numeric(queue.failed, queue.failed ? "broke" : ""),
-    own === null ? "no limit" : meter(own, `${number(queue.running)} of ${number(queue.concurrency)}`, "Its own limit in use"),
-    queue.workers ? meter(queue.workers_saturation, count(queue.workers, "worker"), "Places of its workers in use") : { content: "no worker", kind: queue.ready ? "wants" : "" },
+    own === null ? "no limit" : wide(meter(own, `${number(queue.running)} of ${number(queue.concurrency)}`, "Its own limit in use")),
+    queue.workers ? wide(meter(queue.workers_saturation, count(queue.workers, "worker"), "Places of its workers in use")) : { content: "no worker", kind: queue.ready ? "wants" : "" },
     limits(queue),
     role === "admin" ? limitsButton(queue) : "",
   ];
@@ -115,9 +116,9 @@ function scheduleCells(schedule) {
   return [
     [el("code", null, schedule.name), schedule.paused ? [" ", badge("held", "paused")] : null],
     schedule.flow,
-    [el("code", null, schedule.when), el("span", { class: "faint" }, ` ${schedule.timezone}`)],
-    schedule.next_at ? [time(schedule.next_at), " ", el("span", { class: "faint" }, ago(schedule.next_at))] : "–",
-    schedule.last_run_id ? [runLink(schedule.last_run_id), " ", badge(schedule.last_status)] : "–",
+    wide([el("code", null, schedule.when), el("span", { class: "faint" }, ` ${schedule.timezone}`)]),
+    wide(schedule.next_at ? [time(schedule.next_at), " ", el("span", { class: "faint" }, ago(schedule.next_at))] : "–"),
+    wide(schedule.last_run_id ? [runLink(schedule.last_run_id), " ", badge(schedule.last_status)] : "–"),
     role === "viewer" ? "" : pauseButton(schedule),
   ];
 }

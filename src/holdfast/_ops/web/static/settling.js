@@ -15,7 +15,7 @@ function known(doubt) {
   const facts = [
     ["Step", el("code", null, doubt.step)],
     ["Key", doubt.key ? [el("code", { class: "key" }, doubt.key), copyButton(doubt.key, "Copy the key")] : null],
-    ["In doubt", doubt.since ? ago(doubt.since) : null],
+    ["Started", doubt.since ? ago(doubt.since) : null],
     ["Declared", doubt.policy ?? null],
     ["Digest", doubt.digest ? el("code", { class: "digest" }, doubt.digest) : null],
   ].filter(([, value]) => value !== null);
@@ -128,7 +128,6 @@ export function doubtCard(doubt, { changed, mayAct }) {
       el("span", { class: "kind" }, "In doubt"),
       runLink(doubt.run_id),
       el("span", { class: "faint" }, doubt.flow ?? ""),
-      el("span", { class: "when" }, doubt.since ? ago(doubt.since) : ""),
     ),
     el("p", { class: "asks" }, doubt.verdict ?? `${doubt.step} may or may not have happened.`),
     known(doubt),

@@ -60,7 +60,7 @@ const PLOTS = [
   },
   {
     title: "Waiting in queues", means: "Runs that were ready and had no place yet.", format: number, top: 4,
-    nothing: "No worker was alive in this time.",
+    nothing: "No worker looked at the queues in this time.",
     series: [{ of: "waiting", name: "ready", hue: "hue-1", fill: true }],
     sum: () => "",
   },
