@@ -119,7 +119,7 @@ SHAPES: dict[str, dict[str, str]] = {
     "schedule": {"schedule": "ScheduleView"},
     "schedules": {"schedules": "list of ScheduleView"},
     "settle": {"answer": "Answer", "next": "commands that execute what was freed"},
-    "show": {"run": "RunView"},
+    "show": {"run": "RunView", "trace_id": "32 hexadecimal digits: its trace, if it is traced"},
     "signal": {"signal": "Sent", "note": _OTHER},
     "trends": {"trends": "Trends; its series and totals are Series, null if there is no store"},
     "worker": {"exit_code": "number"},
