@@ -1,4 +1,5 @@
-"""What keeps a store tidy, as methods of an opened store: gc, export, import; and its memories."""
+"""What keeps a store tidy, as methods of an opened store: gc, export, import; its memories, and what
+was measured."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from holdfast._runtime.memory import Memory
 if TYPE_CHECKING:
     from holdfast._ops.exporting import Imported, Written
     from holdfast._ops.housekeeping import Collected
+    from holdfast._ops.trends import Trends
     from holdfast._runtime.engine import Engine
     from holdfast._store.contract import Store as Kept
 
@@ -50,6 +52,13 @@ class Housekeeping:
             dry_run=dry_run,
             keep_measures=keep_measures,
         )
+
+    def trends(self, *, hours: float = 24, flow: str | None = None) -> Trends:
+        """Return latency, cost, errors, trace coverage and saturation over the last hours, of all
+        processes that executed runs. They write what they did about once a minute."""
+        from holdfast._ops import trends
+
+        return trends.trends(self.kept, hours=hours, flow=flow)
 
     def export(self, run_id: str, path: str | Path) -> Written:
         """Write a run to a new file, with its chain and the runs that belong to it."""
