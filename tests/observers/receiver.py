@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
@@ -204,7 +204,7 @@ def _points(data: bytes) -> Any:
         process = _attributes(resource.resource.attributes).get("service.instance.id", "")
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
-                kind = metric.WhichOneof("data")
+                kind = str(metric.WhichOneof("data"))
                 for point in getattr(metric, kind).data_points:
                     if kind == "histogram":
                         yield process, metric.name, point, point.sum

@@ -184,9 +184,9 @@ def test_payloads_and_texts_of_errors_are_nowhere(told: Told):
 
 def test_metrics_are_received_too(told: Told):
     points = told.receiver.points()
-    outcomes = Counter()
+    outcomes: Counter[tuple[str, str]] = Counter()
     for said, value in points["holdfast.attempts"]:
-        outcomes[said["holdfast.step"], said["holdfast.outcome"]] += value
+        outcomes[said["holdfast.step"], said["holdfast.outcome"]] += int(value)
     assert outcomes["otk-last", "completed"] == 1
     assert outcomes["otk-publish", "in_doubt"] == 1
     assert points["holdfast.runs"] == [

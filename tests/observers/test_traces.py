@@ -21,6 +21,7 @@ from holdfast import (
     errors,
     flow,
     step,
+    testing,
     turns,
     wait,
 )
@@ -29,7 +30,7 @@ from holdfast.observers import opentelemetry
 from holdfast.observers.opentelemetry import _exporting
 from tests.observers.memory import Telling, failed, id_of, said
 
-tries: dict[str, int] = {}
+tries: dict[str, Any] = {}
 
 
 @pytest.fixture(autouse=True)
@@ -90,14 +91,14 @@ def test_a_completed_run_is_not_told_again(telling, holdfast_store):
 
 @step(name="ott-think")
 async def think(text: str) -> str:
-    with trace.get_tracer("l", tracer_provider=tries["provider"]).start_as_current_span("call"):  # type: ignore[call-overload]
+    with trace.get_tracer("l", tracer_provider=tries["provider"]).start_as_current_span("call"):
         await asyncio.sleep(0)
     return text
 
 
 @step(name="ott-in-thread")
 def in_thread(text: str) -> str:
-    with trace.get_tracer("l", tracer_provider=tries["provider"]).start_as_current_span("call"):  # type: ignore[call-overload]
+    with trace.get_tracer("l", tracer_provider=tries["provider"]).start_as_current_span("call"):
         assert threading.current_thread() is not threading.main_thread()
     return str(baggage.get_baggage("tenant"))
 
@@ -215,7 +216,7 @@ def test_failures_are_told_by_their_type(telling, holdfast_store):
 
 def test_texts_of_errors_can_be_asked_for_and_are_redacted():
     holdfast.secret("ott-key", "sesame-open-1")
-    with Telling(messages=True) as telling, holdfast.testing.store():
+    with Telling(messages=True) as telling, testing.store():
         with pytest.raises(errors.RunFailed):
             breaking.run("ott-said", "canary-2 sesame-open-1")
         everything = "".join(it.to_json() for it in telling.spans())
@@ -326,6 +327,7 @@ def test_waits_are_spans_and_children_are_linked(telling, holdfast_store):
     kept.answer("ott-waits", "ott-question", "yes", actor="kim")
     kept.signal("ott-waits", "ott-signal", "now")
     assert handle.result(timeout=30) == "yes now canary-3"
+    telling.until(lambda: len(telling.spans("execution")) == 2)
     execution = next(it for it in telling.spans("execution") if said(it, "flow") == "ott-asks")
     below = {it.name: it for it in telling.below(execution)}
     assert {"ask ott-question", "wait ott-signal", "child ott-inner"} <= below.keys()
@@ -336,6 +338,37 @@ def test_waits_are_spans_and_children_are_linked(telling, holdfast_store):
     assert telling.links(child) == {"parent": id_of(parent)}
     assert child.context.trace_id != parent.context.trace_id
     assert "canary" not in "".join(it.to_json() for it in telling.spans())
+
+
+@effect(name="ott-pay", approve=True)
+def pay(amount: int) -> int:
+    return amount
+
+
+@effect(name="ott-book", transaction=True)
+def book(amount: int) -> int:
+    holdfast.connection().execute("CREATE TABLE ott_books (amount)")
+    return amount
+
+
+@flow(name="ott-paying")
+def paying(amount: int) -> int:
+    return book(pay(amount))
+
+
+def test_consent_is_waited_for_and_an_effect_in_the_store_is_told():
+    with Telling() as telling, testing.store(url="sqlite:") as store:
+        handle = paying.start("ott-paid", 5)
+        store.until("ott-paid", waiting="answer")
+        (question,) = store.questions()
+        store.approve("ott-paid", question.name, digest=question.digest, actor="kim")
+        assert handle.result(timeout=30) == 5
+        telling.until(lambda: telling.spans("execution"))
+        waited = telling.one("ask approve:ott-pay")
+        assert said(waited, "outcome") == "approved"
+        for name in ("step ott-pay", "step ott-book"):
+            assert [it.name for it in telling.below(telling.one(name))] == ["attempt 1"]
+        assert waited.end_time <= telling.one("step ott-pay").end_time
 
 
 # -- interruptions -----------------------------------------------------------------------------
@@ -435,7 +468,11 @@ def test_what_is_left_is_sent_within_a_time(monkeypatch):
     monkeypatch.setattr(_exporting, "SEND_S", 0.01)
     sent: list[str] = []
     stuck = threading.Event()
-    _exporting._send([lambda: stuck.wait(30) or None, lambda: sent.append("rest")])
+
+    def never() -> None:
+        stuck.wait(30)
+
+    _exporting._send([never, lambda: sent.append("rest")])
     assert sent == ["rest"]
     stuck.set()
 

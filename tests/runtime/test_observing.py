@@ -171,6 +171,8 @@ def test_a_run_that_is_taken_up_is_told_with_its_past(holdfast_store):
     finally:
         end()
     first, second = (run.past for run in taken)
+    assert first is not None
+    assert second is not None
     assert (first.epoch, first.reborn_seq, first.died) == (None, 0, False)
     assert second.epoch == taken[0].epoch
     assert second.reborn_seq > 0
