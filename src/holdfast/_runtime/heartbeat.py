@@ -38,7 +38,8 @@ class Heartbeat:
         self._every_s = every_s
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._failed = False
+        self.failed = False
+        """Whether the last pulse could not be written."""
 
     def ensure(self) -> None:
         """Start the thread if it is not there yet."""
@@ -57,7 +58,7 @@ class Heartbeat:
     def _run(self) -> None:
         while not self._stop.wait(self._every_s):
             self.beat()
-            if not self._failed:
+            if not self.failed:
                 self._engine.measuring.beat()
 
     def beat(self) -> None:
@@ -68,7 +69,7 @@ class Heartbeat:
         executions = engine.executing()
         try:
             self._pulse(executions)
-            self._failed = False
+            self.failed = False
         except Exception as error:
             self._tell(error)
             if is_unreachable(error):
@@ -102,9 +103,9 @@ class Heartbeat:
         """Complain once, until it is over; a worker's own lookout has complained already."""
         if not isinstance(error, StoreError):
             logs.failure("the pulse of this process failed", error=error)
-        elif not self._failed and self._engine.worker is None:
+        elif not self.failed and self._engine.worker is None:
             logs.warning("the pulse of this process failed, and is tried again: %s", error)
-        self._failed = True
+        self.failed = True
 
     def _give_back(self, lease: Lease) -> None:
         """Release a run that nobody works on here; a lost one is somebody else's already."""

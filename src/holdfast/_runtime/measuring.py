@@ -125,7 +125,7 @@ class Measuring:
 
     def close(self) -> None:
         """Write what is left; a store that could not be written to just now is not waited for."""
-        if not self._failed:
+        if not self._failed and not self._engine.heartbeat.failed:
             self.flush()
 
     def _write(self, minute_us: int, *, ends: bool = False) -> None:

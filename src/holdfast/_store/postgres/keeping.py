@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from holdfast._store.postgres.link import Link
 
 
+MEASURES_PATIENCE_S = 3.0
+"""Measures are kept by who wrote them, and tried again a minute later: nobody waits for a server."""
+
+
 class PostgresBeside:
     """The part of the store that is not about one run's journal."""
 
@@ -151,7 +155,7 @@ class PostgresBeside:
                 link.fetch_each(*(("put_measure", values) for values in rows))
 
         if rows:
-            self._database.work(work)
+            self._database.work(work, MEASURES_PATIENCE_S)
 
     def measures(self, after_us: int, before_us: int, limit: int = 100_000) -> Measured:
         values = (self.namespace, after_us, before_us, limit)
