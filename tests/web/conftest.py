@@ -10,6 +10,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import (
@@ -93,23 +94,30 @@ Opens = Callable[..., Page]
 
 @pytest.fixture
 def opens(browser: Browser, stage: Stage, watched: Watched) -> Iterator[Opens]:
-    """Opens a tab that is signed in, in a context of its own: another person, another browser."""
+    """Opens a tab in a context of its own (another person, another browser), and signs in."""
     contexts: list[BrowserContext] = []
 
-    def signed_in(address: str | None = None, size: dict[str, int] = WIDE, **options: str) -> Page:
+    def opened(
+        address: str | None = None,
+        size: dict[str, int] = WIDE,
+        *,
+        scheme: Literal["light", "dark"] = "light",
+        signs_in: bool = True,
+    ) -> Page:
         context = browser.new_context(
             viewport={"width": size["width"], "height": size["height"]},
-            color_scheme="dark" if options.get("scheme") == "dark" else "light",
+            color_scheme=scheme,
             reduced_motion="reduce",
         )
         contexts.append(context)
         context.set_default_timeout(PATIENCE_S * 1000 / 2)
         context.add_init_script(REPORT_VIOLATIONS)
         tab = watched.watch(context.new_page())
-        sign_in(tab, address or stage.address, watched)
+        if signs_in:
+            sign_in(tab, address or stage.address, watched)
         return tab
 
-    yield signed_in
+    yield opened
     for context in contexts:
         context.close()
 
@@ -141,7 +149,8 @@ def shoot(request: pytest.FixtureRequest) -> Callable[..., Path]:
         assert viewport is not None
         part = f"-{name}" if name else ""
         path = SCREENSHOTS / f"{test}{part}-{viewport['width']}.png"
-        tab.screenshot(path=path, full_page=True)
+        # A dialog stands before what is seen, not before all of the page.
+        tab.screenshot(path=path, full_page=tab.locator("dialog[open]").count() == 0)
         return path
 
     return keep

@@ -15,8 +15,7 @@ def test_the_token_leaves_the_address_bar(page: Page, stage: Stage):
 
 
 def test_without_a_token_nothing_is_shown(opens: Opens, stage: Stage, watched: Watched):
-    tab = opens()
-    tab.context.clear_cookies()
+    tab = opens(signs_in=False)
     watched.expect(401)
     answered = tab.goto(stage.origin + "/inbox")
     assert answered is not None
@@ -24,12 +23,12 @@ def test_without_a_token_nothing_is_shown(opens: Opens, stage: Stage, watched: W
     expect(tab.get_by_label("Token")).to_be_visible()
     tab.get_by_label("Token").fill("hf_wrong")
     tab.get_by_role("button", name="Sign in").click()
-    expect(tab.get_by_role("alert")).to_be_visible()
+    expect(tab.get_by_role("alert")).to_contain_text("not valid")
+    assert tab.context.cookies() == []
 
 
 def test_with_the_token_typed_in(opens: Opens, stage: Stage, watched: Watched):
-    tab = opens()
-    tab.context.clear_cookies()
+    tab = opens(signs_in=False)
     watched.expect(401)
     tab.goto(stage.origin + "/fleet")
     tab.get_by_label("Token").fill(stage.address.partition("#token=")[2])

@@ -5,7 +5,7 @@
 
 import { act, get } from "/static/api.js";
 import { confirmation, decide, done, effectList, tooLate } from "/static/dialogs.js";
-import { append, clear, count, el, length, money, words } from "/static/dom.js";
+import { clear, count, el, length, money, set, words } from "/static/dom.js";
 import * as fields from "/static/fields.js";
 import { failed, ready } from "/static/shell.js";
 import { doubtsOf, settle } from "/static/settling.js";
@@ -16,15 +16,19 @@ const FINAL = new Set(["completed", "cancelled", "rolled_back"]);
 
 /** Name, whether it can be done now, the dialog, and how the button looks. */
 const ACTIONS = [
-  ["Resume", (run) => run.status === "failed" || freed(run), resume, "primary"],
-  ["Settle", (run) => run.held_reason === "in_doubt", settleDoubt, "primary"],
-  ["Raise budget", (run) => run.budget && !FINAL.has(run.status), raiseBudget, ""],
-  ["Pause", (run) => LIVE.has(run.status), pause, ""],
-  ["Signal", (run) => OPEN.has(run.status), signal, ""],
-  ["Fork", () => true, fork, ""],
-  ["Roll back", (run) => run.status !== "rolled_back", rollback, "danger"],
-  ["Cancel run", (run) => OPEN.has(run.status), cancel, "danger"],
+  ["Settle", (run) => run.held_reason === "in_doubt", settleDoubt, () => "primary"],
+  ["Resume", (run) => run.status === "failed" || freed(run), resume, (run) => (isPoor(run) ? "" : "primary")],
+  ["Raise budget", (run) => run.budget && !FINAL.has(run.status), raiseBudget, (run) => (isPoor(run) ? "primary" : "")],
+  ["Pause", (run) => LIVE.has(run.status), pause, () => ""],
+  ["Signal", (run) => OPEN.has(run.status), signal, () => ""],
+  ["Fork", () => true, fork, () => ""],
+  ["Roll back", (run) => run.status !== "rolled_back", rollback, () => "danger"],
+  ["Cancel run", (run) => OPEN.has(run.status), cancel, () => "danger"],
 ];
+
+function isPoor(run) {
+  return run.held_reason === "budget";
+}
 
 function freed(run) {
   return run.status === "held" && run.held_reason !== "in_doubt";
@@ -36,8 +40,8 @@ export function actionBar(run, seen, { changed = () => location.reload() } = {})
   const bar = el("div", { class: "actions", role: "group", "aria-label": "Actions" });
   const now = { run, seen, changed, role: null };
   const buttons = new Map();
-  for (const [name, , open, kind] of ACTIONS) {
-    const button = el("button", { type: "button", class: kind || null }, name);
+  for (const [name, , open] of ACTIONS) {
+    const button = el("button", { type: "button" }, name);
     button.addEventListener("click", () => {
       const { run, seen, changed } = now;
       Promise.resolve(open({ run, seen, changed })).catch(failed);
@@ -49,7 +53,11 @@ export function actionBar(run, seen, { changed = () => location.reload() } = {})
     if (now.role === "viewer") {
       return clear(bar, el("p", { class: "faint" }, "You may look at runs (viewer), not act on them."));
     }
-    const fits = ACTIONS.filter(([, when]) => when(now.run)).map(([name]) => buttons.get(name));
+    const fits = ACTIONS.filter(([, when]) => when(now.run)).map(([name, , , looks]) => {
+      const button = buttons.get(name);
+      set(button, "class", looks(now.run) || null);
+      return button;
+    });
     const same = fits.length === bar.children.length && fits.every((one, at) => one === bar.children[at]);
     if (!same) bar.replaceChildren(...fits);
   };

@@ -1,0 +1,85 @@
+"""The files of the operator page: small modules, no markup out of strings, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.source import PACKAGE
+
+WEB = PACKAGE / "_ops" / "web"
+STATIC = WEB / "static"
+SCRIPTS = sorted(STATIC.glob("*.js"))
+TEMPLATES = sorted((WEB / "templates").glob("*.html"))
+LINES = 400
+COLUMNS = 200
+
+# What would make an element, a script or a style out of text. Text becomes text nodes (dom.js).
+MARKUP = re.compile(
+    r"\b(innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|DOMParser"
+    r"|srcdoc|eval\(|new Function|setTimeout\(\s*[\"'`]|setInterval\(\s*[\"'`]|\.style\b|cssText)"
+)
+IMPORT = re.compile(r"""(?:^import\b[^;"']*|\bimport\s*\(\s*)["']([^"']+)["']""", re.MULTILINE)
+LOADED = re.compile(r"""(?:src|href)="([^"]+)\"""")
+INLINE = re.compile(r"\sstyle=|\son\w+=|<style|<script(?![^>]*\ssrc=)", re.IGNORECASE)
+
+
+def by_name(path: Path) -> str:
+    return path.name
+
+
+def test_there_is_a_page():
+    assert SCRIPTS
+    assert TEMPLATES
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=by_name)
+def test_a_script_is_small_and_makes_no_markup(path: Path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= LINES, "split it"
+    assert max(map(len, lines)) <= COLUMNS
+    assert lines[0].startswith("//"), "it says first what it is for"
+    code = [line for line in lines if not line.lstrip().startswith(("//", "*", "/*"))]
+    assert not [line for line in code if MARKUP.search(line)]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=by_name)
+def test_a_script_imports_what_is_there(path: Path):
+    for name in IMPORT.findall(path.read_text(encoding="utf-8")):
+        assert name.startswith("/static/"), name
+        assert (STATIC / name.removeprefix("/static/")).is_file(), name
+
+
+def test_imports_are_found():
+    text = 'import { a,\n  b } from "/static/a.js";\nimport "/static/b.js";\nawait import("/c.js");'
+    assert IMPORT.findall(text) == ["/static/a.js", "/static/b.js", "/c.js"]
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=by_name)
+def test_a_template_loads_what_is_there_and_has_nothing_inline(path: Path):
+    text = path.read_text(encoding="utf-8")
+    assert not INLINE.search(text)
+    for name in LOADED.findall(text):
+        assert name.startswith(("/", "#")), name
+        if name.startswith("/static/"):
+            assert (STATIC / name.removeprefix("/static/")).is_file(), name
+
+
+@pytest.mark.parametrize("path", sorted(STATIC.glob("*.css")), ids=by_name)
+def test_a_style_sheet_asks_for_nothing(path: Path):
+    assert not re.search(r"url\(|@import|expression\(", path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "text", ["node.innerHTML = x", "node.style.width = 1", "eval(x)", 'setTimeout("x", 1)']
+)
+def test_markup_is_found(text: str):
+    assert MARKUP.search(text)
+
+
+@pytest.mark.parametrize("text", ['<p style="x">', '<a onclick="x">', "<script>x</script>"])
+def test_what_stands_inline_is_found(text: str):
+    assert INLINE.search(text)
+    assert not INLINE.search('<script type="module" src="/static/x.js"></script>')
