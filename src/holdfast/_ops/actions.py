@@ -101,7 +101,11 @@ def _settling(
     kind, reason = _told(decision)
     at_us = store.now_us()
     values = Reader(store, row).values
-    node = values.encode(masked_value(decision.result, step), "result") if isinstance(decision, Done) else None
+    node = (
+        values.encode(masked_value(decision.result, step), "result")
+        if isinstance(decision, Done)
+        else None
+    )
     drafts, keys = settle_drafts(past, step, kind, node, reason, actor, at_us)
     if row.owner is not None:
         left, doubted = doubts_of_the_dead(past, at_us)

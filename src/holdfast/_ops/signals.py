@@ -41,7 +41,9 @@ def signal(
         signal_id = uuid.uuid4().hex
     elif not isinstance(signal_id, str) or not 0 < len(signal_id) <= ID_MAX_CHARS:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"signal(…, id={signal_id!r:.80}): 1 to {ID_MAX_CHARS} characters")
-    body = b'{"value":%b}' % codec.encode(masked_value(payload, name), f"the payload of signal {name!r}")
+    body = b'{"value":%b}' % codec.encode(
+        masked_value(payload, name), f"the payload of signal {name!r}"
+    )
     message = Message(f"{SIGNAL}{signal_id}", SIGNAL + name, actor, store.now_us(), body)
     try:
         posted = store.post(run_id, message)
