@@ -15,7 +15,11 @@ export function differencesView(found, { cut = false } = {}) {
   if (!found.length) return el("p", { class: "faint" }, "Nothing changed.");
   const rows = found.map(difference);
   const list = el("ul", { class: "differences", "aria-label": "Differences" }, rows);
-  return cut ? append(el("div", null), list, el("p", { class: "faint" }, `Only the first ${number(found.length)} are listed.`)) : list;
+  return cut ? append(
+    el("div", null),
+    list,
+    el("p", { class: "faint" }, `Only the first ${number(found.length)} are listed.`),
+  ) : list;
 }
 
 function difference({ path, kind, before, after }) {
@@ -23,7 +27,13 @@ function difference({ path, kind, before, after }) {
   return el(
     "li",
     { class: `difference is-${kind}` },
-    el("div", null, el("span", { class: "difference-mark", "aria-hidden": "true" }, mark), el("code", null, path || "the whole value"), el("span", { class: "faint" }, ` ${told}`)),
+    el(
+      "div",
+      null,
+      el("span", { class: "difference-mark", "aria-hidden": "true" }, mark),
+      el("code", null, path || "the whole value"),
+      el("span", { class: "faint" }, ` ${told}`),
+    ),
     kind === "changed" ? change(before, after) : one(kind === "added" ? after : before),
   );
 }
@@ -39,11 +49,20 @@ function change(before, after) {
 const split = (text) => text.replace(/\n$/, "").split("\n");
 
 function side(name, value) {
-  return el("div", { class: `side is-${name}` }, el("span", { class: "unseen" }, `${name}: `), one(value));
+  return el(
+    "div",
+    { class: `side is-${name}` },
+    el("span", { class: "unseen" }, `${name}: `),
+    one(value),
+  );
 }
 
 function one(value) {
-  if (value === null || typeof value !== "object") return el("div", { class: "side-text" }, scalar(value));
+  if (value === null || typeof value !== "object") return el(
+    "div",
+    { class: "side-text" },
+    scalar(value),
+  );
   const messages = messagesIn(value, 1);
   return messages ? conversation(messages) : tree(value, { open: 1 });
 }
@@ -62,14 +81,21 @@ export function lineDifferences(before, after) {
   const now = after.slice(begin, after.length - end);
   if (old.length > LINES_MAX || now.length > LINES_MAX) return null;
   const same = (line) => [" ", line];
-  return [...before.slice(0, begin).map(same), ...middle(old, now), ...before.slice(before.length - end).map(same)];
+  return [
+    ...before.slice(0, begin).map(same),
+    ...middle(old, now),
+    ...before.slice(before.length - end).map(same),
+  ];
 }
 
 function middle(old, now) {
   const table = Array.from({ length: old.length + 1 }, () => new Uint16Array(now.length + 1));
   for (let i = old.length - 1; i >= 0; i--) {
     for (let j = now.length - 1; j >= 0; j--) {
-      table[i][j] = old[i] === now[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
+      table[i][j] = old[i] === now[j] ? table[i + 1][j + 1] + 1 : Math.max(
+        table[i + 1][j],
+        table[i][j + 1],
+      );
     }
   }
   const marked = [];
@@ -79,19 +105,28 @@ function middle(old, now) {
     if (i < old.length && j < now.length && old[i] === now[j]) {
       marked.push([" ", old[i++]]);
       j++;
-    } else if (i < old.length && (j === now.length || table[i + 1][j] >= table[i][j + 1])) marked.push(["-", old[i++]]);
-    else marked.push(["+", now[j++]]);
+      continue;
+    }
+    const isGone = i < old.length && (j === now.length || table[i + 1][j] >= table[i][j + 1]);
+    marked.push(isGone ? ["-", old[i++]] : ["+", now[j++]]);
   }
   return marked;
 }
 
 /** Lines that stayed are shown only near those that changed. */
 function lineView(marked) {
-  const near = marked.map((_, at) => marked.slice(Math.max(0, at - AROUND), at + AROUND + 1).some(([mark]) => mark !== " "));
+  const near = marked.map((_, at) => marked.slice(
+    Math.max(0, at - AROUND),
+    at + AROUND + 1,
+  ).some(([mark]) => mark !== " "));
   const box = el("div", { class: "lines" });
   let hidden = 0;
   const flush = () => {
-    if (hidden) box.append(el("div", { class: "line is-left-out" }, `${number(hidden)} lines the same`));
+    if (hidden) box.append(el(
+      "div",
+      { class: "line is-left-out" },
+      `${number(hidden)} lines the same`,
+    ));
     hidden = 0;
   };
   marked.forEach(([mark, text], at) => {
@@ -99,7 +134,13 @@ function lineView(marked) {
     flush();
     const kind = { "+": "is-added", "-": "is-removed", " ": "" }[mark];
     const said = { "+": "added: ", "-": "removed: ", " ": "" }[mark];
-    box.append(el("div", { class: `line ${kind}` }, el("span", { class: "line-mark", "aria-hidden": "true" }, mark), el("span", { class: "unseen" }, said), el("span", { class: "line-text" }, lines(text))));
+    box.append(el(
+      "div",
+      { class: `line ${kind}` },
+      el("span", { class: "line-mark", "aria-hidden": "true" }, mark),
+      el("span", { class: "unseen" }, said),
+      el("span", { class: "line-text" }, lines(text)),
+    ));
   });
   flush();
   return box;

@@ -5,8 +5,7 @@ import { ago, append, clear, commandLine, el, keep, lines, runLink, sign, words 
 import { ready } from "/static/shell.js";
 
 const SEVERE = { error: "is-bad", warning: "is-warn", info: "is-calm" };
-const NEEDS = new Set(["held", "failed"]);
-const CALM = new Set(["running", "completed", "cancelled", "rolled_back"]);
+const NEEDS = new Set(["held", "running"]);  // A run at work is explained only if nobody has it.
 
 /** Return the node; `show(answer)` fills it from what `/api/v1/run` says. `changed` is called when a
  *  question was answered here. */
@@ -27,8 +26,7 @@ export function explanationView(changed) {
       if (state === shown) return;
       shown = state;
       box.className = `explanation ${kindOf(run, questions)}`;
-      const calm = CALM.has(run.status) && !open.length && explanation;
-      keepFocus(box, () => clear(box, calm ? inShort(explanation, run, box) : explanation && said(explanation, run), open.map(finding)));
+      keepFocus(box, () => clear(box, explanation && said(explanation, run), open.map(finding)));
     },
   };
 }
@@ -46,22 +44,30 @@ function keepFocus(box, update) {
   if (at >= 0) parts()[at]?.focus();
 }
 
-/** Where nothing presses: one line, and the rest when it is opened. */
-function inShort(explanation, run, box) {
-  const summary = el("summary", null, sign(run.status), el("span", null, explanation.case));
-  const [, , ...rest] = said(explanation, run);
-  return el("details", { class: "in-short", open: box.querySelector("details")?.open }, summary, rest);
-}
-
 function said({ case: told, known = [], unknown = [], actions = [], warning }, run) {
   const facts = (title, list, kind) =>
-    list.length ? el("div", { class: kind }, el("h3", null, title), el("ul", null, list.map((fact) => el("li", null, fact)))) : null;
+    list.length ? el(
+      "div",
+      { class: kind },
+      el("h3", null, title),
+      el("ul", null, list.map((fact) => el("li", null, fact))),
+    ) : null;
   return [
     warning ? el("p", { class: "trouble-box" }, warning) : null,
     el("p", { class: "case" }, sign(run.status), told),
-    el("div", { class: "facts-pair" }, facts("Known", known, "known"), facts("Not known", unknown, "unknown")),
+    el(
+      "div",
+      { class: "facts-pair" },
+      facts("Known", known, "known"),
+      facts("Not known", unknown, "unknown"),
+    ),
     actions.length
-      ? el("div", { class: "what-to-do" }, el("h3", null, "What can be done now"), el("ul", { class: "doings" }, actions.map(action)))
+      ? el(
+        "div",
+        { class: "what-to-do" },
+        el("h3", null, "What can be done now"),
+        el("ul", { class: "doings" }, actions.map(action)),
+      )
       : null,
   ];
 }
@@ -74,7 +80,13 @@ function finding({ kind, severity, text, actions = [], since }) {
   return el(
     "div",
     { class: `finding ${SEVERE[severity] ?? "is-calm"}` },
-    el("p", null, el("strong", null, `Finding: ${words(kind)}`), ` (${severity}) `, el("span", { class: "faint" }, ago(since))),
+    el(
+      "p",
+      null,
+      el("strong", null, `Finding: ${words(kind)}`),
+      ` (${severity}) `,
+      el("span", { class: "faint" }, ago(since)),
+    ),
     el("p", null, text),
     actions.map((line) => commandLine(line)),
   );
@@ -83,7 +95,12 @@ function finding({ kind, severity, text, actions = [], since }) {
 /** An error as the journal tells it. */
 export function errorBox(error) {
   if (!error) return null;
-  return el("div", { class: "trouble-box" }, el("code", null, error.type ?? "error"), error.message ? [": ", lines(error.message)] : null);
+  return el(
+    "div",
+    { class: "trouble-box" },
+    el("code", null, error.type ?? "error"),
+    error.message ? [": ", lines(error.message)] : null,
+  );
 }
 
 /** What is shown when a run cannot be: it does not exist, was deleted, or is damaged. */
@@ -100,7 +117,15 @@ export function cannotShow(id, error) {
     el("p", null, el("code", null, id)),
     el("p", null, error.message),
     error.type === "RunNotFound"
-      ? el("p", null, "See ", el("a", { href: `/?id_part=${encodeURIComponent(id)}` }, "runs that have this in their id"), ", or ", el("a", { href: "/" }, "all runs"), ".")
+      ? el(
+        "p",
+        null,
+        "See ",
+        el("a", { href: `/?id_part=${encodeURIComponent(id)}` }, "runs that have this in their id"),
+        ", or ",
+        el("a", { href: "/" }, "all runs"),
+        ".",
+      )
       : null,
     error.type === "Corrupt" ? commandLine("holdfast verify") : null,
   );

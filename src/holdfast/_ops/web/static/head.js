@@ -1,6 +1,20 @@
 // The head of a run's page: who it is, where it stands, what it has cost.
 
-import { ago, badge, clear, copyButton, el, keep, length, money, moment, number, runLink, say, time } from "/static/dom.js";
+import {
+  ago,
+  badge,
+  clear,
+  copyButton,
+  el,
+  keep,
+  length,
+  money,
+  moment,
+  number,
+  runLink,
+  say,
+  time,
+} from "/static/dom.js";
 import { familyLinks } from "/static/explanation.js";
 
 const OVER = new Set(["completed", "failed", "cancelled", "rolled_back"]);
@@ -16,7 +30,12 @@ export function headView(id) {
   const node = el(
     "header",
     { class: "run-head" },
-    el("div", { class: "spread" }, el("div", { class: "row" }, title, copyButton(id, "Copy the run id"), status), bar),
+    el(
+      "div",
+      { class: "spread" },
+      el("div", { class: "row" }, title, copyButton(id, "Copy the run id"), status),
+      bar,
+    ),
     tags,
     facts,
   );
@@ -29,7 +48,13 @@ export function headView(id) {
       const now = `${run.status}:${run.held_reason ?? ""}`;
       if (now !== last) clear(status, badge(run.status, run.held_reason));
       last = now;
-      keep(tags, Object.entries(run.tags ?? {}), ([name]) => name, () => el("span", { class: "tag" }), (one, [name, value]) => say(one, `${name}=${value}`));
+      keep(
+        tags,
+        Object.entries(run.tags ?? {}),
+        ([name]) => name,
+        () => el("span", { class: "tag" }),
+        (one, [name, value]) => say(one, `${name}=${value}`),
+      );
       keep(facts, factsOf(answer), ([name]) => name, factNode, updateFact);
     },
   };
@@ -55,15 +80,32 @@ function factsOf({ run, trace_id: trace, steps_total: steps }) {
   if (run.generation > 1) found.push(["Generation", number(run.generation)]);
   if (run.owner) found.push(["Executed by", el("span", { class: "mono" }, run.owner), run.owner]);
   if (run.status === "waiting" && run.waiting_for) found.push(["Waits for", run.waiting_for]);
-  else if (run.current_step && !over) found.push(["At", el("span", { class: "mono" }, run.current_step), run.current_step]);
-  found.push(["Steps", `${number(steps ?? done)}${attempts > done ? ` in ${number(attempts)} attempts` : ""}${degraded ? `, ${number(degraded)} degraded` : ""}`]);
+  else if (run.current_step && !over) found.push([
+    "At",
+    el("span", { class: "mono" }, run.current_step),
+    run.current_step,
+  ]);
+  found.push([
+    "Steps",
+    number(steps ?? done) +
+      (attempts > done ? ` in ${number(attempts)} attempts` : "") +
+      (degraded ? `, ${number(degraded)} degraded` : ""),
+  ]);
   found.push(...costs(usage, run.budget));
   found.push(["Started", time(run.created_at), run.created_at]);
   if (over) found.push(["Took", length((new Date(run.updated_at) - new Date(run.created_at)) / 1000)]);
   found.push([over ? "Ended" : "Changed", ago(run.updated_at), run.updated_at]);
-  if (run.deadline) found.push(["Deadline", el("span", { title: moment(run.deadline) }, ago(run.deadline)), run.deadline]);
+  if (run.deadline) found.push([
+    "Deadline",
+    el("span", { title: moment(run.deadline) }, ago(run.deadline)),
+    run.deadline,
+  ]);
   for (const [name, link] of familyLinks(run)) found.push([name, link, link.textContent]);
-  if (run.children?.length) found.push(["Children", children(run.children), JSON.stringify(run.children)]);
+  if (run.children?.length) found.push([
+    "Children",
+    children(run.children),
+    JSON.stringify(run.children),
+  ]);
   if (trace) found.push(["Trace", el("span", { class: "mono" }, trace), trace]);
   return found;
 }
@@ -72,7 +114,10 @@ function costs(usage, budget) {
   const tokens = (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0);
   const found = [];
   if (usage.cost !== undefined) found.push(["Cost", money(usage.cost)]);
-  if (tokens) found.push(["Tokens", `${number(usage.input_tokens ?? 0)} in, ${number(usage.output_tokens ?? 0)} out`]);
+  if (tokens) found.push([
+    "Tokens",
+    `${number(usage.input_tokens ?? 0)} in, ${number(usage.output_tokens ?? 0)} out`,
+  ]);
   if (budget) found.push(["Budget", budgetView(budget), JSON.stringify(budget)]);
   return found;
 }
@@ -85,12 +130,38 @@ function budgetView(budget) {
     ["time", budget.elapsed_s, budget.wall_s, length],
   ].filter(([, , limit]) => limit !== null && limit !== undefined);
   const meter = (spent, limit, name) =>
-    el("meter", { min: 0, max: limit || 1, value: Math.min(spent, limit || 1), low: limit * 0.8, high: limit * 0.98, optimum: 0, "aria-label": `Share of the budget in ${name}` });
-  return limits.map(([name, spent, limit, told, unit = ""]) => el("div", { class: "budget" }, `${told(spent)} of ${told(limit)}${unit} `, meter(spent, limit, name)));
+    el(
+      "meter",
+      {
+        min: 0,
+        max: limit || 1,
+        value: Math.min(spent, limit || 1),
+        low: limit * 0.8,
+        high: limit * 0.98,
+        optimum: 0,
+        "aria-label": `Share of the budget in ${name}`,
+      },
+    );
+  return limits.map(([name, spent, limit, told, unit = ""]) => el(
+    "div",
+    { class: "budget" },
+    `${told(spent)} of ${told(limit)}${unit} `,
+    meter(spent, limit, name),
+  ));
 }
 
 function children(found) {
-  const list = found.slice(0, CHILDREN).map((child) => el("li", null, badge(child.status, child.held_reason), " ", runLink(child.run_id)));
-  if (found.length > CHILDREN) list.push(el("li", { class: "faint" }, `and ${number(found.length - CHILDREN)} more`));
+  const list = found.slice(0, CHILDREN).map((child) => el(
+    "li",
+    null,
+    badge(child.status, child.held_reason),
+    " ",
+    runLink(child.run_id),
+  ));
+  if (found.length > CHILDREN) list.push(el(
+    "li",
+    { class: "faint" },
+    `and ${number(found.length - CHILDREN)} more`,
+  ));
   return el("ul", { class: "children" }, list);
 }

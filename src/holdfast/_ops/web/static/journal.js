@@ -12,7 +12,14 @@ const MOST = 500;
 const SHOWN_MAX = 2000;
 const GOOD = new Set(["step_completed", "run_completed", "step_settled"]);
 const BAD = new Set(["step_failed", "run_failed", "message_refused"]);
-const WARN = new Set(["step_in_doubt", "run_held", "finding_noted", "gap_found", "cancel_requested", "wait_timed_out"]);
+const WARN = new Set([
+  "step_in_doubt",
+  "run_held",
+  "finding_noted",
+  "gap_found",
+  "cancel_requested",
+  "wait_timed_out",
+]);
 const VALUES = ["input", "args", "result", "value", "state"];
 
 /** Return the journal of a run. `load()` reads its end, `add(entry)` takes a new one. */
@@ -28,7 +35,12 @@ export function journalView(id) {
     state.following = follow.checked;
     if (follow.checked) bottom(state);
   });
-  const head = el("div", { class: "spread" }, el("div", { class: "row" }, state.told, state.filter), el("label", { class: "check", for: "follow" }, follow, "Follow new entries"));
+  const head = el(
+    "div",
+    { class: "spread" },
+    el("div", { class: "row" }, state.told, state.filter),
+    el("label", { class: "check", for: "follow" }, follow, "Follow new entries"),
+  );
   return {
     node: el("div", { class: "stack-small" }, head, state.before, state.list),
     load: () => load(state),
@@ -60,7 +72,11 @@ async function read(state, after, limit) {
 function earlier(state) {
   clear(state.before);
   if (state.first <= 1 || state.step) return;
-  const button = el("button", { type: "button" }, `Show ${number(Math.min(PART, state.first - 1))} earlier entries`);
+  const button = el(
+    "button",
+    { type: "button" },
+    `Show ${number(Math.min(PART, state.first - 1))} earlier entries`,
+  );
   const start = el("button", { type: "button", class: "quiet" }, "From the beginning");
   button.addEventListener("click", () => older(state, Math.max(0, state.first - 1 - PART)));
   start.addEventListener("click", () => older(state, 0));
@@ -117,8 +133,11 @@ function bottom(state) {
 }
 
 function count(state) {
-  const shown = state.list.children.length;
-  say(state.told, shown ? `Entries ${number(Number(state.list.firstElementChild.dataset.seq))} to ${number(Number(state.list.lastElementChild.dataset.seq))}` : "No entries");
+  const numbers = [state.list.firstElementChild, state.list.lastElementChild].map((node) =>
+    number(Number(node?.dataset.seq ?? 0)),
+  );
+  const isEmpty = !state.list.firstElementChild;
+  say(state.told, isEmpty ? "No entries" : `Entries ${numbers[0]} to ${numbers[1]}`);
 }
 
 /** Put an entry where its number says; one that is there already stays. */
@@ -137,25 +156,40 @@ function put(state, entry) {
 // -- one entry ----------------------------------------------------------------------------------
 
 function entryNode(state, entry) {
-  const kind = GOOD.has(entry.kind) ? "is-good" : BAD.has(entry.kind) ? "is-bad" : WARN.has(entry.kind) ? "is-warn" : "";
   const summary = el(
     "summary",
     null,
     el("span", { class: "entry-seq" }, String(entry.seq)),
     el("span", { class: "entry-time" }, time(entry.at, { exact: true })),
-    el("span", { class: `entry-kind ${kind}` }, words(entry.kind)),
-    el("span", { class: "entry-step mono" }, entry.step ?? "", entry.attempt > 1 ? el("span", { class: "faint" }, ` attempt ${entry.attempt}`) : null),
+    el("span", { class: `entry-kind ${mood(entry.kind)}` }, words(entry.kind)),
+    el(
+      "span",
+      { class: "entry-step mono" },
+      entry.step ?? "",
+      entry.attempt > 1 ? el("span", { class: "faint" }, ` attempt ${entry.attempt}`) : null,
+    ),
     el("span", { class: "entry-hint" }, hint(entry.body ?? {})),
   );
   const box = el("details", null, summary);
-  box.addEventListener("toggle", () => box.open && box.children.length === 1 && box.append(bodyNode(state, entry, box)));
+  box.addEventListener(
+    "toggle",
+    () => box.open && box.children.length === 1 && box.append(bodyNode(state, entry, box)),
+  );
   return el("li", { "data-seq": entry.seq }, box);
+}
+
+function mood(kind) {
+  if (GOOD.has(kind)) return "is-good";
+  if (BAD.has(kind)) return "is-bad";
+  return WARN.has(kind) ? "is-warn" : "";
 }
 
 function hint(body) {
   if (body.error?.type) return `${body.error.type}: ${body.error.message ?? ""}`.slice(0, 140);
-  for (const name of ["reason", "detail", "actor", "text", "name", ...VALUES]) {
-    if (body[name] !== undefined && body[name] !== null) return `${name}: ${isClipped(body[name]) ? "…" : preview(body[name], 90)}`;
+  for (const name of ["reason", "why", "detail", "actor", "text", "name", ...VALUES]) {
+    const value = body[name];
+    if (value === undefined || value === null) continue;
+    return `${name}: ${isClipped(value) ? "…" : preview(value, 90)}`;
   }
   return "";
 }
@@ -163,15 +197,38 @@ function hint(body) {
 function bodyNode(state, entry, box) {
   const body = entry.body ?? {};
   const full = async () => {
-    const answer = await get("run/entries", { id: state.id, after: entry.seq - 1, limit: 1, full: 1 }).catch(failed);
+    const answer = await get(
+      "run/entries",
+      { id: state.id, after: entry.seq - 1, limit: 1, full: 1 },
+    ).catch(failed);
     const whole = answer?.entries?.[0];
     if (whole) box.lastElementChild.replaceWith(bodyNode(state, whole, box));
   };
-  const facts = Object.fromEntries(Object.entries(body).filter(([name, value]) => !VALUES.includes(name) && !(name === "error" && value?.type)));
+  const isFact = ([name, value]) => !VALUES.includes(name) && !(name === "error" && value?.type);
+  const facts = Object.fromEntries(Object.entries(body).filter(isFact));
   const parts = VALUES.filter((name) => name in body).map((name) =>
-    el("div", { class: "entry-value" }, el("h3", null, words(name)), valueView(body[name], { label: `${words(name)} of entry ${entry.seq}`, full })),
+    el(
+      "div",
+      { class: "entry-value" },
+      el("h3", null, words(name)),
+      valueView(body[name], { label: `${words(name)} of entry ${entry.seq}`, full }),
+    ),
   );
-  const rest = Object.keys(facts).length ? valueView(facts, { label: `Facts of entry ${entry.seq}`, full, open: 2 }) : null;
-  const nothing = !parts.length && !rest && !body.error ? el("p", { class: "faint" }, "It says nothing more.") : null;
-  return el("div", { class: "entry-body" }, errorBox(body.error?.type ? body.error : null), parts, rest, nothing);
+  const rest = Object.keys(facts).length ? valueView(
+    facts,
+    { label: `Facts of entry ${entry.seq}`, full, open: 2 },
+  ) : null;
+  const nothing = !parts.length && !rest && !body.error ? el(
+    "p",
+    { class: "faint" },
+    "It says nothing more.",
+  ) : null;
+  return el(
+    "div",
+    { class: "entry-body" },
+    errorBox(body.error?.type ? body.error : null),
+    parts,
+    rest,
+    nothing,
+  );
 }

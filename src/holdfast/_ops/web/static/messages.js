@@ -4,7 +4,17 @@
 
 const DEPTH = 4;
 const ROLES = { human: "user", ai: "assistant", model: "assistant", function: "tool" };
-const KNOWN = new Set(["system", "developer", "user", "assistant", "tool", "human", "ai", "model", "function"]);
+const KNOWN = new Set([
+  "system",
+  "developer",
+  "user",
+  "assistant",
+  "tool",
+  "human",
+  "ai",
+  "model",
+  "function",
+]);
 const ITEMS = new Set(["message", "function_call", "function_call_output", "reasoning"]);
 
 /** Return the messages in a value, or null if it is no conversation. */
@@ -12,7 +22,10 @@ export function messagesIn(value, depth = DEPTH) {
   if (isMessage(value)) return [normal(value)];
   if (Array.isArray(value)) return value.length && value.every(isMessage) ? value.map(normal) : null;
   if (!isObject(value) || depth === 0) return null;
-  const system = typeof value.system === "string" ? [{ role: "system", parts: [text(value.system)] }] : [];
+  const system = typeof value.system === "string" ? [{
+    role: "system",
+    parts: [text(value.system)],
+  }] : [];
   const places = [value.messages, value.history, value.conversation, value.input];
   if (Array.isArray(value.choices)) places.push(value.choices.map((choice) => choice?.message));
   for (const place of [...places, ...Object.values(value)]) {
@@ -37,7 +50,7 @@ function bare(value) {
 function isMessage(value) {
   const one = bare(value);
   if (!isObject(one)) return false;
-  if (ITEMS.has(one.type) && ("content" in one || "name" in one || "call_id" in one || "summary" in one)) return true;
+  if (ITEMS.has(one.type)) return ["content", "name", "call_id", "summary"].some((name) => name in one);
   const role = roleOf(one);
   return KNOWN.has(role) && ["content", "text", "parts", "tool_calls"].some((name) => name in one);
 }
@@ -50,18 +63,36 @@ function roleOf(one) {
 /** One message in the one shape. */
 export function normal(value) {
   const one = bare(value);
-  if (one.type === "function_call") return { role: "assistant", parts: [call(one.name, one.arguments, one.call_id)] };
-  if (one.type === "function_call_output") return { role: "tool", parts: [result(one.output, one.call_id)] };
-  if (one.type === "reasoning") return { role: "assistant", parts: content(one.summary ?? one.content).map(asThought) };
+  if (one.type === "function_call") return {
+    role: "assistant",
+    parts: [call(one.name, one.arguments, one.call_id)],
+  };
+  if (one.type === "function_call_output") return {
+    role: "tool",
+    parts: [result(one.output, one.call_id)],
+  };
+  if (one.type === "reasoning") return {
+    role: "assistant",
+    parts: content(one.summary ?? one.content).map(asThought),
+  };
   const role = roleOf(one);
   let parts = [...content(one.content), ...content(one.parts)];
   if (!parts.length && one.text) parts = content(one.text);
-  if (typeof one.reasoning_content === "string") parts.unshift({ kind: "thought", text: one.reasoning_content });
+  if (typeof one.reasoning_content === "string") parts.unshift({
+    kind: "thought",
+    text: one.reasoning_content,
+  });
   if (typeof one.refusal === "string") parts.push(text(one.refusal));
   for (const made of list(one.tool_calls)) parts.push(toolCall(bare(made)));
-  if (isObject(one.function_call)) parts.push(call(one.function_call.name, one.function_call.arguments));
+  if (isObject(one.function_call)) parts.push(call(
+    one.function_call.name,
+    one.function_call.arguments,
+  ));
   const isResult = ROLES[role] === "tool" || role === "tool";
-  if (isResult) parts = parts.map((part) => (part.kind === "text" ? result(part.text, one.tool_call_id) : part));
+  if (isResult) {
+    const told = (part) => (part.kind === "text" ? result(part.text, one.tool_call_id) : part);
+    parts = parts.map(told);
+  }
   return { role: ROLES[role] ?? role, name: one.name ?? null, parts };
 }
 
@@ -82,7 +113,11 @@ function result(value, id = null, failed = false) {
 function toolCall(made) {
   if (!isObject(made)) return { kind: "other", value: made };
   const inside = isObject(made.function) ? made.function : made;
-  return call(inside.name ?? inside.tool, inside.arguments ?? inside.args ?? inside.input, made.id ?? made.call_id);
+  return call(
+    inside.name ?? inside.tool,
+    inside.arguments ?? inside.args ?? inside.input,
+    made.id ?? made.call_id,
+  );
 }
 
 /** Arguments often are JSON in a text. */

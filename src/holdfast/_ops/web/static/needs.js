@@ -27,7 +27,12 @@ export async function needs() {
   const section = el(
     "section",
     { class: "needs", "aria-labelledby": "needs-title" },
-    el("div", { class: "spread" }, el("h2", { id: "needs-title" }, "Needs a person"), totals(counts, inbox)),
+    el(
+      "div",
+      { class: "spread" },
+      el("h2", { id: "needs-title" }, "Needs a person"),
+      totals(counts, inbox),
+    ),
     el("ul", null, lines.slice(0, SHOWN).map(line)),
   );
   section.dataset.state = JSON.stringify([lines, counts]);
@@ -39,19 +44,46 @@ function gathered(inbox, held, broken) {
   const lines = new Map();
   const add = (id, told) => lines.has(id) || lines.set(id, { id, ...told });
   for (const doubt of inbox.doubts ?? []) {
-    add(doubt.run_id, { status: "held", reason: "in_doubt", flow: doubt.flow, at: doubt.since, what: `Did ${doubt.step} happen? Its outcome is not known.` });
+    add(
+      doubt.run_id,
+      {
+        status: "held",
+        reason: "in_doubt",
+        flow: doubt.flow,
+        at: doubt.since,
+        what: `Did ${doubt.step} happen? Its outcome is not known.`,
+      },
+    );
   }
   for (const asks of inbox.questions ?? []) {
-    const what = asks.kind === "approval" ? `Asks to approve ${asks.effect ?? asks.name}.` : `Asks: ${asks.text}`;
+    const isApproval = asks.kind === "approval";
+    const what = isApproval ? `Asks to approve ${asks.effect ?? asks.name}.` : `Asks: ${asks.text}`;
     add(asks.run_id, { status: "waiting", reason: asks.kind, at: asks.asked_at, what });
   }
   for (const run of held) {
     if (run.held_reason === "moved") continue;
-    add(run.run_id, { status: "held", reason: run.held_reason, flow: run.flow, at: run.updated_at, what: MEANINGS[run.held_reason] ?? words(run.held_reason) });
+    add(
+      run.run_id,
+      {
+        status: "held",
+        reason: run.held_reason,
+        flow: run.flow,
+        at: run.updated_at,
+        what: MEANINGS[run.held_reason] ?? words(run.held_reason),
+      },
+    );
   }
   for (const run of broken) {
     const where = run.current_step ? `Failed at ${run.current_step}.` : "Failed.";
-    add(run.run_id, { status: "failed", flow: run.flow, at: run.updated_at, what: `${where} It can be taken up again.` });
+    add(
+      run.run_id,
+      {
+        status: "failed",
+        flow: run.flow,
+        at: run.updated_at,
+        what: `${where} It can be taken up again.`,
+      },
+    );
   }
   return [...lines.values()];
 }
@@ -61,7 +93,11 @@ function totals(counts, inbox) {
   const links = [];
   if (waiting) links.push(el("a", { href: "/inbox" }, `Inbox: ${number(waiting)}`));
   for (const status of ["held", "failed"]) {
-    if (counts[status]) links.push(el("a", { href: `/?status=${status}` }, `All ${status}: ${number(counts[status])}`));
+    if (counts[status]) links.push(el(
+      "a",
+      { href: `/?status=${status}` },
+      `All ${status}: ${number(counts[status])}`,
+    ));
   }
   return append(el("div", { class: "row" }), links);
 }
@@ -71,7 +107,12 @@ function line({ id, status, reason, flow, at, what }) {
     "li",
     null,
     el("span", { class: "need-badge" }, badge(status, reason)),
-    el("span", { class: "need-run" }, runLink(id), flow ? el("span", { class: "faint" }, ` ${flow}`) : null),
+    el(
+      "span",
+      { class: "need-run" },
+      runLink(id),
+      flow ? el("span", { class: "faint" }, ` ${flow}`) : null,
+    ),
     el("span", { class: "need-what" }, clipped(what, 160)),
     el("span", { class: "faint nowrap" }, ago(at)),
   );

@@ -19,11 +19,26 @@ const REFRESH_MS = 400;
 const OVER_MS = 3000;
 const STILL_MS = 5000;
 const FINAL = new Set(["completed", "cancelled", "rolled_back"]);
-const TABS = { steps: "Steps", journal: "Journal", values: "Input and result", snapshots: "Snapshots", messages: "Said to it" };
+const TABS = {
+  steps: "Steps",
+  journal: "Journal",
+  values: "Input and result",
+  snapshots: "Snapshots",
+  messages: "Said to it",
+};
 
 const id = new URLSearchParams(location.search).get("id") ?? "";
 const page = document.getElementById("run");
-const view = { tab: "", answer: null, tail: null, refreshedMs: 0, lookedMs: 0, timer: 0, busy: false, again: false };
+const view = {
+  tab: "",
+  answer: null,
+  tail: null,
+  refreshedMs: 0,
+  lookedMs: 0,
+  timer: 0,
+  busy: false,
+  again: false,
+};
 
 // -- the parts ------------------------------------------------------------------------------------
 
@@ -39,19 +54,48 @@ function build(answer) {
   view.actions = actionBar(answer.run, answer.seen, { changed: refresh });
   view.head.bar.append(view.actions);
   clear(page, view.head.node, view.explanation.node, view.timeline.node, tabs());
-  document.title = document.title.replace(/Run · Holdfast$/, `${view.head.node.querySelector("h1").textContent} · Holdfast`);
+  document.title = document.title.replace(
+    /Run · Holdfast$/,
+    `${view.head.node.querySelector("h1").textContent} · Holdfast`,
+  );
 }
 
 function tabs() {
   view.buttons = {};
   view.panels = {};
-  const content = { steps: view.steps.node, journal: view.journal.node, values: view.values, snapshots: view.snapshots.node, messages: view.messages };
+  const content = {
+    steps: view.steps.node,
+    journal: view.journal.node,
+    values: view.values,
+    snapshots: view.snapshots.node,
+    messages: view.messages,
+  };
   const list = el("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the run" });
   const box = el("section", { "aria-label": "Parts of the run" }, list);
   for (const [name, label] of Object.entries(TABS)) {
-    const button = el("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}`, tabindex: -1 }, label);
+    const button = el(
+      "button",
+      {
+        type: "button",
+        role: "tab",
+        id: `tab-${name}`,
+        "aria-controls": `panel-${name}`,
+        tabindex: -1,
+      },
+      label,
+    );
     button.addEventListener("click", () => choose(name));
-    const panel = el("div", { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}`, class: "panel", hidden: true }, content[name]);
+    const panel = el(
+      "div",
+      {
+        role: "tabpanel",
+        id: `panel-${name}`,
+        "aria-labelledby": `tab-${name}`,
+        class: "panel",
+        hidden: true,
+      },
+      content[name],
+    );
     view.buttons[name] = button;
     view.panels[name] = panel;
     list.append(button);
@@ -104,11 +148,26 @@ function showValues({ run }) {
   const state = JSON.stringify([run.input, run.result, run.error, run.status]);
   if (view.valuesShown === state) return;
   view.valuesShown = state;
-  const section = (title, ...content) => el("section", { class: "sheet" }, el("h2", null, title), content);
+  const section = (title, ...content) => el(
+    "section",
+    { class: "sheet" },
+    el("h2", null, title),
+    content,
+  );
   const result = run.error
     ? section("Error", errorBox(run.error))
-    : section("Result", run.status === "completed" ? valueView(run.result, { label: "Result", full: fullResult }) : el("p", { class: "faint" }, "There is none yet."));
-  clear(view.values, section("Input", valueView(run.input, { label: "Input", full: fullInput })), result);
+    : section(
+      "Result",
+      run.status === "completed" ? valueView(
+        run.result,
+        { label: "Result", full: fullResult },
+      ) : el("p", { class: "faint" }, "There is none yet."),
+    );
+  clear(
+    view.values,
+    section("Input", valueView(run.input, { label: "Input", full: fullInput })),
+    result,
+  );
 }
 
 async function fullInput() {
@@ -132,12 +191,40 @@ function showMessages({ run }) {
   const state = JSON.stringify(signals);
   if (view.messagesShown === state) return;
   view.messagesShown = state;
-  const heads = ["Name", "Kind", "Status", "By", "When", "Value"].map((name) => el("th", { scope: "col" }, name));
+  const heads = [
+    "Name",
+    "Kind",
+    "Status",
+    "By",
+    "When",
+    "Value",
+  ].map((name) => el("th", { scope: "col" }, name));
   const cell = (label, ...content) => el("td", { "data-label": label }, content);
   const rows = signals.map((one) =>
-    el("tr", null, el("th", { scope: "row", class: "card-title mono" }, one.name), cell("Kind", words(one.kind)), cell("Status", badge(one.status), one.why ? ` ${one.why}` : null), cell("By", one.actor), cell("When", time(one.sent_at)), cell("Value", valueView(one.value, { label: `Value of ${one.name}`, open: 1 }))),
+    el(
+      "tr",
+      null,
+      el("th", { scope: "row", class: "card-title mono" }, one.name),
+      cell("Kind", words(one.kind)),
+      cell("Status", badge(one.status), one.why ? ` ${one.why}` : null),
+      cell("By", one.actor),
+      cell("When", time(one.sent_at)),
+      cell("Value", valueView(one.value, { label: `Value of ${one.name}`, open: 1 })),
+    ),
   );
-  clear(view.messages, el("div", { class: "table" }, el("table", { class: "cards" }, el("thead", null, el("tr", null, heads)), el("tbody", null, rows))));
+  clear(
+    view.messages,
+    el(
+      "div",
+      { class: "table" },
+      el(
+        "table",
+        { class: "cards" },
+        el("thead", null, el("tr", null, heads)),
+        el("tbody", null, rows),
+      ),
+    ),
+  );
 }
 
 // -- live -----------------------------------------------------------------------------------------
@@ -165,7 +252,10 @@ async function refresh() {
 }
 
 async function look() {
-  const [answer, timeline] = await Promise.all([get("run", { id }), get("run/timeline", { id }).catch(() => null)]);
+  const [answer, timeline] = await Promise.all([
+    get("run", { id }),
+    get("run/timeline", { id }).catch(() => null),
+  ]);
   const before = view.answer?.run.status;
   if (!view.answer) build(answer);
   view.answer = answer;
@@ -226,7 +316,10 @@ async function lookAgain() {
 
 onChange(() => lookAgain().catch(failed));
 // Some things are no entries: a process that dies, a deadline that comes near, a message.
-setInterval(() => view.answer && !FINAL.has(view.answer.run.status) && !document.hidden && refreshSoon(), STILL_MS);
+setInterval(
+  () => view.answer && !FINAL.has(view.answer.run.status) && !document.hidden && refreshSoon(),
+  STILL_MS,
+);
 ready.then(refresh, () => {});
 if (!id) {
   clear(page);

@@ -7,7 +7,10 @@ const FOLD_FROM = 0.12;
 /** Return pieces `{start, end, from, size, folded}` (all in ms) that map time to a folded axis. */
 export function pieces(start, end, busy, fold) {
   const total = Math.max(1, end - start);
-  const merged = joined(busy.map(([a, b]) => [Math.max(start, a), Math.min(end, b)]).filter(([a, b]) => b >= a));
+  const merged = joined(busy.map(([a, b]) => [
+    Math.max(start, a),
+    Math.min(end, b),
+  ]).filter(([a, b]) => b >= a));
   const worked = merged.reduce((sum, [a, b]) => sum + b - a, 0);
   const most = Math.max(1, Math.max(worked, total * 0.002) * FOLDED);
   const found = [];
@@ -66,11 +69,43 @@ export function timed(found, place) {
   return piece.start + Math.min(1, Math.max(0, share)) * (piece.end - piece.start);
 }
 
-const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 108e5, 216e5, 432e5, 864e5, 1728e5, 6048e5];
+const STEPS = [
+  1,
+  2,
+  5,
+  10,
+  20,
+  50,
+  100,
+  200,
+  500,
+  1e3,
+  2e3,
+  5e3,
+  1e4,
+  15e3,
+  3e4,
+  6e4,
+  12e4,
+  3e5,
+  6e5,
+  9e5,
+  18e5,
+  36e5,
+  72e5,
+  108e5,
+  216e5,
+  432e5,
+  864e5,
+  1728e5,
+  6048e5,
+];
 
 /** Round times for the ticks of a piece of the axis: not more than `most`. */
 export function ticks(start, from, until, most) {
-  const step = STEPS.find((one) => (until - from) / one <= most) ?? STEPS.at(-1) * Math.ceil((until - from) / STEPS.at(-1) / most);
+  const longest = STEPS.at(-1);
+  const many = longest * Math.ceil((until - from) / longest / most);
+  const step = STEPS.find((one) => (until - from) / one <= most) ?? many;
   const found = [];
   for (let at = start + Math.ceil((from - start) / step) * step; at <= until; at += step) found.push(at);
   return found;

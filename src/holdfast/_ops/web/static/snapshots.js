@@ -14,7 +14,13 @@ export function snapshotsView(id) {
   state.left = select("snapshot-from", "From");
   state.right = select("snapshot-to", "To");
   state.shown = el("div", { class: "snapshot-shown", "aria-live": "polite" });
-  state.empty = el("p", { class: "empty" }, "No snapshots. A loop with ", el("code", null, "turns"), " saves one after each turn.");
+  state.empty = el(
+    "p",
+    { class: "empty" },
+    "No snapshots. A loop with ",
+    el("code", null, "turns"),
+    " saves one after each turn.",
+  );
   state.newest = el("input", { type: "checkbox", id: "snapshot-newest" });
   state.newest.checked = true;
   const compare = el("button", { type: "button", "aria-pressed": "true" }, "Differences");
@@ -32,14 +38,27 @@ export function snapshotsView(id) {
     state.newest.checked = state.right.field.value === String(state.found.at(-1)?.seq);
     changed(state);
   });
-  state.tools = el("div", { class: "row snapshot-tools" }, el("span", { class: "segments", role: "group", "aria-label": "What to show" }, compare, single), state.left.node, state.right.node, el("label", { class: "check", for: "snapshot-newest" }, state.newest, "Keep to the newest"));
+  state.tools = el(
+    "div",
+    { class: "row snapshot-tools" },
+    el("span", { class: "segments", role: "group", "aria-label": "What to show" }, compare, single),
+    state.left.node,
+    state.right.node,
+    el("label", { class: "check", for: "snapshot-newest" }, state.newest, "Keep to the newest"),
+  );
   state.show = showDifferences;
-  return { node: el("div", { class: "stack-small" }, state.tools, state.shown, state.empty), load: () => load(state) };
+  return {
+    node: el("div", { class: "stack-small" }, state.tools, state.shown, state.empty),
+    load: () => load(state),
+  };
 }
 
 function select(id, label) {
   const field = el("select", { id });
-  return { field, node: el("div", { class: "snapshot-field" }, el("label", { for: id }, label), field) };
+  return {
+    field,
+    node: el("div", { class: "snapshot-field" }, el("label", { for: id }, label), field),
+  };
 }
 
 async function load(state) {
@@ -82,7 +101,17 @@ async function showState(state, full = null) {
     state.asked = "";
     showState(state, 1).catch(failed);
   };
-  clear(state.shown, el("p", { class: "faint" }, `${path}, before turn ${number(turn)}, saved `, time(at), size ? `, ${bytes(size)} in the journal` : null), valueView(value, { label: "State", full: whole }));
+  clear(
+    state.shown,
+    el(
+      "p",
+      { class: "faint" },
+      `${path}, before turn ${number(turn)}, saved `,
+      time(at),
+      size ? `, ${bytes(size)} in the journal` : null,
+    ),
+    valueView(value, { label: "State", full: whole }),
+  );
 }
 
 async function showDifferences(state) {

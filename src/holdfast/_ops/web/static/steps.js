@@ -5,18 +5,42 @@ import { append, badge, clear, clipped, el, keep, length, number, say, time } fr
 import { errorBox } from "/static/explanation.js";
 
 const FINAL = new Set(["completed", "cancelled", "rolled_back"]);
-const HEADS = [["Step"], ["Status"], ["Attempts", "num"], ["Started"], ["Took", "num"], ["What went wrong"]];
+const HEADS = [
+  ["Step"],
+  ["Status"],
+  ["Attempts", "num"],
+  ["Started"],
+  ["Took", "num"],
+  ["What went wrong"],
+];
 
 /** Return `{node, show(run, total)}`; `open(key)` shows the entries of a step. */
 export function stepsView(id, open) {
   const rows = el("tbody", null);
   const more = el("div", { class: "pages" });
-  const head = el("thead", null, el("tr", null, HEADS.map(([name, kind]) => el("th", { scope: "col", class: kind }, name))));
-  const table = el("table", { class: "cards steps" }, el("caption", { class: "unseen" }, "Steps in the order of their first call"), head, rows);
-  const box = el("div", { class: "table scrolls", tabindex: 0, role: "region", "aria-label": "Steps" }, table);
+  const head = el(
+    "thead",
+    null,
+    el("tr", null, HEADS.map(([name, kind]) => el("th", { scope: "col", class: kind }, name))),
+  );
+  const table = el(
+    "table",
+    { class: "cards steps" },
+    el("caption", { class: "unseen" }, "Steps in the order of their first call"),
+    head,
+    rows,
+  );
+  const box = el(
+    "div",
+    { class: "table scrolls", tabindex: 0, role: "region", "aria-label": "Steps" },
+    table,
+  );
   const empty = el("p", { class: "empty" }, "No step has been called yet.");
   const state = { id, open, rows, more, all: null, latest: [], total: 0, atEnd: true, follows: true };
-  box.addEventListener("scroll", () => (state.atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 8));
+  box.addEventListener(
+    "scroll",
+    () => (state.atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 8),
+  );
   // While a run goes on, who looks at its newest steps goes on doing so.
   const end = () => state.atEnd && state.follows && (box.scrollTop = box.scrollHeight);
   return {
@@ -44,7 +68,11 @@ function draw(state) {
   if (left > 0 && !state.more.firstChild) {
     const button = el("button", { type: "button" }, `Show all ${number(state.total)} steps`);
     button.addEventListener("click", () => readAll(state, button));
-    append(state.more, el("span", { class: "faint" }, `The last ${number(shown.length)} steps.`), button);
+    append(
+      state.more,
+      el("span", { class: "faint" }, `The last ${number(shown.length)} steps.`),
+      button,
+    );
   } else if (left <= 0) clear(state.more);
 }
 
@@ -63,15 +91,36 @@ async function readAll(state, button) {
 }
 
 function rowNode(state, step) {
-  const name = el("button", { type: "button", class: "quiet step-key", "aria-label": `Entries of ${step.key}` }, step.key);
+  const name = el(
+    "button",
+    { type: "button", class: "quiet step-key", "aria-label": `Entries of ${step.key}` },
+    step.key,
+  );
   name.addEventListener("click", () => state.open(step.key));
   const marks = [];
-  if (step.effect) marks.push(el("span", { class: "mark is-effect", title: "Changes the outside world" }, "effect"));
+  if (step.effect) marks.push(el(
+    "span",
+    { class: "mark is-effect", title: "Changes the outside world" },
+    "effect",
+  ));
   if (step.transaction) marks.push(el("span", { class: "mark" }, "in the store's database"));
   if (step.borrowed) marks.push(el("span", { class: "mark" }, "borrowed"));
-  if (step.superseded) marks.push(el("span", { class: "mark" }, `superseded, generation ${step.generation}`));
+  if (step.superseded) marks.push(el(
+    "span",
+    { class: "mark" },
+    `superseded, generation ${step.generation}`,
+  ));
   const cell = (label, kind) => el("td", { "data-label": label, class: kind });
-  return el("tr", { class: step.superseded ? "is-superseded" : null }, el("th", { scope: "row", class: "card-title" }, name, " ", marks), cell("Status", "of-status"), cell("Attempts", "num"), cell("Started", "nowrap"), cell("Took", "num"), cell("What went wrong", "wrong"));
+  return el(
+    "tr",
+    { class: step.superseded ? "is-superseded" : null },
+    el("th", { scope: "row", class: "card-title" }, name, " ", marks),
+    cell("Status", "of-status"),
+    cell("Attempts", "num"),
+    cell("Started", "nowrap"),
+    cell("Took", "num"),
+    cell("What went wrong", "wrong"),
+  );
 }
 
 function updateRow(node, step) {
@@ -85,5 +134,12 @@ function updateRow(node, step) {
   clear(started, time(step.started_at));
   say(took, length(step.duration_s));
   const error = step.error && { ...step.error, message: clipped(step.error.message ?? "", 600) };
-  clear(wrong, errorBox(error), step.degraded ? [el("span", { class: "faint" }, "Its fallback was used: "), errorBox(step.degraded)] : null);
+  clear(
+    wrong,
+    errorBox(error),
+    step.degraded ? [
+      el("span", { class: "faint" }, "Its fallback was used: "),
+      errorBox(step.degraded),
+    ] : null,
+  );
 }

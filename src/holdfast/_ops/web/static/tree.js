@@ -17,7 +17,11 @@ export function tree(value, { open = 2, full = null, label = "Value" } = {}) {
   const root = el("div", { class: "tree", role: "group", "aria-label": label });
   // The fields of a small object stand by themselves, without a line that only counts them.
   const fields = isObject(value) && !isClipped(value) ? Object.entries(value) : [];
-  if (fields.length && fields.length <= BARE_MAX) for (const [name, one] of fields) root.append(node(name, one, { open: open - 1, full }));
+  if (fields.length && fields.length <= BARE_MAX) for (const [name, one] of fields) root.append(node(
+    name,
+    one,
+    { open: open - 1, full },
+  ));
   else root.append(node(null, value, { open, full }));
   root.addEventListener("keydown", walk);
   return root;
@@ -45,13 +49,23 @@ function label(name) {
 }
 
 function leaf(name, shown) {
-  return el("div", { class: "tree-leaf" }, label(name), name === null ? null : el("span", { class: "faint" }, ": "), shown);
+  return el(
+    "div",
+    { class: "tree-leaf" },
+    label(name),
+    name === null ? null : el("span", { class: "faint" }, ": "),
+    shown,
+  );
 }
 
 function cut(value, { full }) {
   const told = `cut: ${bytes(value[CLIPPED])}`;
   if (!full) return el("span", { class: "faint" }, told);
-  const button = el("button", { type: "button", class: "quiet" }, `Show all (${bytes(value[CLIPPED])})`);
+  const button = el(
+    "button",
+    { type: "button", class: "quiet" },
+    `Show all (${bytes(value[CLIPPED])})`,
+  );
   button.addEventListener("click", full);
   return button;
 }
@@ -68,7 +82,11 @@ export function scalar(value) {
 function string(value) {
   if (value.length <= STRING_CHARS) return text(value);
   const box = el("span", { class: "tree-long" });
-  const more = el("button", { type: "button", class: "quiet" }, `Show all (${number(value.length)} characters)`);
+  const more = el(
+    "button",
+    { type: "button", class: "quiet" },
+    `Show all (${number(value.length)} characters)`,
+  );
   more.addEventListener("click", () => {
     const all = text(value);
     clear(box, all);
@@ -89,9 +107,20 @@ function text(value) {
 function branch(name, value, entries, options) {
   const isList = Array.isArray(value);
   const size = isList ? count(entries.length, "element") : count(entries.length, "field");
-  if (!entries.length) return leaf(name, el("span", { class: "faint" }, isList ? "empty list" : "no fields"));
+  if (!entries.length) return leaf(
+    name,
+    el("span", { class: "faint" }, isList ? "empty list" : "no fields"),
+  );
   const hint = el("span", { class: "tree-hint" }, preview(value));
-  const summary = el("summary", null, label(name), name === null ? null : " ", el("span", { class: "faint" }, size), " ", hint);
+  const summary = el(
+    "summary",
+    null,
+    label(name),
+    name === null ? null : " ",
+    el("span", { class: "faint" }, size),
+    " ",
+    hint,
+  );
   const box = el("details", { class: "tree-branch" }, summary);
   const inside = { ...options, open: options.open - 1 };
   const make = () => box.open && box.children.length === 1 && parts(box, entries, inside, 0);
@@ -106,7 +135,11 @@ function parts(box, entries, options, from) {
   for (const [name, value] of entries.slice(from, until)) box.append(node(name, value, options));
   if (until === entries.length) return;
   const left = entries.length - until;
-  const more = el("button", { type: "button", class: "quiet" }, `Show ${number(Math.min(PART, left))} more of ${number(left)}`);
+  const more = el(
+    "button",
+    { type: "button", class: "quiet" },
+    `Show ${number(Math.min(PART, left))} more of ${number(left)}`,
+  );
   more.addEventListener("click", () => {
     more.remove();
     parts(box, entries, options, until);
@@ -138,11 +171,12 @@ function walk(event) {
   const summary = event.target.closest("summary");
   if (!summary || event.altKey || event.ctrlKey || event.metaKey) return;
   const box = summary.parentElement;
+  const outer = box.parentElement.closest("details.tree-branch");
   const all = [...event.currentTarget.querySelectorAll("summary")].filter((one) => one.checkVisibility());
   const at = all.indexOf(summary);
   const moves = {
     ArrowRight: () => (box.open ? all[at + 1]?.focus() : (box.open = true)),
-    ArrowLeft: () => (box.open ? (box.open = false) : box.parentElement.closest("details")?.querySelector("summary")?.focus()),
+    ArrowLeft: () => (box.open ? (box.open = false) : outer?.querySelector("summary").focus()),
     ArrowDown: () => all[at + 1]?.focus(),
     ArrowUp: () => all[at - 1]?.focus(),
   };

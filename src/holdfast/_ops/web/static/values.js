@@ -46,7 +46,10 @@ function choice(options, label) {
 
 /** Return messages as a conversation; of a long one the newest, the others on demand. */
 export function conversation(messages, label = "Conversation") {
-  const box = el("ol", { class: "talk", "aria-label": `${label}: ${count(messages.length, "message")}` });
+  const box = el(
+    "ol",
+    { class: "talk", "aria-label": `${label}: ${count(messages.length, "message")}` },
+  );
   let from = Math.max(0, messages.length - SHOWN);
   const add = (list, place) => box.insertBefore(el("div", null), place).replaceWith(...list.map(message));
   add(messages.slice(from), null);
@@ -69,13 +72,32 @@ export function conversation(messages, label = "Conversation") {
 
 function message({ role, name, parts }) {
   const kind = ["system", "developer", "user", "assistant", "tool"].includes(role) ? role : "other";
-  const said = el("div", { class: "talk-said" }, parts.length ? parts.map(part) : el("span", { class: "faint" }, "nothing said"));
-  return el("li", { class: `talk-message is-${kind}` }, el("div", { class: "talk-role" }, words(role), name ? el("span", { class: "faint" }, ` ${name}`) : null), said);
+  const said = el(
+    "div",
+    { class: "talk-said" },
+    parts.length ? parts.map(part) : el("span", { class: "faint" }, "nothing said"),
+  );
+  return el(
+    "li",
+    { class: `talk-message is-${kind}` },
+    el(
+      "div",
+      { class: "talk-role" },
+      words(role),
+      name ? el("span", { class: "faint" }, ` ${name}`) : null,
+    ),
+    said,
+  );
 }
 
 function part(one) {
   if (one.kind === "text") return el("div", { class: "talk-text" }, long(one.text));
-  if (one.kind === "thought") return el("details", { class: "talk-thought" }, el("summary", null, "Thought"), el("div", { class: "talk-text" }, long(one.text)));
+  if (one.kind === "thought") return el(
+    "details",
+    { class: "talk-thought" },
+    el("summary", null, "Thought"),
+    el("div", { class: "talk-text" }, long(one.text)),
+  );
   if (one.kind === "call") return toolCall(one);
   if (one.kind === "result") return toolResult(one);
   return tree(one.value, { open: 1, label: "Part of the message" });
@@ -86,8 +108,18 @@ function toolCall({ name, args, id }) {
   return el(
     "div",
     { class: "talk-call" },
-    el("div", null, el("span", { class: "talk-arrow", "aria-hidden": "true" }, "→ "), el("span", { class: "faint" }, "calls "), el("code", null, name), id ? el("span", { class: "faint mono" }, ` ${clipped(String(id), 40)}`) : null),
-    args === null ? null : typeof args === "object" ? tree(args, { open: isSmall ? 2 : 1, label: `Arguments of ${name}` }) : scalar(args),
+    el(
+      "div",
+      null,
+      el("span", { class: "talk-arrow", "aria-hidden": "true" }, "→ "),
+      el("span", { class: "faint" }, "calls "),
+      el("code", null, name),
+      id ? el("span", { class: "faint mono" }, ` ${clipped(String(id), 40)}`) : null,
+    ),
+    args === null ? null : typeof args === "object" ? tree(
+      args,
+      { open: isSmall ? 2 : 1, label: `Arguments of ${name}` },
+    ) : scalar(args),
   );
 }
 
@@ -96,15 +128,29 @@ function toolResult({ value, id, failed }) {
   return el(
     "div",
     { class: failed ? "talk-call is-failed" : "talk-call" },
-    el("div", null, el("span", { class: "talk-arrow", "aria-hidden": "true" }, "← "), el("span", { class: "faint" }, told), id ? el("span", { class: "faint mono" }, ` ${clipped(String(id), 40)}`) : null),
-    typeof value === "string" ? el("div", { class: "talk-text mono" }, long(value)) : value === null ? null : tree(value, { open: 1, label: "Result" }),
+    el(
+      "div",
+      null,
+      el("span", { class: "talk-arrow", "aria-hidden": "true" }, "← "),
+      el("span", { class: "faint" }, told),
+      id ? el("span", { class: "faint mono" }, ` ${clipped(String(id), 40)}`) : null,
+    ),
+    typeof value === "string" ? el(
+      "div",
+      { class: "talk-text mono" },
+      long(value),
+    ) : value === null ? null : tree(value, { open: 1, label: "Result" }),
   );
 }
 
 function long(text) {
   if (text.length <= TEXT_CHARS) return lines(text);
   const box = el("span", null, lines(text.slice(0, TEXT_CHARS)), "… ");
-  const more = el("button", { type: "button", class: "quiet" }, `Show all (${number(text.length)} characters)`);
+  const more = el(
+    "button",
+    { type: "button", class: "quiet" },
+    `Show all (${number(text.length)} characters)`,
+  );
   more.addEventListener("click", () => clear(box, lines(text)));
   box.append(more);
   return box;

@@ -1,0 +1,121 @@
+// The bars of a timeline: which there are, how long they last, and what they mean in words. Nothing
+// here draws.
+
+import { count, el, length, moment, ms, nowMs, number, time, words } from "/static/dom.js";
+import { extent, pieces } from "/static/scale.js";
+
+const WORKS = new Set(["attempt", "step", "joined"]);
+const HEADS = ["What", "Which", "Status", "Attempt", "Start", "After", "Took"];
+
+/** When a bar ends; now, if it has not. */
+export const ended = (bar, now) => (bar.end ? ms(bar.end) : now);
+
+/** What tells a bar from all others, also in the next answer. */
+export function idOf(bar) {
+  return [bar.kind, bar.key, bar.attempt, bar.generation, bar.start].join("|");
+}
+
+/** All bars of a timeline, with one for each time that a process had the run. */
+export function all({ bars, executions }) {
+  const had = executions.map((one) => ({
+    kind: "execution",
+    key: "",
+    name: one.owner,
+    status: one.how,
+    start: one.start,
+    end: one.end,
+    attempt: 0,
+    generation: 0,
+    lane: -1,
+  }));
+  return [...had, ...bars];
+}
+
+/** All bars in the order of time. */
+export function inOrder(told) {
+  return all(told).toSorted((one, other) => ms(one.start) - ms(other.start));
+}
+
+/** Where a timeline begins and where it ends for now. */
+export function span(told) {
+  const start = ms(told.start);
+  const now = told.open ? Math.max(nowMs(), ms(told.end)) : ms(told.end);
+  return { start, now: Math.max(now, start + 1) };
+}
+
+/** Return the axis, and whether it is folded: as asked, or by itself when most of the time is idle. */
+export function axisOf(told, asked) {
+  const { start, now } = span(told);
+  const busy = told.bars
+    .filter((bar) => WORKS.has(bar.kind))
+    .map((bar) => [ms(bar.start), workedUntil(told, bar, now)]);
+  const worked = extent(pieces(start, now, busy, true));
+  const folded = asked ?? worked < (now - start) * 0.5;
+  return { axis: pieces(start, now, busy, folded), folded };
+}
+
+/** A step in doubt works no longer once the run is held: it waits for a person. */
+function workedUntil(told, bar, now) {
+  if (bar.end) return ms(bar.end);
+  const held = told.bars.find((one) => one.kind === "held" && ms(one.start) >= ms(bar.start));
+  return held ? ms(held.start) : now;
+}
+
+// -- words --------------------------------------------------------------------------------------
+
+/** A bar in one sentence or two. */
+export function inWords(told, bar) {
+  const { start, now } = span(told);
+  const took = length((ended(bar, now) - ms(bar.start)) / 1000);
+  const after = length((ms(bar.start) - start) / 1000);
+  const when = `${moment(bar.start)} (+${after}), ${took}${bar.end ? "" : " so far"}`;
+  if (bar.kind === "execution") return `${bar.name} had the run: ${words(bar.status)}. ${when}`;
+  if (bar.kind === "gap") return `Nobody had the run: ${bar.name}. ${when}`;
+  if (bar.kind === "held") return `Held: ${words(bar.status)}. ${when}`;
+  if (bar.kind === "joined") return `${count(bar.count, "earlier bar")}, joined. ${when}`;
+  if (bar.kind === "wait") return `${bar.key} waits for: ${bar.name}, ${words(bar.status)}. ${when}`;
+  const what = bar.kind === "attempt" ? `attempt ${bar.attempt} of ${bar.key}` : bar.key;
+  const more = bar.kind === "step" && bar.attempt > 1 ? `, ${count(bar.attempt, "attempt")}` : "";
+  const left = bar.superseded ? `, superseded (generation ${bar.generation})` : "";
+  return `${bar.effect ? "effect " : ""}${what}: ${words(bar.status)}${more}${left}. ${when}`;
+}
+
+/** The whole timeline in a line. */
+export function summary(told) {
+  const steps = told.bars.filter((bar) => bar.kind === "step").length;
+  const gaps = told.bars.filter((bar) => bar.kind === "gap" && bar.status !== "queued").length;
+  const parts = [count(steps, "step"), `executed ${count(told.executions.length, "time")}`];
+  if (gaps) parts.push(count(gaps, "gap"));
+  if (told.joined) parts.push(`the oldest ${number(told.joined)} bars are joined into one`);
+  if (told.borrowed) {
+    parts.push(`${count(told.borrowed, "outcome")} borrowed from the run that it was forked from`);
+  }
+  return `${parts.join(" · ")}. Point at a bar, or use the arrow keys.`;
+}
+
+/** The bars as a table. */
+export function barTable(told) {
+  const { start, now } = span(told);
+  const rows = inOrder(told).map((bar) => row(bar, start, now));
+  const heads = HEADS.map((name) => el("th", { scope: "col" }, name));
+  return el(
+    "div",
+    { class: "table" },
+    el("table", null, el("thead", null, el("tr", null, heads)), el("tbody", null, rows)),
+  );
+}
+
+function row(bar, start, now) {
+  const took = length((ended(bar, now) - ms(bar.start)) / 1000);
+  return el(
+    "tr",
+    null,
+    el("td", null, words(bar.kind)),
+    el("td", { class: "mono" }, bar.key || bar.name),
+    el("td", null, words(bar.status)),
+    el("td", { class: "num" }, bar.attempt || ""),
+    el("td", { class: "nowrap" }, time(bar.start)),
+    el("td", { class: "num" }, `+${length((ms(bar.start) - start) / 1000)}`),
+    el("td", { class: "num" }, bar.end ? took : `${took} so far`),
+  );
+}
