@@ -92,10 +92,8 @@ function middle(old, now) {
   const table = Array.from({ length: old.length + 1 }, () => new Uint16Array(now.length + 1));
   for (let i = old.length - 1; i >= 0; i--) {
     for (let j = now.length - 1; j >= 0; j--) {
-      table[i][j] = old[i] === now[j] ? table[i + 1][j + 1] + 1 : Math.max(
-        table[i + 1][j],
-        table[i][j + 1],
-      );
+      const skipped = Math.max(table[i + 1][j], table[i][j + 1]);
+      table[i][j] = old[i] === now[j] ? table[i + 1][j + 1] + 1 : skipped;
     }
   }
   const marked = [];
