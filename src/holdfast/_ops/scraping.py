@@ -113,7 +113,7 @@ class Scraping:
             raise UsageError(f"--metrics {place.address}: {error.strerror or error}") from None
         self._server.hosts = place.hosts(int(self._server.server_address[1]))
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name="holdfast-metrics", daemon=True
+            target=self._server.serve_forever, args=(0.1,), name="holdfast-metrics", daemon=True
         )
 
     @property
@@ -167,6 +167,7 @@ class Failures:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 64
     allow_reuse_address = True
 
     def __init__(
@@ -206,7 +207,6 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = CLIENT_TIMEOUT_S
     server_version = "holdfast"
     sys_version = ""
 

@@ -23,7 +23,7 @@ from holdfast.errors import UsageError
 if TYPE_CHECKING:
     from holdfast._ops.cli.session import Session
     from holdfast._ops.cli.workforce import Workforce
-    from holdfast._ops.scraping import Scraping
+    from holdfast._ops.scraping import Place, Scraping
     from holdfast._ops.tokens import Tokens
 
 
@@ -44,6 +44,13 @@ class Wanted(msgspec.Struct):
         """Whether log lines are JSON."""
         return self.log_format == "json"
 
+    def place(self) -> Place:
+        """Return where figures are to be served."""
+        from holdfast._ops.scraping import Place
+
+        address = str(self.metrics)
+        return Place(address, self.metrics_tls_cert, self.metrics_tls_key, self.metrics_origin)
+
     def check(self) -> None:
         """Say at once what cannot work."""
         for command in self.alerts:
@@ -60,6 +67,7 @@ class Wanted(msgspec.Struct):
                     raise UsageError(f"{option} belongs to --metrics HOST:PORT")
         else:
             prometheus()
+            self.place().check()
         if self.otel:
             from holdfast.observers import opentelemetry
 
@@ -185,15 +193,11 @@ def _formatter(wanted: Wanted) -> logging.Formatter:
 
 def scraping(wanted: Wanted, workforce: Workforce, session: Session) -> Scraping:
     """Return what serves the figures of all processes."""
-    from holdfast._ops.scraping import Place, Scraping
+    from holdfast._ops.scraping import Scraping
 
-    place = Place(
-        str(wanted.metrics),
-        wanted.metrics_tls_cert,
-        wanted.metrics_tls_key,
-        wanted.metrics_origin,
+    return Scraping(
+        wanted.place(), lambda: text_of(_families(workforce)), _KnownTokens(session).get
     )
-    return Scraping(place, lambda: text_of(_families(workforce)), _KnownTokens(session).get)
 
 
 class _KnownTokens:

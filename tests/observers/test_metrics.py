@@ -1,0 +1,236 @@
+"""Figures for Prometheus: what a process counts, what several count together, and what a store says."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+import holdfast
+from holdfast import Retry, ask, effect, flow, step, usage
+from holdfast._ops import metrics as store_side
+from holdfast._ops.figures import Family, Sums, collected, text_of
+from holdfast._ops.metrics import store_metrics
+from holdfast.errors import RunFailed, RunHeld
+from holdfast.observers import metrics
+from holdfast.testing.store_contract.ground import new_run
+
+CANARY = "canary-91c2"
+
+
+def figures(text: str) -> dict[tuple, float]:
+    """Each sample, by its name and its labels; read as Prometheus reads it."""
+    return {
+        (it.name, *sorted(it.labels.items())): it.value
+        for family in text_string_to_metric_families(text)
+        for it in family.samples
+    }
+
+
+def value(text: str, name: str, **labels: str) -> float:
+    return figures(text)[f"holdfast_{name}", *sorted(labels.items())]
+
+
+@pytest.fixture
+def counted():
+    made = metrics.observe()
+    yield made
+    made.close()
+
+
+@step(retry=Retry(attempts=2, first_s=0.001))
+def counted_think(text: str) -> str:
+    usage(model="m-1", input_tokens=7, output_tokens=3, cost=0.5)
+    if holdfast.attempt() == 1:
+        raise OSError(CANARY)
+    return f"{text} {CANARY}"
+
+
+@step
+async def counted_wait(text: str) -> str:
+    await asyncio.sleep(0)
+    return text
+
+
+@effect
+def counted_pay(text: str) -> str:
+    raise OSError(CANARY)
+
+
+@flow
+def counted_report(text: str) -> str:
+    return counted_think(text)
+
+
+@flow
+async def counted_agent(text: str) -> str:
+    return await counted_wait(text)
+
+
+@flow
+def counted_doubtful(text: str) -> str:
+    return counted_pay(text)
+
+
+@flow
+def counted_failing(text: str) -> str:
+    raise ValueError(CANARY)
+
+
+def test_a_process_counts_attempts_runs_tokens_and_cost(holdfast_store, counted):
+    counted_report.run("count-1", CANARY)
+    asyncio.run(counted_agent.run("count-2", CANARY))
+    with pytest.raises(RunFailed):
+        counted_failing.run("count-3", CANARY)
+    with pytest.raises(RunHeld):
+        counted_doubtful.run("count-4", CANARY)
+    text = counted.text()
+    think = {"flow": "counted_report", "step": "counted_think"}
+    assert value(text, "attempts_total", **think, outcome="failed") == 1
+    assert value(text, "attempts_total", **think, outcome="completed") == 1
+    assert value(text, "attempt_duration_seconds_count", **think) == 2
+    assert value(text, "runs_ended_total", flow="counted_agent", status="completed") == 1
+    assert value(text, "runs_ended_total", flow="counted_failing", status="failed") == 1
+    assert value(text, "runs_held_total", flow="counted_doubtful", reason="in_doubt") == 1
+    assert value(text, "tokens_total", model="m-1", direction="input") == 14
+    assert value(text, "tokens_total", model="m-1", direction="output") == 6
+    assert value(text, "cost_usd_total", model="m-1") == 1.0
+    assert value(text, "runs_executing") == 0
+    assert CANARY not in text
+    assert "count-" not in text  # No id of a run is a label.
+
+
+def test_what_is_replayed_is_not_counted_again(holdfast_store, counted):
+    counted_report.run("count-5", "x")
+    before = counted.text()
+    counted_report.run("count-5", "x")
+    assert counted.text() == before
+    counted.close()
+    counted_report.run("count-6", "x")
+    assert counted.text() == before
+
+
+def test_a_registry_of_the_user_is_used(holdfast_store):
+    registry = CollectorRegistry()
+    made = metrics.observe(registry)
+    try:
+        counted_report.run("count-7", "x")
+    finally:
+        made.close()
+    labels = {"flow": "counted_report", "status": "completed"}
+    assert registry.get_sample_value("holdfast_runs_ended_total", labels) == 1
+
+
+def test_names_beyond_the_room_are_counted_together(holdfast_store, counted, monkeypatch):
+    monkeypatch.setattr(metrics, "NAMES_MAX", 3)
+
+    @flow
+    def counted_many(number: int) -> None:
+        for it in range(number):
+            holdfast.call(f"counted_{it}" + "x" * 150, lambda: None)
+
+    counted_many.run("count-8", 10)
+    text = counted.text()
+    assert value(text, "attempts_total", flow="other", step="other", outcome="completed") == 7
+    steps = {dict(key[1:]).get("step", "") for key in figures(text)}
+    assert max(map(len, steps)) == metrics.NAME_MAX_CHARS
+
+
+# -- several processes -------------------------------------------------------------------------
+
+
+def told(completed: float, executing: float) -> list[Family]:
+    return [
+        Family("holdfast_x", "counter", "x", [("holdfast_x_total", {"flow": "f"}, completed)]),
+        Family("holdfast_y", "gauge", "y", [("holdfast_y", {}, executing)]),
+    ]
+
+
+def test_sums_never_fall_when_a_process_dies():
+    sums = Sums()
+
+    def now() -> tuple[float, float]:
+        text = text_of(sums.families())
+        return value(text, "x_total", flow="f"), value(text, "y")
+
+    sums.hear(1, told(3, 1))
+    sums.hear(2, told(4, 2))
+    assert now() == (7, 3)
+    sums.ended(1)
+    assert now() == (7, 2)
+    sums.hear(1, told(5, 1))  # What it said last is read when it is gone.
+    assert now() == (9, 2)
+    sums.begins(1)
+    assert now() == (9, 2)
+    sums.hear(1, told(1, 1))
+    assert now() == (10, 3)
+
+
+def test_what_one_registry_has_comes_out_of_another_the_same(holdfast_store, counted):
+    counted_report.run("count-9", "x")
+    sums = Sums()
+    sums.hear(1, collected(counted.registry))
+    without = {key: it for key, it in figures(counted.text()).items() if "_created" not in key[0]}
+    assert figures(text_of(sums.families())) == without
+
+
+# -- a store -----------------------------------------------------------------------------------
+
+
+@flow
+def counted_asking() -> bool:
+    return ask("May I?", name="ok", type=bool)
+
+
+def test_a_store_says_what_waits_who_works_and_who_is_asked(tmp_path: Path):
+    hostile = 'nasty"\\\u00e9 queue'
+    with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
+        counted_report.with_options(queue=hostile).submit("count-10", CANARY)
+        with store.worker(flows=[counted_asking, counted_doubtful], concurrency=7, name="w-1"):
+            counted_asking.submit("count-11")
+            counted_doubtful.submit("count-12", CANARY)
+            deadline = time.monotonic() + 30
+            while store.get("count-12").status != "held" or not store.questions():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            text = store_metrics(store.kept)
+        assert value(text, "queue_runs", queue=hostile, status="ready") == 1
+        assert value(text, "queue_runs", queue="default", status="held") == 1
+        assert value(text, "queue_oldest_ready_seconds", queue=hostile) > 0
+        assert value(text, "workers", draining="false") == 1
+        worker = next(key for key in figures(text) if key[0] == "holdfast_fleet_places")
+        assert dict(worker[1:])["worker"] == "w-1"
+        assert figures(text)[worker] == 7
+        assert value(text, "questions_open", kind="question") == 1
+        assert value(text, "questions_open", kind="approval") == 0
+        assert value(text, "runs_held_now", reason="in_doubt") == 1
+        assert value(text, "store_regressed") == 0
+        assert value(text, "findings_complete") == 1
+        assert CANARY not in text
+        assert "count-1" not in text
+
+
+def test_queues_beyond_the_room_are_counted_together(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(store_side, "SERIES_MAX", 2)
+    with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
+        for number in range(5):
+            counted_report.with_options(queue=f"q-{number}").submit(f"count-2{number}", "x")
+        text = store_metrics(store.kept)
+    assert value(text, "queue_runs", queue="q-0", status="ready") == 1
+    assert value(text, "queue_runs", queue="other", status="ready") == 3
+
+
+def test_ten_thousand_runs_are_counted_in_a_moment(tmp_path: Path):
+    with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
+        store.kept.start_all([(new_run(f"many-{number}"), None) for number in range(10_000)])
+        store_metrics(store.kept)
+        took_s = []
+        for _ in range(5):
+            store_side._found.clear()  # The findings are looked for each time.
+            began_s = time.perf_counter()
+            text = store_metrics(store.kept)
+            took_s.append(time.perf_counter() - began_s)
+    assert value(text, "queue_runs", queue="default", status="ready") == 10_000
+    assert min(took_s) < 0.1

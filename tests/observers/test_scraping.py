@@ -1,0 +1,140 @@
+"""Where figures are read: every path, method and credential but one is refused, over real sockets."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+import time
+from contextlib import closing
+
+import pytest
+
+from holdfast._ops import scraping
+from holdfast._ops.cli.instruments import Wanted
+from holdfast._ops.scraping import Place, Scraping
+from holdfast._ops.tokens import Tokens
+from holdfast.errors import UsageError
+
+TEXT = "holdfast_figure 1.0\n"
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """A server, and a function that asks it."""
+    monkeypatch.setattr(scraping, "DELAY_MAX_S", 0.0)
+    tokens = Tokens(None)
+    right = {"Authorization": f"Bearer {tokens.create_here('prometheus', 'viewer')}"}
+    with Scraping(Place("127.0.0.1:0"), lambda: TEXT, lambda: tokens) as server:
+        port = int(server.url.rsplit(":", 1)[1].removesuffix("/metrics"))
+
+        def ask(headers, path="/metrics", method="GET"):
+            with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as link:
+                link.request(method, path, headers=headers)
+                answer = link.getresponse()
+                return answer.status, answer.read().decode()
+
+        ask.right, ask.port = right, port  # type: ignore[attr-defined]
+        yield ask
+
+
+def test_who_has_a_token_is_told(asked):
+    assert asked(asked.right) == (200, TEXT)
+    assert asked(asked.right | {"Host": f"localhost:{asked.port}"}) == (200, TEXT)
+    assert asked(asked.right | {"Sec-Fetch-Site": "none"}) == (200, TEXT)
+
+
+@pytest.mark.parametrize("given", [None, "Bearer hf_wrong", "Bearer ", "Bearer", "hf_", "Bearer é"])
+def test_without_a_right_token_nothing_is_told_by_any_path_or_method(asked, given):
+    headers = {} if given is None else {"Authorization": given.encode("latin-1")}
+    for path in ("/metrics", "/", "/metrics/", "//metrics", "/metrics?x=1", "/%6detrics", "/live"):
+        for method in ("GET", "POST", "HEAD", "OPTIONS", "ANYTHING"):
+            code, text = asked(headers, path, method)
+            assert (code, TEXT in text) == (401, False)
+
+
+def test_a_token_given_otherwise_is_none(asked):
+    secret = asked.right["Authorization"].removeprefix("Bearer ")
+    assert asked({"Authorization": f"Basic {secret}"})[0] == 401
+    assert asked({"Cookie": f"holdfast={secret}"})[0] == 401
+    assert asked({}, f"/metrics?token={secret}")[0] == 401
+
+
+def test_there_is_one_path_and_one_method(asked):
+    for path in ("/", "/metrics/", "//metrics", "/metrics?x=1", "/%6detrics", "/live", "/health"):
+        assert asked(asked.right, path)[0] == 404
+    for method in ("POST", "PUT", "DELETE", "HEAD", "OPTIONS", "TRACE", "ANYTHING"):
+        assert asked(asked.right, method=method)[0] == 405
+
+
+def test_it_is_known_by_its_own_names_and_to_no_other_site(asked):
+    port = asked.port
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}", ""):
+        assert asked(asked.right | {"Host": host})[0] == 421
+    assert asked(asked.right | {"Origin": f"http://127.0.0.1:{port}"})[0] == 403
+    assert asked(asked.right | {"Sec-Fetch-Site": "cross-site"})[0] == 403
+
+
+def test_a_wrong_token_costs_more_each_time_and_a_right_one_nothing(asked, monkeypatch):
+    monkeypatch.setattr(scraping, "DELAY_MAX_S", 5.0)
+
+    def took_s(headers) -> float:
+        began_s = time.monotonic()
+        asked(headers)
+        return time.monotonic() - began_s
+
+    first, second, third = took_s({}), took_s({}), took_s({})
+    assert first < second < third
+    assert third >= 4 * scraping.DELAY_S
+    waiting = threading.Thread(target=asked, args=({},))
+    waiting.start()
+    assert took_s(asked.right) < third
+    waiting.join()
+
+
+def test_who_only_connects_keeps_nobody_out_for_long(asked, monkeypatch):
+    """Connections that say nothing are dropped after a while; beyond the room, at once."""
+    monkeypatch.setattr(scraping, "CLIENT_TIMEOUT_S", 0.5)
+    idle = [socket.create_connection(("127.0.0.1", asked.port)) for _ in range(40)]
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            assert asked(asked.right)[0] == 200
+            break
+        except (OSError, http.client.HTTPException):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    for link in idle:
+        link.close()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        (Wanted(metrics="0.0.0.0:0"), "can be reached from other machines"),
+        (Wanted(metrics="127.0.0.1"), "HOST:PORT"),
+        (Wanted(metrics="127.0.0.1:0", metrics_tls_cert="x"), "belong together"),
+        (
+            Wanted(metrics="127.0.0.1:0", metrics_tls_cert="x", metrics_tls_key="y"),
+            "cannot be read",
+        ),
+        (Wanted(metrics="0.0.0.0:0", metrics_origin="http://here"), "https://NAME"),
+        (Wanted(metrics="0.0.0.0:0", metrics_origin="https://a@here"), "no user"),
+        (Wanted(metrics_origin="https://here"), "belongs to --metrics"),
+        (Wanted(alerts=["no-such-command --urgent"]), "there is no such command"),
+        (Wanted(alerts=["notify 'open"]), "No closing quotation"),
+        (Wanted(alerts=[""]), "there is no such command"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_at_once(wanted, told):
+    with pytest.raises(UsageError, match=told):
+        wanted.check()
+
+
+def test_a_stated_proxy_is_the_only_name_beside_its_own():
+    place = Place("0.0.0.0:9464", origin="https://metrics.example")
+    place.check()
+    assert place.hosts(9464) == {"metrics.example"}
+    assert Place("127.0.0.1:1", origin="https://x.example:8443").hosts(1) == {
+        *("127.0.0.1:1", "localhost:1", "[::1]:1", "x.example:8443"),
+    }
