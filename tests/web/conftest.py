@@ -17,6 +17,7 @@ from playwright.sync_api import (
     Browser,
     BrowserContext,
     ConsoleMessage,
+    Dialog,
     Page,
     expect,
     sync_playwright,
@@ -49,11 +50,17 @@ class Watched:
         """Note what goes wrong in a page."""
         page.on("console", self._console)
         page.on("pageerror", lambda error: self.problems.append(f"page error: {error}"))
+        page.on("dialog", self._alert)
         return page
 
     def expect(self, *statuses: int) -> None:
         """Say that the test provokes answers of these statuses."""
         self.expected |= set(map(str, statuses))
+
+    def _alert(self, shown: Dialog) -> None:
+        """No page of ours calls `alert`: text of others that became a script might."""
+        self.problems.append(f"alert: {shown.message}")
+        shown.dismiss()
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type not in ("error", "warning"):

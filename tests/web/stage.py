@@ -54,6 +54,13 @@ class Stage:
         """Where the page is."""
         return self.address.partition("#")[0].rstrip("/")
 
+    def address_of(self, name: str, role: str) -> str:
+        """Make a token, and return the address that signs its holder in."""
+        said = self.command("token", "create", name, "--role", role)
+        found = re.search(r"\bhf_\S+", said)
+        assert found is not None, said
+        return f"{self.origin}/#token={found.group()}"
+
     # -- processes -----------------------------------------------------------------------------
 
     def command(self, *arguments: str) -> str:

@@ -157,6 +157,9 @@ def test_an_approval_is_refused_because_the_arguments_changed(
     shoot(page, "dialog")
     opened.get_by_role("button", name="Look again").click()
     expect(card(page, "pay-changed")).to_contain_text('"amount": 7000')
+    expect(card(page, "pay-changed")).to_contain_text(
+        "Asked again: ana's approval did not fit: it was given for other arguments"
+    )
     assert stage.status("pay-changed") == "waiting"
     assert not stage.marked("paid-pay-changed-7")
     assert not stage.marked("paid-pay-changed-7000")
@@ -187,6 +190,7 @@ def test_questions_are_answered_by_the_field_that_fits(
     shown.get_by_role("button", name="Answer").click()
     expect(shown).to_contain_text("Choose one.")
     shown.get_by_label("green").check()
+    expect(shown).not_to_contain_text("Choose one.")
     shoot(page, "choices")
     shown.get_by_role("button", name="Answer").click()
     expect(card(page, "asks")).to_contain_text("How many copies of flyers?")
@@ -233,3 +237,34 @@ def test_the_inbox_of_one_kind_and_of_one_person(page: Page, stage: Stage):
     page.get_by_label("Doubts").check()
     expect(card(page, "kinds")).to_have_count(0)
     expect(page.get_by_role("heading", name="Nothing of this kind")).to_be_visible()
+
+
+def test_a_viewer_sees_the_arguments_and_no_button(opens: Opens, stage: Stage):
+    asks_to_pay(stage, "pay-seen", 11)
+    tab = opens(stage.address_of("vera", "viewer"))
+    tab.goto(stage.origin + "/inbox")
+    expect(card(tab, "pay-seen")).to_contain_text('"amount": 11')
+    expect(card(tab, "pay-seen")).to_contain_text("viewer")
+    expect(tab.locator("article.card").get_by_role("button", name="Approve")).to_have_count(0)
+    expect(tab.locator("article.card").get_by_role("button", name="Refuse")).to_have_count(0)
+
+
+# -- text that means harm ----------------------------------------------------------------------
+
+HARM = "<img src=x onerror=alert(1)>\u202egnp.exe\x1b[2J</script><script>alert(2)</script>"
+
+
+def test_what_others_wrote_stays_text(page: Page, stage: Stage):
+    run_id = "harm <b onmouseover=alert(3)>&amp;\"'"
+    stage.submit(flows.question, run_id, HARM)
+    asked(stage, run_id)
+    stage.store.answer(run_id, "colour", "red", actor="ana")
+    until(lambda: [it for it in stage.store.questions(run_id=run_id) if it.name == "copies"])
+    page.goto(stage.origin + "/inbox?kind=question")
+    shown = card(page, run_id)
+    expect(shown).to_contain_text("<img src=x onerror=alert(1)>\\u202egnp.exe\\x1b[2J</script>")
+    shown.get_by_role("button", name="Refuse").click()
+    expect(dialog(page)).to_contain_text("<img src=x onerror=alert(1)>\\u202egnp.exe")
+    assert page.locator("main img, dialog img, main b[onmouseover]").count() == 0
+    dialog(page).get_by_role("link", name=run_id).click()
+    expect(page.get_by_role("heading", name=run_id)).to_be_visible()

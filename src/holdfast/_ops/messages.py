@@ -50,6 +50,8 @@ def waiting_for(row: RunRow) -> str | None:
 
 def did_not_fit(said: SignalView) -> str:
     """Say of a signal or an answer that the flow's process could not take why that is."""
+    if said.name.startswith(APPROVE):
+        return f"{said.actor}'s approval did not fit: {said.why}"
     return f"{said.actor}'s {said.kind} {shown(said.value, 80)} did not fit: {said.why}"
 
 

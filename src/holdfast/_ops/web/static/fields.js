@@ -22,7 +22,7 @@ function framed(label, control, help, { inline = false } = {}) {
   const named = el("label", { for: id }, label);
   const node = el("div", { class: inline ? "field inline" : "field" });
   node.append(...(inline ? [control, named] : [named, control]), ...(told ? [told] : []), wrong);
-  return {
+  const frame = {
     node,
     control,
     wrong(text) {
@@ -30,6 +30,8 @@ function framed(label, control, help, { inline = false } = {}) {
       set(control, "aria-invalid", text ? "true" : null);
     },
   };
+  control.addEventListener("input", () => frame.wrong(""));
+  return frame;
 }
 
 function field(frame, read, name) {
@@ -145,7 +147,10 @@ export function choice({ name, label, options, value, onchange }) {
   const inputs = options.map((one, at) => {
     const control = el("input", { type: "radio", name: id, id: `${id}-${at}`, value: at });
     control.checked = one.value === value && value !== undefined;
-    if (onchange) control.addEventListener("change", () => onchange(one.value));
+    control.addEventListener("change", () => {
+      say(wrong, "");
+      onchange?.(one.value);
+    });
     return control;
   });
   const rows = options.map((one, at) => {
