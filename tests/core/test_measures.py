@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import msgspec
 from hypothesis import given, strategies as st
@@ -164,14 +165,9 @@ HOUR_US = 60 * MINUTE_US
 
 
 def row(flow: str = "f", run_no: int = 1, created_us: int = HOUR_US) -> RunRow:
-    texts = {"namespace": "d", "run_id": "r", "flow": flow, "version": "1", "skips": "[]"}
-    numbers = dict.fromkeys(
-        ("generation", "epoch", "lease_until_us", "last_seq", "next_chunk", "steps", "attempts"), 0
-    )
-    rest = {"degraded": 0, "claims": 0, "updated_us": 0, "usage": "{}", "tags": "{}"}
-    nothing = dict.fromkeys(("held_reason", "owner", "current_step", "waiting_on", "wake_us"))
-    given = {"run_no": run_no, "status": Status.RUNNING, "created_us": created_us}
-    return RunRow(**texts, **numbers, **rest, **nothing, **given, head=b"", input_digest=b"")
+    values: dict[str, Any] = dict.fromkeys(RunRow.__struct_fields__, 0)
+    values |= {"status": Status.RUNNING, "flow": flow, "run_no": run_no, "digest": b""}
+    return RunRow(**values | {"created_us": created_us})
 
 
 def outcome(

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -191,7 +191,7 @@ def test_gc_drops_measures_after_two_weeks(store, clock, at):
 
 
 @pytest.fixture
-def measured(url: str, sqlite: Store) -> Iterator[str]:
+def measured(url: str, sqlite: Store) -> str:
     now_us = minute_of(sqlite.now_us())
     for ago in range(200):
         counts = Counts(
