@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from hypothesis import given, strategies as st
@@ -165,9 +165,9 @@ HOUR_US = 60 * MINUTE_US
 
 
 def row(flow: str = "f", run_no: int = 1, created_us: int = HOUR_US) -> RunRow:
-    values: dict[str, Any] = dict.fromkeys(RunRow.__struct_fields__, 0)
-    values |= {"status": Status.RUNNING, "flow": flow, "run_no": run_no, "digest": b""}
-    return RunRow(**values | {"created_us": created_us})
+    values = cast("dict[str, Any]", dict.fromkeys(RunRow.__struct_fields__, 0))
+    values.update(status=Status.RUNNING, flow=flow, run_no=run_no, created_us=created_us)
+    return RunRow(**values)
 
 
 def outcome(
