@@ -1,0 +1,275 @@
+"""Tokens become sessions; sessions are short, bound to their browser, and end with their token."""
+
+from __future__ import annotations
+
+import io
+import logging
+import statistics
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast._ops import tokens as tokens_module
+from holdfast._ops.tokens import Tokens
+from holdfast._ops.web import limits, sessions
+from holdfast._ops.web.limits import Failures
+from holdfast._store.contract import Store
+from tests.web_api.served import Browser, Client, Person, Reply, Site
+
+JSON = {"Content-Type": "application/json"}
+FORGED = "hf_" + "A" * 43
+
+
+def sign_in(site: Site, secret: str) -> Reply:
+    headers = {**JSON, "Origin": site.origin}
+    return Client(site).ask("POST", "/api/v1/session", headers, {"token": secret})
+
+
+def test_the_cookie_is_for_this_browser_this_port_and_no_script(site: Site, tokens: Tokens):
+    reply = sign_in(site, tokens.create("kim", "operator"))
+    assert reply.status == 200
+    name, _, rest = reply.headers["Set-Cookie"].partition("=")
+    value, *attributes = rest.split("; ")
+    assert name == f"holdfast-{site.port}"
+    assert len(value) == 43
+    assert sorted(attributes) == ["HttpOnly", "Max-Age=28800", "Path=/", "SameSite=Strict"]
+    assert value not in reply.body.decode()
+
+
+def test_with_tls_before_it_the_cookie_is_secure(store: Store, tokens: Tokens):
+    with Site(store, tokens, behind_proxy="https://ops.example") as site:
+        headers = {**JSON, "Origin": "https://ops.example"}
+        body = {"token": tokens.create("kim", "operator")}
+        reply = Client(site).ask("POST", "/api/v1/session", headers, body, host="ops.example")
+        cookie = reply.headers["Set-Cookie"]
+        assert cookie.startswith(f"__Host-holdfast-{site.port}=")
+        assert "Secure" in cookie.split("; ")
+
+
+def test_a_session_says_who_it_is_and_has_its_second_secret(browser: Browser):
+    me = browser.get("me").data
+    assert (me["actor"], me["role"]) == ("lee (page, 127.0.0.1)", "operator")
+    assert len(me["csrf"]) == 43
+    assert me["csrf"] not in browser.cookie
+
+
+def test_a_token_needs_no_second_secret_and_gets_none(operator: Person):
+    assert operator.get("me").data["csrf"] is None
+
+
+def test_signing_out_ends_the_session(browser: Browser):
+    reply = browser.client.ask("DELETE", "/api/v1/session", browser.headers(), {})
+    assert reply.status == 200
+    assert "Max-Age=0" in reply.headers["Set-Cookie"]
+    assert browser.get("me").status == 401
+
+
+def test_a_session_ends_with_its_token(browser: Browser, tokens: Tokens):
+    assert browser.get("me").status == 200
+    Tokens(tokens.path).revoke("lee")  # By another process, as `holdfast token revoke` does.
+    assert browser.get("me").status == 401
+
+
+def test_a_rotated_token_signs_nobody_in_any_more(site: Site, tokens: Tokens):
+    old = tokens.create("kim", "operator")
+    browser = Browser(site, old)
+    new = Tokens(tokens.path).rotate("kim")
+    assert browser.get("me").status == 401
+    assert sign_in(site, old).status == 401
+    assert sign_in(site, new).status == 200
+
+
+@pytest.mark.parametrize("limit", ["IDLE_S", "LIFE_S"])
+def test_a_session_is_short(
+    site: Site, tokens: Tokens, monkeypatch: pytest.MonkeyPatch, limit: str
+):
+    monkeypatch.setattr(sessions, limit, -1.0)
+    secret = tokens.create("kim", "operator")
+    browser = Browser.__new__(Browser)
+    browser.client = site.client()
+    reply = sign_in(site, secret)
+    browser.cookie = reply.headers["Set-Cookie"].partition(";")[0]
+    assert browser.get("me").status == 401
+
+
+def test_a_made_up_cookie_is_nobody(site: Site):
+    name = f"holdfast-{site.port}"
+    for value in ("", "x", "A" * 43, "../../etc", '"', "a=b; " * 50):
+        reply = Client(site).ask("GET", "/api/v1/me", {"Cookie": f"{name}={value}"})
+        assert reply.status == 401, value
+
+
+def test_what_signs_in_is_a_body_and_not_an_address(site: Site, tokens: Tokens):
+    secret = tokens.create("kim", "operator")
+    headers = {**JSON, "Origin": site.origin}
+    reply = Client(site).ask("POST", f"/api/v1/session?token={secret}", headers, {})
+    assert reply.status == 400
+    assert "Set-Cookie" not in reply.headers
+    for path in (f"/api/v1/me?token={secret}", f"/?token={secret}"):
+        assert Client(site).ask("GET", path).status == 401
+
+
+# -- fault 102: a token in no log, no address, no list of processes ----------------------------
+
+
+def test_fault_102_a_token_is_in_no_log(site: Site, tokens: Tokens):
+    heard = io.StringIO()
+    handler = logging.StreamHandler(heard)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        secret = tokens.create("kim", "operator")
+        person, browser = Person(site, secret), Browser(site, secret)
+        person.get("runs")
+        person.get("run", id="no such run")
+        browser.act("run/cancel", {"reason": "x"}, "stale", id="in-doubt")
+        sign_in(site, FORGED)
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(logging.WARNING)
+    cookie = browser.cookie.partition("=")[2]
+    for private in (secret, secret[3:20], cookie, browser.csrf, FORGED):
+        assert private not in heard.getvalue()
+
+
+def test_a_token_is_stored_as_a_hash_only(site: Site, tokens: Tokens, tmp_path: Path):
+    secret = tokens.create("kim", "operator")
+    Browser(site, secret)
+    for file in tmp_path.iterdir():
+        assert secret[3:].encode() not in file.read_bytes(), file
+
+
+# -- fault 103: compared in constant time; guessing costs time ---------------------------------
+
+
+def test_fault_103_every_hash_is_compared_by_compare_digest(
+    tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+):
+    compared: list[tuple[str, str]] = []
+    real = tokens_module.hmac.compare_digest
+
+    def spying(one: str, other: str) -> bool:
+        compared.append((one, other))
+        return real(one, other)
+
+    secrets = [tokens.create(f"t{n}", "viewer") for n in range(5)]
+    monkeypatch.setattr(tokens_module.hmac, "compare_digest", spying)
+    assert tokens.verify(secrets[0]) is not None
+    assert len(compared) == 5, "the right one does not end it early"
+    assert all(len(one) == len(other) == 64 for one, other in compared), "hashes of one length"
+
+
+def test_fault_103_how_much_of_a_guess_is_right_does_not_show(tokens: Tokens):
+    secret = tokens.create("kim", "operator")
+    near, far = secret[:-1] + ("A" if secret[-1] != "A" else "B"), FORGED
+
+    def took(guess: str) -> float:
+        begun = time.perf_counter_ns()
+        for _ in range(20):
+            tokens.verify(guess)
+        return float(time.perf_counter_ns() - begun)
+
+    times = [(took(near), took(far)) for _ in range(60)]
+    nears, fars = (statistics.median(column) for column in zip(*times, strict=True))
+    assert 0.7 < nears / fars < 1.4
+
+
+def test_fault_103_wrong_tokens_cost_more_and_more_time():
+    failures = Failures()
+    costs = [failures.note("10.0.0.1") for _ in range(14)]
+    assert costs[: limits.FREE_FAILURES] == [0.0] * limits.FREE_FAILURES
+    assert costs == sorted(costs)
+    assert costs[-1] == limits.FAILURE_DELAY_MAX_S
+    assert failures.note("10.0.0.2") == 0.0, "others do not pay for it"
+    failures.forget("10.0.0.1")
+    assert failures.note("10.0.0.1") == 0.0
+
+
+def test_fault_103_guessing_is_slow_and_locks_nobody_out(
+    site: Site, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "FAILURE_DELAY_MAX_S", 0.5)
+    secret = tokens.create("kim", "operator")
+    begun = time.monotonic()
+    for _ in range(6):
+        assert sign_in(site, FORGED).status == 401
+    assert time.monotonic() - begun > 0.6
+    guesses = [threading.Thread(target=sign_in, args=(site, FORGED)) for _ in range(5)]
+    for guess in guesses:
+        guess.start()
+    begun = time.monotonic()
+    assert sign_in(site, secret).status == 200
+    assert time.monotonic() - begun < 0.5
+    for guess in guesses:
+        guess.join()
+
+
+def test_too_many_guesses_at_one_time_are_refused_at_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "DELAYED_MAX", 0)
+    reply = sign_in(site, FORGED)
+    assert (reply.status, reply.error) == (429, "TooMany")
+    assert reply.headers["Retry-After"]
+    bearer = {"Authorization": f"Bearer {FORGED}"}
+    assert Client(site).ask("GET", "/api/v1/me", bearer).status == 429
+
+
+# -- limits (fault 115) ------------------------------------------------------------------------
+
+
+def test_fault_115_asking_too_often_is_refused_and_passes(
+    store: Store, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "BURST", 20.0)
+    monkeypatch.setattr(limits, "RATE_PER_S", 5.0)
+    with Site(store, tokens) as site:
+        person = Person(site, tokens.create("kim", "viewer"))
+        statuses = [person.get("me").status for _ in range(60)]
+        assert 429 in statuses
+        assert statuses[0] == 200
+        other = Person(site, tokens.create("lee", "viewer"))
+        assert other.get("me").status == 200, "others are not concerned"
+        until = time.monotonic() + 30
+        while person.get("me").status == 429:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+
+def test_fault_108_a_body_that_is_too_large_is_refused(operator: Person, site: Site):
+    large = b'{"reason":"' + b"x" * limits.BODY_MAX_BYTES + b'"}'
+    reply = operator.act("run/cancel", large, "x", id="in-doubt")
+    assert (reply.status, reply.error) == (413, "TooLarge")
+
+
+def test_fault_108_a_body_without_a_length_is_measured_while_it_comes(operator: Person, site: Site):
+    import http.client
+
+    wire = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
+    parts = (b"x" * 65536 for _ in range(2 * limits.BODY_MAX_BYTES // 65536))
+    headers = {**operator.headers, **JSON, "If-Match": '"x"'}
+    try:
+        wire.request("POST", "/api/v1/run/cancel?id=done", parts, headers, encode_chunked=True)
+    except (BrokenPipeError, ConnectionResetError):
+        wire.close()  # It did not want to hear the rest.
+        return
+    assert wire.getresponse().status == 413
+    wire.close()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"null", b'{"reason":1}', b'{"no":1}', b"[" * 100_000, b"\xff\xfe"]
+)
+def test_a_body_that_makes_no_sense_is_said_to(operator: Person, body: bytes):
+    reply = operator.act("run/cancel", body, "x", id="in-doubt")
+    assert reply.status in (400, 409), reply
+
+
+def test_the_list_of_processes_has_no_token(site: Site, tokens: Tokens):
+    secret = tokens.create("kim", "operator")
+    listed = subprocess.run(["ps", "axww"], capture_output=True, text=True, check=True).stdout
+    assert secret not in listed
