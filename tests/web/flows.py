@@ -6,11 +6,13 @@ step waits for, an amount that changes, a charge that breaks off.
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import time
 from pathlib import Path
 
-from holdfast import Budget, ask, effect, flow, step, usage, wait
+import holdfast
+from holdfast import Budget, ask, effect, flow, step, usage, wait, watch
 
 PATIENCE_S = 60.0
 
@@ -130,3 +132,20 @@ def failing(name: str) -> str:
     """Fails, until the test says that it is mended."""
     mail(name, "hello")
     return fails(name)
+
+
+@step(name="web-quote")
+def quote(name: str) -> str:
+    return mark(f"prices-{name}").read_text()
+
+
+@flow(name="web-quoted")
+def quoted(name: str) -> str:
+    """Relies on a file, and waits for a word; meanwhile the file may change."""
+    watch("prices", mark(f"prices-{name}"))
+    text = quote(name)
+    wait("go", type=str)
+    return text
+
+
+holdfast.schedule("web-nightly", order, every=dt.timedelta(days=1), args=("nightly",))

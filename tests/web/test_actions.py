@@ -107,6 +107,49 @@ def test_a_failed_run_is_taken_up_again(page: Page, stage: Stage):
     assert stage.store.get("failed").generation == 2
 
 
+def test_resuming_says_what_changed_meanwhile(page: Page, stage: Stage, shoot: Callable[..., Any]):
+    prices = stage.folder / "prices-gap"
+    prices.write_text("10")
+    stage.submit(flows.quoted, "gap", "gap")
+    stage.until_status("gap", "waiting")
+    prices.write_text("12")
+    stage.store.signal("gap", "go", "now")
+    stage.until_status("gap", "held")
+    shown(page, stage, "gap").get_by_role("button", name="Resume").click()
+    expect(dialog(page).get_by_label("What it would find")).to_contain_text("fact prices")
+    shoot(page, "drift")
+    dialog(page).get_by_role("button", name="Resume", exact=True).click()
+    expect(dialog(page)).to_contain_text("Choose one.")
+    dialog(page).get_by_label("Go on").check()
+    dialog(page).get_by_role("button", name="Resume", exact=True).click()
+    stage.until_status("gap", "completed")
+    assert stage.store.get("gap").result == "10"
+
+
+def test_what_may_have_happened_is_not_repeated_without_a_second_word(
+    page: Page, stage: Stage, watched: Watched
+):
+    from holdfast import Fail
+
+    stage.mark("breaks-unknown")
+    stage.submit(flows.order, "unknown", "unknown")
+    stage.until_status("unknown", "held")
+    stage.store.settle("unknown", "web-charge", Fail("nobody knows"), actor="ana")
+    stage.until_status("unknown", "failed")
+    (stage.folder / "breaks-unknown").unlink()
+    shown(page, stage, "unknown").get_by_role("button", name="Resume").click()
+    watched.expect(409)
+    dialog(page).get_by_role("button", name="Resume", exact=True).click()
+    expect(dialog(page).get_by_role("heading", name="Execute these again?")).to_be_focused()
+    expect(dialog(page).get_by_label("Effects concerned")).to_contain_text("web-charge")
+    assert stage.status("unknown") == "failed"
+    dialog(page).get_by_role("button", name="Yes, resume and execute them").click()
+    expect(dialog(page)).to_have_count(0)
+    [resumed] = [it for it in stage.store.history("unknown") if it.kind == "run_resumed"]
+    assert resumed.body["confirmed"] is True
+    assert "(page, 127.0.0.1)" in resumed.body["actor"]
+
+
 def test_a_decision_on_what_is_no_longer_so(page: Page, stage: Stage, watched: Watched):
     stage.submit(flows.failing, "stale", "stale")
     stage.until_status("stale", "failed")

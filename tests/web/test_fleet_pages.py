@@ -55,6 +55,33 @@ def test_the_fleet_with_a_real_worker(page: Page, stage: Stage, shoot: Callable[
     both(page, shoot)
 
 
+def test_a_schedule_is_paused_and_goes_on(page: Page, stage: Stage):
+    page.goto(stage.origin + "/fleet")
+    row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="web-nightly"))
+    row.get_by_role("button", name="Pause: schedule web-nightly").click()
+    page.get_by_role("dialog").get_by_role("button", name="Pause", exact=True).click()
+    expect(row).to_contain_text("paused")
+    assert [it.paused for it in stage.store.schedules()] == [True]
+    row.get_by_role("button", name="Let it go on").click()
+    page.get_by_role("dialog").get_by_role("button", name="Let it go on").click()
+    expect(row).not_to_contain_text("paused")
+    assert [it.paused for it in stage.store.schedules()] == [False]
+
+
+def test_limits_of_a_queue_are_the_admins(page: Page, opens: Opens, stage: Stage):
+    page.goto(stage.origin + "/fleet")
+    expect(page.get_by_role("rowheader", name="default")).to_be_visible()
+    expect(page.get_by_role("button", name="Limits of queue default")).to_have_count(0)
+    tab = opens(stage.address_of("ada", "admin"))
+    tab.goto(stage.origin + "/fleet")
+    tab.get_by_role("button", name="Limits of queue default").click()
+    tab.get_by_role("dialog").get_by_label("Runs at work at once", exact=True).fill("2")
+    tab.get_by_role("dialog").get_by_role("button", name="Set the limits").click()
+    queue = tab.get_by_role("row").filter(has=tab.get_by_role("rowheader", name="default"))
+    expect(queue).to_contain_text("2 at once")
+    expect(queue.get_by_label("Its own limit in use: 1 of 2, 50 %")).to_be_visible()
+
+
 def test_a_worker_that_dies_leaves_the_page(page: Page, stage: Stage):
     with stage.working("--name", "short-lived") as process:
         page.goto(stage.origin + "/fleet")

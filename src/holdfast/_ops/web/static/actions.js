@@ -4,9 +4,10 @@
 // and the dialog says what is different now. Nothing is sent again by itself.
 
 import { act, get } from "/static/api.js";
-import { confirmation, decide, done, effectList, tooLate } from "/static/dialogs.js";
+import { confirmation, conflicts, decide, done, effectList, named, reason, sender, told } from "/static/dialogs.js";
 import { clear, count, el, length, money, set, words } from "/static/dom.js";
 import * as fields from "/static/fields.js";
+import { resume } from "/static/resuming.js";
 import { failed, ready } from "/static/shell.js";
 import { doubtsOf, settle } from "/static/settling.js";
 
@@ -72,100 +73,7 @@ export function actionBar(run, seen, { changed = () => location.reload() } = {})
   return bar;
 }
 
-// -- one request, the same for all --------------------------------------------------------------
-
-/** Return how a stage sends something: it acts, says what was done, and lets the page look again. */
-export function sender({ run, seen, changed }, path, otherwise) {
-  return async (body) => {
-    const answer = await act(path, { id: run.run_id }, body, seen);
-    done(answer, otherwise);
-    await changed();
-    return null;
-  };
-}
-
-/** What is shown when a request met a conflict: effects that want a second confirmation, or what
- *  changed meanwhile. */
-function conflicts(context, again) {
-  return (error) => {
-    const effects = error.data.effects;
-    if (effects?.length && again) return again(effects, error);
-    return tooLate(error, context.run, context.changed);
-  };
-}
-
-const reason = (help) => fields.text({ name: "reason", label: "Reason", help });
-const told = (...sentences) => sentences.filter(Boolean).map((one) => el("p", null, one));
-const named = (run) => el("code", { class: "run-id" }, run.run_id);
-
 // -- going on and stopping ----------------------------------------------------------------------
-
-function resume(context) {
-  const { run } = context;
-  const send = sender(context, "run/resume");
-  const asked = [];
-  const about = told(RESUMES[run.status === "failed" ? "failed" : run.held_reason] ?? RESUMES.other);
-  if (run.held_detail) about.push(el("p", { class: "detail" }, run.held_detail));
-  if (run.held_reason === "diverged") {
-    asked.push(
-      fields.tick({
-        name: "accept_change",
-        label: "Go on with the code as it is now",
-        help: "Records are matched by step key; calls without a record are executed.",
-        required: true,
-      }),
-    );
-  }
-  if (run.held_reason === "drift") asked.push(drift());
-  if (run.held_reason === "moved") {
-    asked.push(fields.tick({ name: "confirm", label: "Go on here, although it was moved", required: true }));
-  }
-  const again = (body) => (effects, error) =>
-    confirmation({
-      title: "Execute these again?",
-      about: told(error?.message.split("\n")[0] ?? "", "They get new idempotency keys: the other side takes them for new."),
-      effects,
-      button: "Yes, resume and execute them",
-      send: () => send({ ...body, confirm: true }),
-      conflict: conflicts(context),
-    });
-  let sent = {};
-  decide({
-    title: "Resume the run",
-    about: [el("p", null, named(run)), about],
-    fields: asked,
-    button: "Resume",
-    send: (values) => send((sent = values)),
-    conflict: (error) => {
-      const unknown = error.data.step && error.data.reason === "in_doubt" ? [error.data.step] : null;
-      if (unknown && run.status === "failed") return again(sent)(unknown, error);
-      return conflicts(context, again(sent))(error);
-    },
-  });
-}
-
-const RESUMES = {
-  failed: "It is taken up in its next generation: what failed is tried again, and nothing that has an outcome is executed again.",
-  paused: "It goes on where it stopped. Nothing that has an outcome is executed again.",
-  budget: "It goes on with what is left of its budget. If that is not enough, it is held again: raise the budget instead.",
-  diverged: "The code calls other steps than the journal has. Put the old code back, or accept the change.",
-  drift: "Something outside changed while nobody executed it.",
-  quarantined: "It was taken up five times without anything new: it may have killed its processes. Look why first.",
-  corrupt: "Something stored of it is damaged. Resuming reads it again; what is damaged is refused again.",
-  moved: "It was moved to another store and goes on there. Resumed here too, its effects may happen twice.",
-  other: "It goes on where it stopped.",
-};
-
-function drift() {
-  return fields.choice({
-    name: "drift",
-    label: "What is to be done about it?",
-    options: [
-      { value: "go_on", label: "Go on", help: "with the recorded results, although the world changed" },
-      { value: "redo", label: "Redo", help: "what the change concerns, in a new generation" },
-    ],
-  });
-}
 
 function settleDoubt(context) {
   return doubtsOf(context.run.run_id).then((doubts) => settle(doubts, context));
@@ -174,8 +82,8 @@ function settleDoubt(context) {
 function pause(context) {
   decide({
     title: "Pause the run",
-    about: [el("p", null, named(context.run)), told("What is executing at this moment comes to its end. Then the run is held until somebody resumes it.")],
-    fields: [reason("Others see it; it may be left empty.")],
+    about: [named(context.run), told("What is executing at this moment comes to its end. Then the run is held until somebody resumes it.")],
+    fields: [reason()],
     button: "Pause",
     send: (values) => sender(context, "run/pause")({ reason: values.reason ?? "" }),
     conflict: conflicts(context),
@@ -192,8 +100,8 @@ function cancel(context) {
   );
   decide({
     title: "Cancel the run",
-    about: [el("p", null, named(run)), about, stay.length ? effectList(stay, "Effects that stay") : null],
-    fields: [reason("Others see it; it may be left empty.")],
+    about: [named(run), about, stay.length ? effectList(stay, "Effects that stay") : null],
+    fields: [reason()],
     button: "Cancel the run for good",
     danger: true,
     send: (values) => sender(context, "run/cancel")({ reason: values.reason ?? "" }),
@@ -214,7 +122,7 @@ function rollback(context) {
   const keys = (run.steps ?? []).filter((step) => !step.superseded).map((step) => step.key);
   decide({
     title: "Roll the run back",
-    about: [el("p", null, named(run)), told("Its effects are undone, the last one first, by the undo that the code declares. First you see the plan.")],
+    about: [named(run), told("Its effects are undone, the last one first, by the undo that the code declares. First you see the plan.")],
     fields: [
       fields.text({
         name: "to",
@@ -223,7 +131,7 @@ function rollback(context) {
         list: keys,
         mono: true,
       }),
-      reason("Others see it; it may be left empty."),
+      reason(),
     ],
     button: "Show the plan",
     send: async ({ to, reason }) => {
@@ -259,7 +167,7 @@ function fork(context) {
   const names = run.input && typeof run.input === "object" ? Object.keys(run.input) : [];
   decide({
     title: "Fork the run",
-    about: [el("p", null, named(run)), told("A new run that has everything before one step, and executes the rest itself. This run stays as it is.")],
+    about: [named(run), told("A new run that has everything before one step, and executes the rest itself. This run stays as it is.")],
     fields: [
       fields.text({ name: "new_run_id", label: "Id of the new run", value: `${run.run_id}-fork`, required: true, mono: true }),
       fields.text({ name: "before", label: "First step of its own", value: last, list: steps.map((step) => step.key), required: true, mono: true }),
@@ -312,7 +220,7 @@ function raiseBudget(context) {
   decide({
     title: "Raise the budget",
     about: [
-      el("p", null, named(context.run)),
+      named(context.run),
       told("A limit is the whole, with what is spent already. Runs that are held for it go on."),
       budget.root === id ? null : told(`The budget is that of run ${budget.root}.`),
     ],
@@ -339,7 +247,7 @@ function signal(context) {
   const signal_id = crypto.randomUUID();
   decide({
     title: "Send a signal",
-    about: [el("p", null, named(run)), told("It is kept until the run takes it.")],
+    about: [named(run), told("It is kept until the run takes it.")],
     fields: [
       fields.text({ name: "name", label: "Name", value: waits, required: true, mono: true }),
       fields.json({ name: "value", label: "Value", help: 'As JSON, such as "go"; left empty it is null.', rows: 3 }),

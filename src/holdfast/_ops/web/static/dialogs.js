@@ -3,9 +3,9 @@
 //
 // What a dialog shows does not change while it is open: a person decides on what they have read.
 
-import { get } from "/static/api.js";
+import { act, get } from "/static/api.js";
 import { badge, clear, el, lines, words } from "/static/dom.js";
-import { Misfit } from "/static/fields.js";
+import { Misfit, text } from "/static/fields.js";
 import { announce, toast } from "/static/shell.js";
 
 let opened = 0;
@@ -179,3 +179,36 @@ export function done(answer, otherwise = "Done.") {
   if (answer?.hint) more.push(answer.hint);
   toast([said, ...more].join(" "), "good");
 }
+
+// -- one request, the same for all actions ------------------------------------------------------
+
+/** Return how a stage sends something about a run: it acts, says what was done, and lets the page
+ *  look again. The context has the run, what was seen of it, and `changed`. */
+export function sender({ run, seen, changed }, path, otherwise) {
+  return async (body) => {
+    const answer = await act(path, { id: run.run_id }, body, seen);
+    done(answer, otherwise);
+    await changed();
+    return null;
+  };
+}
+
+/** What is shown when a request met a conflict: effects that want a second confirmation (`again`
+ *  makes that stage), or what changed meanwhile. */
+export function conflicts(context, again) {
+  return (error) => {
+    const effects = error.data.effects;
+    if (effects?.length && again) return again(effects, error);
+    return tooLate(error, context.run, context.changed);
+  };
+}
+
+/** The field for why somebody decides something. */
+export const reason = (help = "Others see it; it may be left empty.") =>
+  text({ name: "reason", label: "Reason", help });
+
+/** Sentences as paragraphs; those that are null are left out. */
+export const told = (...sentences) => sentences.filter(Boolean).map((one) => el("p", null, one));
+
+/** The id of a run, as the first line of a dialog. */
+export const named = (run) => el("p", null, el("code", { class: "run-id" }, run.run_id));
