@@ -225,7 +225,7 @@ def test_queues_beyond_the_room_are_counted_together(tmp_path: Path, monkeypatch
 def test_ten_thousand_runs_are_counted_in_a_moment(tmp_path: Path):
     with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
         store.kept.start_all([(new_run(f"many-{number}"), None) for number in range(10_000)])
-        store_metrics(store.kept)
+        text = store_metrics(store.kept)
         took_s = []
         for _ in range(5):
             store_side._found.clear()  # The findings are looked for each time.

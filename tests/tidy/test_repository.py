@@ -15,6 +15,7 @@ HOSTS = {
     "github.com",
     "keepachangelog.com",
     "localhost",
+    "name",  # What a person puts in the place of https://NAME.
     "peps.python.org",
     "pypi.org",
     "semver.org",

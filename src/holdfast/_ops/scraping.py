@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any, Self, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -206,9 +206,12 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
     server_version = "holdfast"
     sys_version = ""
+
+    @property
+    def _own(self) -> _Server:
+        return cast("_Server", self.server)
 
     def parse_request(self) -> bool:
         """Check before the method is looked for, so that all methods are checked alike."""
@@ -223,10 +226,10 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def _refused(self) -> tuple[int, str] | None:
-        if self._all("Host") not in [[host] for host in self.server.hosts]:
+        if self._all("Host") not in [[host] for host in self._own.hosts]:
             return 421, "this server is not known by that name"
         if not self._has_token():
-            time.sleep(self.server.failures.delay_s(str(self.client_address[0])))
+            time.sleep(self._own.failures.delay_s(str(self.client_address[0])))
             return 401, "this needs a token: Authorization: Bearer"
         sites = self._all("Sec-Fetch-Site")
         if self._all("Origin") or any(site not in ("same-origin", "none") for site in sites):
@@ -243,7 +246,7 @@ class _Handler(BaseHTTPRequestHandler):
             return False
         scheme, _, secret = given[0].partition(" ")
         try:
-            return scheme.lower() == "bearer" and self.server.tokens().verify(secret) is not None
+            return scheme.lower() == "bearer" and self._own.tokens().verify(secret) is not None
         except (StoreError, UsageError):
             return False  # Who cannot be known is not let in.
 
@@ -252,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         try:
-            self._answer(200, self.server.text(), CONTENT_TYPE)
+            self._answer(200, self._own.text(), CONTENT_TYPE)
         except StoreError:
             self._answer(503, "the store cannot be read\n", "text/plain; charset=utf-8")
 

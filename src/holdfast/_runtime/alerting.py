@@ -86,10 +86,9 @@ class _Ear(Observer):
         if any(entry.kind in alerts.ENTRIES.values() for entry in entries):
             from holdfast._runtime import engine as engines
 
-            for engine in list(engines._engines):
+            for engine in engines.opened():
                 kept = engine.kept
-                same = (kept.store_id, kept.namespace) == (run.store_id, run.namespace)
-                if same and not engine.closed:
+                if (kept.store_id, kept.namespace) == (run.store_id, run.namespace):
                     alerter(engine).hear(run.run_id)
                     return
 

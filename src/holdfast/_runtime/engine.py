@@ -373,7 +373,12 @@ def _opened_default() -> Engine:
 
 def any_executing() -> bool:
     """Say whether any run is at work in this process."""
-    return any(not engine.closed and engine.executing() for engine in list(_engines))
+    return any(engine.executing() for engine in opened())
+
+
+def opened() -> list[Engine]:
+    """Return the engines of this process that are not closed."""
+    return [engine for engine in list(_engines) if not engine.closed]
 
 
 def _after_fork() -> None:
