@@ -154,7 +154,9 @@ def run(ask: Ask) -> shapes.Run:
     if row.status in EXPLAINED or found or _is_left(store, row):
         told = explaining.explain_of(store, row, past, found)
     view = msgspec.structs.replace(
-        view, input=_clipped(view.input, asked.full), result=_clipped(view.result, asked.full)
+        view,
+        input=_clipped(view.input, full=asked.full),
+        result=_clipped(view.result, full=asked.full),
     )
     return shapes.Run(
         run=view,
@@ -225,11 +227,11 @@ def _entries_of_step(
 
 def entry_data(entry: EntryView, *, full: bool = False) -> shapes.EntryData:
     """Return an entry as data, without values that are too large."""
-    body = {name: _clipped(value, full) for name, value in entry.body.items()}
+    body = {name: _clipped(value, full=full) for name, value in entry.body.items()}
     return shapes.EntryData(entry.seq, entry.kind, entry.step, entry.attempt, entry.at, body)
 
 
-def _clipped(value: Any, full: bool, limit: int = VALUE_BYTES) -> Any:
+def _clipped(value: Any, *, full: bool, limit: int = VALUE_BYTES) -> Any:
     if full or value is None or isinstance(value, bool | int | float):
         return value
     text = msgspec.json.encode(value)
@@ -250,7 +252,7 @@ def state(ask: Ask) -> shapes.State:
     """Show the state of a snapshot."""
     asked: shapes.StateQuery = ask.query
     found = snapshots_of.state(ask.store, asked.id, asked.seq, path=asked.path)
-    kept = _clipped(found.state, asked.full, STATE_BYTES)
+    kept = _clipped(found.state, full=asked.full, limit=STATE_BYTES)
     return shapes.State(state=msgspec.structs.replace(found, state=kept))
 
 

@@ -3,6 +3,7 @@
 // anything else. Pure: nothing here touches the page.
 
 const DEPTH = 4;
+const PLACES = ["messages", "history", "conversation", "input"];
 const ROLES = { human: "user", ai: "assistant", model: "assistant", function: "tool" };
 const KNOWN = new Set([
   "system",
@@ -19,21 +20,41 @@ const ITEMS = new Set(["message", "function_call", "function_call_output", "reas
 
 /** Return the messages in a value, or null if it is no conversation. */
 export function messagesIn(value, depth = DEPTH) {
-  if (isMessage(value)) return [normal(value)];
-  if (Array.isArray(value)) return value.length && value.every(isMessage) ? value.map(normal) : null;
+  return conversationIn(value, depth)?.messages ?? null;
+}
+
+/** Return `{messages, rest}`, where the rest is what else the value holds (undefined if nothing), or
+ *  null if it is no conversation. */
+export function conversationIn(value, depth = DEPTH) {
+  if (isMessage(value)) return { messages: [normal(value)] };
+  if (Array.isArray(value)) {
+    return value.length && value.every(isMessage) ? { messages: value.map(normal) } : null;
+  }
   if (!isObject(value) || depth === 0) return null;
-  const system = typeof value.system === "string" ? [{
-    role: "system",
-    parts: [text(value.system)],
-  }] : [];
-  const places = [value.messages, value.history, value.conversation, value.input];
-  if (Array.isArray(value.choices)) places.push(value.choices.map((choice) => choice?.message));
-  for (const place of [...places, ...Object.values(value)]) {
-    if (!isObject(place) && !Array.isArray(place)) continue;
-    const found = messagesIn(place, depth - 1);
-    if (found) return [...system, ...found];
+  if (Array.isArray(value.choices)) {
+    const made = value.choices.map((choice) => choice?.message);
+    const rest = without(value, "choices");
+    if (made.length && made.every(isMessage)) return { messages: made.map(normal), rest };
+  }
+  for (const name of new Set([...PLACES.filter((one) => one in value), ...Object.keys(value)])) {
+    if (value[name] === null || typeof value[name] !== "object") continue;
+    const found = conversationIn(value[name], depth - 1);
+    if (found) return joined(value, name, found);
   }
   return null;
+}
+
+function joined(value, name, { messages, rest }) {
+  const isSystem = name === "messages" && typeof value.system === "string";
+  const first = isSystem ? [{ role: "system", parts: [text(value.system)] }] : [];
+  const others = without(value, name, isSystem ? "system" : null) ?? {};
+  if (rest !== undefined) others[name] = rest;
+  return { messages: [...first, ...messages], rest: Object.keys(others).length ? others : undefined };
+}
+
+function without(value, ...names) {
+  const left = Object.entries(value).filter(([name]) => !names.includes(name));
+  return left.length ? Object.fromEntries(left) : undefined;
 }
 
 function isObject(value) {
@@ -44,7 +65,8 @@ function isObject(value) {
 function bare(value) {
   if (!isObject(value)) return value;
   const names = Object.keys(value);
-  return names.length === 1 && /^[A-Z]/.test(names[0]) && isObject(value[names[0]]) ? value[names[0]] : value;
+  const isNamed = names.length === 1 && /^[A-Z]/.test(names[0]);
+  return isNamed && isObject(value[names[0]]) ? value[names[0]] : value;
 }
 
 function isMessage(value) {

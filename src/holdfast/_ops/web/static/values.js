@@ -2,7 +2,7 @@
 // switched to, and the JSON can be copied.
 
 import { clear, clipped, copyButton, count, el, lines, number, words } from "/static/dom.js";
-import { messagesIn } from "/static/messages.js";
+import { conversationIn } from "/static/messages.js";
 import { isClipped, scalar, tree } from "/static/tree.js";
 
 const SHOWN = 30;
@@ -13,13 +13,14 @@ export function valueView(value, { label = "Value", full = null, open = 2 } = {}
   if (value === null || value === undefined) return el("div", { class: "value faint" }, "nothing");
   if (typeof value === "string" && value) return el("div", { class: "value talk-text" }, long(value));
   if (typeof value !== "object") return el("div", { class: "value mono" }, scalar(value));
-  const messages = isClipped(value) ? null : messagesIn(value);
+  const talk = isClipped(value) ? null : conversationIn(value);
   const box = el("div", { class: "value" });
   const place = el("div", null);
   const asTree = () => clear(place, tree(value, { label, full, open }));
   const tools = el("div", { class: "value-tools" });
-  if (messages) {
-    const asTalk = () => clear(place, conversation(messages, label));
+  if (talk) {
+    const rest = talk.rest === undefined ? null : tree(talk.rest, { label: `The rest of ${label}`, full });
+    const asTalk = () => clear(place, rest, conversation(talk.messages, label));
     tools.append(choice([["Conversation", asTalk], ["Tree", asTree]], label));
     asTalk();
   } else asTree();

@@ -1,0 +1,473 @@
+"""What the API shows: the read model and nothing else, described as it is, inert, and a page at a
+time."""
+
+from __future__ import annotations
+
+import html.parser
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+import pytest
+
+from holdfast._ops import inspect
+from holdfast._ops.tokens import Tokens
+from holdfast._ops.web import app, openapi, reading
+from holdfast._ops.web.routes import Route
+from holdfast._store.contract import Store
+from holdfast._store.sqlite import SqliteStore
+from holdfast.errors import StoreFailed
+from tests.ops.journals import Journal
+from tests.web_api.served import Person, Site, address, kept_in
+
+QUERIES: dict[str, dict[str, Any]] = {
+    "/api/v1/run/fork-plan": {"id": "done", "before": "look"},
+    "/api/v1/run/state": {"id": "loop"},
+    "/api/v1/run/differences": {"id": "loop", "from": 5, "to": 8},
+}
+
+
+@pytest.fixture
+def loop(store: Store) -> Journal:
+    from holdfast._core.entries import Kind
+    from tests.ops.journals import node
+
+    journal = Journal(store, "loop")
+    for turn in (1, 2):
+        journal.step(f"turns[{turn - 1}]/look")
+        state = {"messages": ["hello"] * turn}
+        journal.write(journal.draft(Kind.STATE_SAVED, "turns", turn=turn, state=node(state)))
+    return journal
+
+
+def readable() -> list[Route]:
+    return [route for route in app.routes() if route.method == "GET" and route.kind == "json"]
+
+
+# -- every route, as it is described -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("route", readable(), ids=lambda route: route.path)
+def test_a_real_answer_fits_its_description(operator: Person, loop: Journal, route: Route):
+    needs_id = any(field.name == "id" for field in msgspec.structs.fields(route.query))
+    query = QUERIES.get(route.path, {"id": "in-doubt"} if needs_id else {})
+    reply = operator.get(route.path, **query)
+    assert reply.status == 200, reply
+    told = msgspec.json.decode(reply.body, type=route.answer, strict=True)
+    assert told is not None
+    if route.path not in ("/health", openapi.PATH):
+        assert reply.data["version"] == 1
+    head = operator.client.ask("HEAD", address(route.path, **query), operator.headers)
+    assert (head.status, head.body) == (200, b"")
+
+
+def test_every_route_is_described_and_nothing_else(operator: Person):
+    told = operator.get(openapi.PATH).data
+    described = {(method.upper(), path) for path, item in told["paths"].items() for method in item}
+    assert described == {(route.method, route.path) for route in app.routes()}
+    assert told["openapi"] == "3.1.0"
+    names = [item["operationId"] for path in told["paths"].values() for item in path.values()]
+    assert len(set(names)) == len(names)
+
+
+def test_the_description_refers_to_nothing_that_is_not_there(operator: Person):
+    told = operator.get(openapi.PATH).data
+    used = set(
+        re.findall(r'"#/components/schemas/([^"]+)"', operator.get(openapi.PATH).body.decode())
+    )
+    assert used <= set(told["components"]["schemas"])
+    for item in told["paths"].values():
+        for one in item.values():
+            assert one["summary"].endswith(".")
+            assert one.get("security") == [] or one["x-role"] in ("viewer", "operator", "admin")
+
+
+def test_a_description_names_what_must_be_sent(operator: Person):
+    told = operator.get(openapi.PATH).data["paths"]["/api/v1/run/cancel"]["post"]
+    needed = {it["name"] for it in told["parameters"] if it["required"]}
+    assert needed == {"id", "If-Match"}
+    assert "409" in told["responses"]
+
+
+# -- one run -----------------------------------------------------------------------------------
+
+
+def test_a_run_that_needs_a_person_is_explained(operator: Person, store: Store):
+    told = operator.get("run", id="in-doubt").data
+    row = store.get("in-doubt")
+    assert row is not None
+    assert told["seen"] == inspect.version_seen(row)
+    assert "may or may not have happened" in told["explanation"]["case"]
+    [doubt] = told["doubts"]
+    assert (doubt["step"], doubt["args"], doubt["seen"]) == ("charge", {"amount": 12}, told["seen"])
+    assert len(told["trace_id"]) == 32
+    assert operator.get("run", id="done").data["explanation"] is None
+
+
+def test_only_the_last_steps_are_shown_and_the_others_can_be_asked_for(
+    operator: Person, store: Store
+):
+    journal = Journal(store, "many")
+    for number in range(30):
+        journal.step(f"work#{number}" if number else "work")
+    told = operator.get("run", id="many", steps=10).data
+    assert told["steps_total"] == 30
+    assert [step["key"] for step in told["run"]["steps"]] == [f"work#{n}" for n in range(20, 30)]
+    first = operator.get("run/steps", id="many", limit=25).data
+    assert (len(first["steps"]), first["total"], first["next"]) == (25, 30, 25)
+    rest = operator.get("run/steps", id="many", after=first["next"], limit=25).data
+    assert (len(rest["steps"]), rest["next"]) == (5, None)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 200])
+def test_a_journal_is_read_by_pages_without_loss_or_repetition(
+    operator: Person, store: Store, limit: int
+):
+    journal = Journal(store, "paged")
+    for number in range(8):
+        journal.step(f"work#{number}" if number else "work")
+    journal.effect("charge").completed()
+    whole = [entry.seq for entry in inspect.history(store, "paged")]
+    found: list[int] = []
+    after: int | None = 0
+    while after is not None:
+        told = operator.get("run/entries", id="paged", after=after, limit=limit).data
+        page = [entry["seq"] for entry in told["entries"]]
+        assert 1 <= len(page) <= limit + 1
+        found += page
+        after = told["next"]
+    assert found == whole
+    for after in whole:
+        told = operator.get("run/entries", id="paged", after=after, limit=2).data
+        assert [entry["seq"] for entry in told["entries"]][:2] == whole[after : after + 2]
+
+
+def test_only_that_range_of_a_journal_is_read(
+    store: Store, operator: Person, monkeypatch: pytest.MonkeyPatch
+):
+    journal = Journal(store, "long")
+    for number in range(100):
+        journal.step(f"work#{number}" if number else "work")
+    read: list[int] = []
+    real = SqliteStore.load
+
+    def counting(self: SqliteStore, row: Any, skips: Any = ()) -> Any:
+        found = real(self, row, skips)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(SqliteStore, "load", counting)
+    assert operator.get("run/entries", id="long", after=100, limit=10).status == 200
+    assert read == [5]  # Rows of two entries each.
+
+
+def test_entries_of_one_step(operator: Person, store: Store):
+    told = operator.get("run/entries", id="in-doubt", step="charge").data
+    assert [entry["kind"] for entry in told["entries"]] == ["step_started", "step_in_doubt"]
+    assert told["next"] is None
+    one = operator.get("run/entries", id="in-doubt", step="charge", limit=1).data
+    assert [entry["kind"] for entry in one["entries"]] == ["step_started"]
+    assert one["next"] is not None
+
+
+def test_a_large_value_is_clipped_unless_it_is_asked_for(operator: Person, store: Store):
+    Journal(store, "large", input={"text": "x" * 100_000}).step("look", "y" * 100_000)
+    told = operator.get("run", id="large").data
+    assert told["run"]["input"] == {"…clipped": 100_011}
+    entry = operator.get("run/entries", id="large", after=3, limit=1).data["entries"][0]
+    assert entry["body"]["result"] == {"…clipped": 100_002}
+    whole = operator.get("run/entries", id="large", after=3, limit=1, full=1).data["entries"][0]
+    assert whole["body"]["result"] == "y" * 100_000
+
+
+def test_what_cannot_be_said_is_an_error_with_its_name(operator: Person, store: Store):
+    for status, error, path, query in (
+        (404, "RunNotFound", "run", {"id": "nobody"}),
+        (404, "RunNotFound", "run/tail", {"id": "nobody"}),
+        (400, "UsageError", "run", {}),
+        (400, "UsageError", "run", {"id": ""}),
+        (400, "UsageError", "run", {"id": "done", "what": "1"}),
+        (400, "UsageError", "run", {"id": ["done", "done"]}),
+        (400, "UsageError", "runs", {"limit": 0}),
+        (400, "UsageError", "runs", {"limit": 501}),
+        (400, "UsageError", "runs", {"limit": "ten"}),
+        (400, "UsageError", "runs", {"status": "brilliant"}),
+        (400, "UsageError", "runs", {"tag": "no-value"}),
+        (400, "UsageError", "runs", {"older_than": "yesterday"}),
+        (400, "UsageError", "runs", {"finding": "treasure"}),
+        (400, "UsageError", "runs", {"before": -1}),
+        (400, "UsageError", "run/state", {"id": "done"}),
+        (400, "UsageError", "trends", {"hours": "-1"}),
+    ):
+        reply = operator.get(path, **query)
+        assert (reply.status, reply.error) == (status, error), (path, query)
+        assert reply.data["error"]["message"]
+        assert reply.data["version"] == 1
+
+
+def test_a_damaged_run_says_so_and_is_explained(operator: Person, store: Store, tmp_path: Path):
+    connection = apsw.Connection(str(tmp_path / "runs.db"))
+    row = store.get("done")
+    assert row is not None
+    connection.execute(
+        "UPDATE journal SET body = replace(body, '3', '4') WHERE id >> 32 = ?", (row.run_no,)
+    )
+    connection.close()
+    reply = operator.get("run", id="done")
+    assert (reply.status, reply.error) == (500, "Corrupt")
+    assert reply.data["error"]["run_id"] == "done"
+    assert "damaged" in reply.data["error"]["explanation"]["case"]
+
+
+def test_a_store_that_cannot_be_asked_is_said_to(
+    operator: Person, store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    def gone(*_: Any) -> Any:
+        raise StoreFailed("the disk is gone")
+
+    monkeypatch.setattr(store, "get", gone)
+    reply = operator.get("run", id="done")
+    assert (reply.status, reply.error) == (503, "StoreFailed")
+    assert reply.data["error"]["message"] == "the disk is gone"
+
+
+def test_a_store_that_takes_its_time_keeps_nobody_waiting(
+    site: Site, operator: Person, viewer: Person, store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    """Blocking calls are made in threads: the event loop answers while the store does not."""
+    import threading
+
+    asked, go_on = threading.Event(), threading.Event()
+    real = store.get
+
+    def slow(run_id: str) -> Any:
+        asked.set()
+        assert go_on.wait(30)
+        return real(run_id)
+
+    monkeypatch.setattr(store, "get", slow)
+    replies: list[int] = []
+    thread = threading.Thread(target=lambda: replies.append(operator.get("run", id="done").status))
+    thread.start()
+    assert asked.wait(30)
+    assert viewer.get("me").status == 200
+    assert site.client().ask("GET", "/health").status == 200
+    assert not replies
+    go_on.set()
+    thread.join()
+    assert replies == [200]
+
+
+# -- the list ----------------------------------------------------------------------------------
+
+
+def test_the_list_comes_in_pages(operator: Person, store: Store):
+    for number in range(25):
+        Journal(store, f"run-{number:02}", flow="paging").completed()
+    found: list[str] = []
+    query: dict[str, Any] = {"flow": "paging", "limit": 10}
+    while True:
+        told = operator.get("runs", **query).data
+        found += [run["run_id"] for run in told["runs"]]
+        if told["next"] is None:
+            break
+        query["before"] = told["next"]
+    assert found == [f"run-{number:02}" for number in range(24, -1, -1)]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"status": "held"}, ["paused", "in-doubt"]),
+        ({"status": ["held", "failed"]}, ["paused", "failed", "in-doubt"]),
+        ({"held": "in_doubt"}, ["in-doubt"]),
+        ({"held": "paused"}, ["paused"]),
+        ({"held": "moved"}, []),
+        ({"flow": "pay", "status": "completed"}, ["paid", "done"]),
+        ({"flow_version": "1", "status": "completed"}, ["paid", "done"]),
+        ({"flow_version": "9"}, []),
+        ({"queue": "mail"}, []),
+        ({"parent": "done"}, []),
+        ({"tag": "customer=7"}, []),
+        ({"older_than": "1d"}, []),
+        ({"id_part": "doubt"}, ["in-doubt"]),
+        ({"finding": "stuck", "status": "completed"}, []),
+    ],
+)
+def test_the_filters(operator: Person, query: dict[str, Any], expected: list[str]):
+    told = operator.get("runs", **query).data
+    assert [run["run_id"] for run in told["runs"]] == expected
+
+
+def test_counts_say_what_wants_somebody(operator: Person):
+    counts = operator.get("runs", limit=1).data["counts"]
+    assert counts == {
+        "ready": 0, "delayed": 3, "running": 0, "failed": 1, "held": 2, "quarantined": 0,
+    }  # fmt: skip
+
+
+def test_the_inbox_has_questions_approvals_and_doubts(operator: Person):
+    told = operator.get("inbox").data
+    assert [(it["kind"], it["run_id"]) for it in told["questions"]] == [
+        ("question", "asking"),
+        ("approval", "approving"),
+    ]
+    approval = told["questions"][1]
+    assert (approval["args"], approval["digest"]) == ({"amount": 12}, "61" * 16)
+    assert [(it["run_id"], it["step"]) for it in told["doubts"]] == [("in-doubt", "charge")]
+    assert operator.get("inbox", to="nobody").data["questions"] == []
+
+
+# -- fault 96: nothing that somebody stored becomes anything else ------------------------------
+
+CORPUS = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "]]><script>",
+    "javascript:alert(1)",
+    "' onmouseover='alert(1)",
+    "{{7*7}}{% raw %}",
+    "${alert(1)}",
+    "&lt;script&gt;&#x3c;b&#x3e;",
+    "\u2028alert(1)\u2029",
+    "\u202egnp.exe",
+    "a\x00b\x1b[31mred\x07",
+    "=cmd|' /C calc'!A0",
+    "\ufeff<b>",
+    "%3Cscript%3E",
+]
+
+
+class _Tags(html.parser.HTMLParser):
+    """Counts what a browser would take for a tag, if it took the answer for HTML."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.append(tag)
+
+
+@pytest.fixture
+def hostile(store: Store) -> list[str]:
+    ids: list[str] = []
+    for number, text in enumerate(CORPUS):
+        run_id = f"{text} {number}".replace("\x00", "").replace("\x1b", "").replace("\x07", "")
+        ids.append(run_id)
+        journal = Journal(
+            store, run_id, flow=text, input={text: text}, tags={text: text}, version=text
+        )
+        journal.step(f"{text}", {text: [text]})
+        journal.asks(f"ask {text}", f"q{number}", text, to=text, choices=[text])
+        journal.failing(f"work {text}", error={"type": text, "message": text}, final=False)
+        journal.held("paused", text, text, actions=(text,))
+    return ids
+
+
+def answers(person: Person, ids: list[str]) -> Iterator[bytes]:
+    yield person.get("runs").body
+    yield person.get("inbox").body
+    yield person.get("findings").body
+    for run_id in ids:
+        for path in ("run", "run/entries", "run/steps", "run/timeline", "run/preflight"):
+            reply = person.get(path, id=run_id)
+            assert reply.status == 200, reply
+            assert reply.headers["Content-Type"] == "application/json"
+            assert reply.headers["X-Content-Type-Options"] == "nosniff"
+            yield reply.body
+        yield person.get("run", id=run_id + "?").body  # An error that tells the id.
+        yield person.get("runs", flow=run_id, status=run_id).body
+
+
+def test_fault_96_stored_text_is_inert_in_every_answer(
+    patient: None, operator: Person, hostile: list[str]
+):
+    for body in answers(operator, hostile):
+        assert not re.search(rb"[<>&]", body)
+        assert "\u2028".encode() not in body
+        assert "\u2029".encode() not in body
+        parser = _Tags()
+        parser.feed(body.decode())
+        assert parser.tags == []
+        msgspec.json.decode(body)
+
+
+def test_fault_96_and_it_is_still_the_same_text(
+    patient: None, operator: Person, hostile: list[str], store: Store
+):
+    for run_id, text in zip(hostile, CORPUS, strict=True):
+        told = operator.get("run", id=run_id).data["run"]
+        assert (told["run_id"], told["flow"], told["input"]) == (run_id, text, {text: text})
+
+
+def test_fault_96_shells_hold_no_data(patient: None, operator: Person, hostile: list[str]):
+    for path in ("/", "/run", "/inbox", "/fleet", "/signals", "/findings"):
+        body = operator.client.ask("GET", path, operator.headers).body
+        assert not any(text.encode() in body for text in CORPUS if text != "<!--<script>")
+
+
+# -- fault 95: what is asked for never becomes part of a statement -----------------------------
+
+INJECTIONS = [
+    "' OR 1=1 --",
+    "x'; DROP TABLE runs; --",
+    "%",
+    "_",
+    '"',
+    "a=b' UNION SELECT 1",
+    ") OR (1",
+]
+
+
+def test_fault_95_filters_are_parameters(patient: None, store: Store, tmp_path: Path):
+    """The statements that reach SQLite are the same, whatever is asked for."""
+    traced: set[str] = set()
+
+    def trace(_: Any, sql: str, __: Any) -> bool:
+        traced.add(sql)
+        return True
+
+    def traces(connection: apsw.Connection) -> None:
+        connection.exec_trace = trace
+
+    apsw.connection_hooks.append(traces)
+    try:
+        with kept_in(tmp_path / "runs.db") as other, Site(other, Tokens.of(other)) as site:
+            person = Person(site, site.tokens.create("sql", "viewer"))
+            names = ("flow", "queue", "held", "flow_version", "parent", "id_part")
+            for name in names:
+                person.get("runs", **{name: "x"})
+            person.get("runs", tag="a=x")
+            person.get("run", id="x")
+            plain = set(traced)
+            assert len(plain) > 3
+            for text in INJECTIONS:
+                for name in names:
+                    assert person.get("runs", **{name: text}).data["runs"] == [], (name, text)
+                assert person.get("runs", tag=f"{text}={text}").status in (200, 400)
+                assert person.get("run", id=text).status == 404
+                assert person.get("runs", status=text).status == 400
+            assert traced == plain
+            assert len(person.get("runs").data["runs"]) == 8
+    finally:
+        apsw.connection_hooks.remove(traces)
+
+
+def test_a_part_of_an_id_is_text_and_no_pattern(operator: Person, store: Store):
+    Journal(store, "100% sure_thing").completed()
+    for part, expected in (("%", ["100% sure_thing"]), ("_", ["100% sure_thing"]), ("*", [])):
+        found = operator.get("runs", id_part=part).data["runs"]
+        assert [run["run_id"] for run in found] == expected, part
+
+
+def test_clipping_leaves_small_values_as_they_are():
+    assert reading._clipped(None, full=False) is None
+    assert reading._clipped(3, full=False) == 3
+    assert msgspec.json.encode(reading._clipped({"a": [1]}, full=False)) == b'{"a":[1]}'
