@@ -46,8 +46,10 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Pages with code to play. The README is the first that anybody reads."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """Pages with code to play. The README is the first that anybody reads. Pages of the handbook are
+    played by `tests/handbook`, each in the situation that it is about."""
+    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [page for page in found if page.parent.name != "handbook"]
 
 
 def pages_with_links() -> list[Path]:

@@ -296,7 +296,7 @@ def held_diverged_leaving_out_an_effect() -> None:
     {
         "holdfast resume r --go-on": Then("queued", "completed", "search stops stops"),
         "holdfast resume r --redo": Then("queued", "completed", "search search stops stops"),
-        "holdfast preflight r": Then("held"),
+        "holdfast preflight r --app MODULE": Then("held"),
     }
 )
 def held_for_drift() -> None:

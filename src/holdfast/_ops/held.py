@@ -186,7 +186,10 @@ def _drift(case: Case) -> None:
             f"Do it again from {held.get('step')} on{again}:",
             case.cmd("resume", "--redo", *(["--confirm"] if sure else [])),
         )
-    case.do("See what else has changed:", case.cmd("preflight"))
+    case.do(
+        "See what else has changed (it executes nothing):",
+        case.cmd("preflight", "--app", "MODULE"),
+    )
 
 
 _REASON: dict[str, Callable[[Case], None]] = {

@@ -77,8 +77,12 @@ class Resumed(msgspec.Struct, frozen=True):
 
 
 def workers(store: Store) -> list[WorkerView]:
-    """Return the workers that are alive."""
-    return [view for pulse in store.pulses() if (view := _worker(pulse.facts)) is not None]
+    """Return the workers that are alive: heard of within a lease, and not proven dead."""
+    return [
+        view
+        for pulse in store.pulses()
+        if (view := _worker(pulse.facts)) is not None and not store.owner_is_dead(pulse.owner)
+    ]
 
 
 def _worker(facts: str) -> WorkerView | None:

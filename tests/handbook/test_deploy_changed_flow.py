@@ -1,0 +1,63 @@
+"""A deploy changed the flow: a run is held, and goes on with the old code, or with the new."""
+
+from __future__ import annotations
+
+from tests.handbook.world import World
+
+OLD = """
+@step
+def search(topic):
+    did(f"searched {topic}")
+    return topic
+
+
+@effect
+def mail(text):
+    did(f"mailed {text}")
+    return text
+
+
+@step
+def pause(topic):
+    if did(f"paused {topic}") == 1:
+        die()
+    return topic
+
+
+@flow
+def report(topic):
+    mail(search(topic))
+    return pause(topic)
+
+
+if __name__ == "__main__":
+    report.run(sys.argv[1], sys.argv[1])
+"""
+NEW = OLD.replace(
+    "    mail(search(topic))\n", "    check(topic)\n    mail(search(topic))\n"
+).replace("@flow", '@step\ndef check(topic):\n    did(f"checked {topic}")\n\n\n@flow')
+
+
+def test_the_old_code_ends_one_and_the_new_code_another(world: World):
+    world.program(OLD)
+    for run_id in ("back", "forward"):
+        assert world.shell(f"python agent.py {run_id}").returncode != 0
+    world.program(NEW)
+    for run_id in ("back", "forward"):
+        assert world.shell(f"python agent.py {run_id}").returncode != 0
+        assert world.status(run_id) == "held: diverged"
+    assert "checked" not in (world.folder / "done.log").read_text()
+
+    world.says("held: diverged", world.paste("runs --held diverged"))
+    assert "Effects that have happened" in world.paste("explain", RUN="forward")
+    world.paste("resume", RUN="forward")
+    assert world.shell("holdfast run agent.py:report forward").returncode == 0
+    assert world.did("checked forward") == 1
+
+    world.program(OLD)
+    world.paste("run ", FLOW="report", RUN="back")
+    assert world.did("checked back") == 0
+    for run_id in ("back", "forward"):
+        assert (world.did(f"searched {run_id}"), world.did(f"mailed {run_id}")) == (1, 1)
+    assert "completed" in world.paste("show", RUN="back")
+    world.paste("doctor")

@@ -1,0 +1,188 @@
+"""Plays a page of the handbook in the situation that it is about.
+
+A test makes the situation with real processes, and pastes the commands of the page, which are read
+from the page itself: one that is not there cannot be pasted, and one that was not pasted fails the
+test. Words in capitals are what a reader fills in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import holdfast as hf
+from tests.docs.page import ROOT, blocks
+
+PAGES = ROOT / "docs" / "handbook"
+PATIENCE_S = 60
+BIN = Path(sys.executable).parent
+
+
+class Page:
+    """The commands of a page, with the code that each is said to end with."""
+
+    def __init__(self, name: str) -> None:
+        self.text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+        self.codes: dict[str, int] = {}
+        for block in blocks(self.text):
+            assert block.run, "what the handbook tells is tried"
+            for number, command in enumerate(block.commands, 1):
+                last = number == len(block.commands)
+                self.codes[re.sub(r"\s+", " ", command)] = block.exit_code if last else 0
+        self.tried: set[str] = set()
+
+    def command(self, start: str) -> str:
+        """The one command of the page that begins like this."""
+        exact = [it for it in self.codes if it == f"holdfast {start}"]
+        found = exact or [it for it in self.codes if it.startswith(f"holdfast {start}")]
+        assert len(found) == 1, (start, found)
+        self.tried.add(found[0])
+        return found[0]
+
+    @property
+    def left(self) -> set[str]:
+        return set(self.codes) - self.tried
+
+
+class World:
+    """A folder with a program, a store, and the processes that work on it."""
+
+    def __init__(self, folder: Path, page: str) -> None:
+        self.folder = folder
+        self.page = Page(page)
+        self.filled: dict[str, str] = {"MODULE": "agent.py"}
+        self.env = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
+        self.url = f"sqlite:///{folder}/holdfast.db"
+
+    def program(self, text: str) -> None:
+        """Write the program. `did(…)` of it notes what happened in the world."""
+        (self.folder / "agent.py").write_text(PRELUDE + text, encoding="utf-8")
+
+    def did(self, what: str) -> int:
+        """How often something happened in the world."""
+        log = self.folder / "done.log"
+        return log.read_text().split("\n").count(what) if log.exists() else 0
+
+    # -- commands ------------------------------------------------------------------------------
+
+    def paste(self, start: str, code: int | None = None, before: str = "", **filled: str) -> str:
+        """Paste a command of the page into a shell, filled in; returns what it prints."""
+        command = self.page.command(start)
+        expected = self.page.codes[command] if code is None else code
+        done = self.shell(before + self._filled(command, filled))
+        assert done.returncode == expected, (command, done.returncode, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def shell(self, line: str) -> subprocess.CompletedProcess[str]:
+        """Give a line to a shell, in the folder of the program."""
+        return subprocess.run(
+            line,
+            shell=True,
+            cwd=self.folder,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    def says(self, text: str, printed: str) -> None:
+        """What the page says that one sees is what one sees."""
+        assert text in self.page.text
+        assert text in re.sub(r"\s+", " ", printed), printed
+
+    @contextlib.contextmanager
+    def background(self, start: str, **filled: str) -> Iterator[subprocess.Popen[str]]:
+        """A command of the page that goes on until it is ended: a worker, the page."""
+        with self.started(self._filled(self.page.command(start), filled)) as process:
+            yield process
+
+    @contextlib.contextmanager
+    def started(self, line: str) -> Iterator[subprocess.Popen[str]]:
+        """Any command in the background; at the end it and all its processes are gone."""
+        log = self.folder / "background.log"
+        with log.open("a") as out:
+            process = subprocess.Popen(
+                f"exec {line}",
+                shell=True,
+                cwd=self.folder,
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(PATIENCE_S)
+
+    def _filled(self, command: str, filled: dict[str, str]) -> str:
+        for name, text in (self.filled | filled).items():
+            command = re.sub(rf"\b{name}\b", lambda _, text=text: text, command)
+        left = re.findall(r"\b[A-Z]{3,}\b", re.sub(r"'[^']*'|agent.py", "", command))
+        assert not left, f"not filled in: {left}"
+        return command
+
+    # -- the store -----------------------------------------------------------------------------
+
+    def status(self, run_id: str) -> str:
+        """The status of a run; of a held one with the reason."""
+        with hf.open(self.url, default=False) as store:
+            row = store.kept.get(run_id)
+            if row is None:
+                return "none"
+            return f"held: {row.held_reason}" if row.status == "held" else str(row.status)
+
+    def until(self, run_id: str, status: str) -> None:
+        """Wait until a run has this status."""
+        self.wait(lambda: self.status(run_id) == status, lambda: self.status(run_id))
+
+    def wait(self, fact: Callable[[], object], told: Callable[[], object] = str) -> None:
+        """Wait for a fact."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not fact():
+            log = self.folder / "background.log"
+            assert time.monotonic() < deadline, (told(), log.exists() and log.read_text()[-4000:])
+            time.sleep(0.05)
+
+    def actors(self, run_id: str) -> set[str]:
+        """Who decided something about a run."""
+        with hf.open(self.url, default=False) as store:
+            return {it.body["actor"] for it in store.history(run_id) if it.body.get("actor")}
+
+
+PRELUDE = """\
+import os, signal, sys, time
+from pathlib import Path
+
+import holdfast
+from holdfast import (
+    Budget, Queue, Retry, Watch, ask, effect, flow, step, usage, wait,
+)
+
+HERE = Path(__file__).parent
+
+
+def did(what):
+    with (HERE / "done.log").open("a") as out:
+        out.write(what + "\\n")
+    return (HERE / "done.log").read_text().split("\\n").count(what)
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+"""
