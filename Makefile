@@ -3,6 +3,7 @@
 #
 #   make test                   the tests
 #   make test-web               the operator page in a real browser; as root it installs Chromium
+#   make test-terminal          commands at a real terminal; as root it installs tmux
 #   make demo                   a run that is killed and picked up again
 #   make check                  format, lint, types, layers
 #   make bench [N=5] [PEERS=1]  N repetitions against a raw floor; PEERS=1 measures peers beside us
@@ -21,7 +22,7 @@ SERVER := $(VENV)/.installed-server
 BROWSER := $(VENV)/.installed-browser
 
 .DEFAULT_GOAL := test
-.PHONY: test test-web demo check bench torture clean
+.PHONY: test test-web test-terminal demo check bench torture clean
 .NOTPARALLEL:
 
 test: $(DEV)
@@ -30,6 +31,10 @@ test: $(DEV)
 test-web: $(BROWSER)
 	@$(BIN)/python -m tests.web.chromium
 	$(BIN)/python -m pytest -n $(PYTEST_WEB_WORKERS) --dist loadfile tests/web $(ARGS)
+
+test-terminal: $(DEV)
+	@$(BIN)/python -m tests.terminal.tmux
+	$(BIN)/python -m pytest tests/terminal $(ARGS)
 
 demo: $(CORE)
 	$(BIN)/holdfast demo

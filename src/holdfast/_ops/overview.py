@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
@@ -50,27 +51,46 @@ class Overview(msgspec.Struct, frozen=True):
 
 def overview(store: Store, limit: int = SHOWN) -> Overview:
     """Look at the fleet."""
-    alive, known = queues.workers(store), queues.queues(store)
+    known = queues.queues(store)
     asking = {question.run_id for question in store.questions(limit=limit)}
+    rows = [
+        row
+        for status in _there_may_be(known)
+        for row in store.list(Query(status=[status], limit=limit))
+    ]
+    alive = _at_work(queues.workers_by_owner(store), rows)
     return Overview(
         at=at(store.now_us()),
         workers=alive,
         saturation=queues.saturation(alive),
         queues=known,
-        runs=_runs(store, known, asking, limit),
+        runs=_runs(store, rows, asking),
         held=sum(queue.held for queue in known),
         failed=sum(queue.failed for queue in known),
         asking=len(asking),
     )
 
 
-def _runs(store: Store, known: list[QueueView], asking: set[str], limit: int) -> list[Shown]:
+def _at_work(alive: dict[int, WorkerView], rows: list[RunRow]) -> list[WorkerView]:
+    """Return the workers. What one last said of itself may be some seconds old: what is seen to be
+    at work there now is more."""
+    seen = Counter(row.owner for row in rows if row.status is Status.RUNNING)
+    return [
+        msgspec.structs.replace(
+            worker,
+            working=(working := min(worker.concurrency, max(worker.working, seen[owner]))),
+            saturation=working / worker.concurrency if worker.concurrency else 0.0,
+        )
+        for owner, worker in alive.items()
+    ]
+
+
+def _runs(store: Store, rows: list[RunRow], asking: set[str]) -> list[Shown]:
     found: list[Shown] = []
-    for status in _there_may_be(known):
-        for row in store.list(Query(status=[status], limit=limit)):
-            run = inspect.summary_of(store, row)
-            if run.held_reason != inspect.MOVED:
-                found.append(Shown(run, _why(store, row, asking)))
+    for row in rows:
+        run = inspect.summary_of(store, row)
+        if run.held_reason != inspect.MOVED:
+            found.append(Shown(run, _why(store, row, asking)))
     for run_id in asking - {shown.run.run_id for shown in found}:
         asks = store.get(run_id)
         if asks is not None and asks.deleted_us is None:

@@ -78,11 +78,16 @@ class Resumed(msgspec.Struct, frozen=True):
 
 def workers(store: Store) -> list[WorkerView]:
     """Return the workers that are alive: heard of within a lease, and not proven dead."""
-    return [
-        view
+    return list(workers_by_owner(store).values())
+
+
+def workers_by_owner(store: Store) -> dict[int, WorkerView]:
+    """Return the workers that are alive, by the number under which they own runs."""
+    return {
+        pulse.owner: view
         for pulse in store.pulses()
         if (view := _worker(pulse.facts)) is not None and not store.owner_is_dead(pulse.owner)
-    ]
+    }
 
 
 def _worker(facts: str) -> WorkerView | None:

@@ -94,6 +94,8 @@ class Session:
         self.err = console(stderr=True)
         self.pager: list[str] | None = None
         """What shows long output on a terminal, if this command has any."""
+        self.one_line = False
+        """Whether an object of `--json` takes one line: it is one of several."""
         self.warning: str | None = None
         self._store: Store | None = None
 
@@ -127,7 +129,8 @@ class Session:
         whole: dict[str, Any] = {"version": JSON_VERSION, "command": self.command}
         if self.warning is not None:
             whole["warning"] = self.warning
-        click.echo(msgspec.json.format(msgspec.json.encode(whole | data), indent=2).decode())
+        text = msgspec.json.encode(whole | data)
+        click.echo((text if self.one_line else msgspec.json.format(text, indent=2)).decode())
 
     def say(self, text: str = "", style: str = "") -> None:
         """Print a line for people; whatever it holds is made inert."""

@@ -79,6 +79,7 @@ def _tail(
     run that is held is followed on: somebody may free it. With --json each line is one object with
     "version" and "event": entry, run, away, back, end.
     """
+    session.one_line = True
     if run_id is None and (after is not None or until_held):
         raise UsageError("--after and --until-held are about one run; say which: RUN_ID")
     if run_id is not None and flow is not None:

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import NoReturn, Self
 
 import click
-from rich.console import Console, Group
+from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 
 from holdfast._ops.cli import dashboard
@@ -206,7 +206,8 @@ class Screen:
     def run(self, suspended: threading.Event) -> bool:
         """Draw and read keys until somebody leaves; True if they only go away for a while."""
         while not suspended.is_set():
-            size = self._out.size
+            # The terminal itself is asked: COLUMNS, where it is exported, does not change with it.
+            size = self._out.size = ConsoleDimensions(*os.get_terminal_size(sys.stdout.fileno()))
             if self._looker.changed.is_set() or self._drawn != size:
                 self._looker.changed.clear()
                 self._drawn = size
