@@ -1,0 +1,389 @@
+"""Deciding over HTTP: on what was seen, with a second yes where effects are concerned, once, and as
+an entry that says who and from where."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast._core.entries import Kind
+from holdfast._core.rows import RunRow
+from holdfast._ops import actions, inspect
+from holdfast._ops.seen import as_seen
+from holdfast._ops.tokens import Tokens
+from holdfast._store.contract import Store
+from holdfast.errors import StaleView
+from tests.ops.journals import Journal
+from tests.web_api.served import Browser, Person, Reply, Site, content
+
+DIGEST = "61" * 16
+
+
+def row_of(store: Store, run_id: str) -> RunRow:
+    row = store.get(run_id)
+    assert row is not None
+    return row
+
+
+def last(store: Store, run_id: str, kind: str) -> Any:
+    return [it for it in inspect.history(store, run_id, plain=True) if it.kind == kind][-1].body
+
+
+def messages(store: Store, run_id: str) -> list[tuple[str, str]]:
+    found = store.messages(row_of(store, run_id).run_no)
+    return [(message.kind, message.actor) for message, _ in found]
+
+
+# -- each action, and who is recorded (I21) ----------------------------------------------------
+
+
+def test_i21_settling_is_an_entry_with_actor_and_address(operator: Person, store: Store):
+    seen = operator.seen("in-doubt")
+    body = {"step": "charge", "as": "done", "result": {"id": 7}}
+    told = operator.act("run/settle", body, seen, id="in-doubt").data
+    assert told["did"] == "charge of run 'in-doubt' is settled as done"
+    assert (told["status"], told["goes_on"]) == ("queued", True)
+    entry = last(store, "in-doubt", "step_settled")
+    assert entry["actor"] == "kim (api, 127.0.0.1)"
+    assert entry["result"] == {"id": 7}
+
+
+def test_i21_the_page_says_that_it_was_the_page(browser: Browser, store: Store):
+    seen = str(browser.get("run", id="in-doubt").data["seen"])
+    body = {"step": "charge", "as": "fail", "reason": "nobody knows"}
+    assert browser.act("run/settle", body, seen, id="in-doubt").status == 200
+    assert last(store, "in-doubt", "step_settled")["actor"] == "lee (page, 127.0.0.1)"
+
+
+@pytest.mark.parametrize(
+    ("action", "run_id", "body", "kind"),
+    [
+        ("resume", "failed", {}, "run_resumed"),
+        ("resume", "paused", {}, "run_resumed"),
+        ("cancel", "waiting", {"reason": "enough"}, "run_cancelled"),
+        ("pause", "waiting", {"reason": "later"}, "run_held"),
+        ("rollback", "paid", {"confirm": True}, "rollback_requested"),
+        ("settle", "in-doubt", {"step": "charge", "as": "done"}, "step_settled"),
+    ],
+)
+def test_i21_each_decision_is_an_entry_with_its_actor(
+    operator: Person, store: Store, action: str, run_id: str, body: dict[str, Any], kind: str
+):
+    reply = operator.act(f"run/{action}", body, operator.seen(run_id), id=run_id)
+    assert reply.status == 200, reply
+    entry = last(store, run_id, kind)
+    assert "kim (api, 127.0.0.1)" in msgspec.json.encode(entry).decode(), entry
+    assert reply.data["run_id"] == run_id
+    assert reply.data["did"]
+
+
+def test_i21_a_fork_names_who_made_it(operator: Person, store: Store):
+    body = {"new_run_id": "second", "before": "look"}
+    told = operator.act("run/fork", body, operator.seen("done"), id="done").data
+    assert (told["run_id"], told["origin"], told["created"]) == ("second", "done", True)
+    assert last(store, "second", "run_forked")["actor"] == "kim (api, 127.0.0.1)"
+
+
+def test_i21_what_is_said_to_a_run_names_who_said_it(operator: Person, store: Store):
+    who = "kim (api, 127.0.0.1)"
+    assert operator.act("run/answer", {"name": "size", "answer": "l"}, id="asking").status == 200
+    assert messages(store, "asking") == [("answer:size", who)]
+    body = {"name": "charge", "digest": DIGEST, "number": 1}
+    assert operator.act("run/approve", body, id="approving").status == 200
+    assert messages(store, "approving")[0][1] == who
+    sent = operator.act("run/signal", {"name": "go", "value": 1, "signal_id": "s1"}, id="waiting")
+    assert sent.data["recorded"] is True
+    assert messages(store, "waiting") == [("signal:go", who)]
+    again = operator.act("run/signal", {"name": "go", "value": 1, "signal_id": "s1"}, id="waiting")
+    assert again.data["recorded"] is False
+    assert len(messages(store, "waiting")) == 1
+
+
+def test_a_budget_is_raised_by_its_actor(operator: Person, store: Store):
+    journal = Journal(store, "poor")
+    from holdfast._core.budgets import new_pot
+
+    store.put_pot(new_pot("poor", {"steps": 1}, store.now_us()), only_new=True)
+    journal.step("look").held("budget", "1 of 1 steps")
+    told = operator.act("run/raise-budget", {"steps": 5}, operator.seen("poor"), id="poor").data
+    assert "5 steps" in told["did"]
+    assert last(store, "poor", "budget_raised")["actor"] == "kim (api, 127.0.0.1)"
+    assert row_of(store, "poor").status == "queued"
+    empty = operator.act("run/raise-budget", {}, operator.seen("poor"), id="poor")
+    assert (empty.status, empty.error) == (400, "UsageError")
+
+
+def test_an_admin_changes_a_queue_and_nothing_else_of_it(admin: Person, store: Store):
+    told = admin.act("queue", {"rate": 9, "paused": True}, name="mail").data["queue"]
+    assert (told["concurrency"], told["rate"], told["paused"]) == (3, 9, True)
+    told = admin.act("queue", {"concurrency": None, "paused": False}, name="mail").data["queue"]
+    assert (told["concurrency"], told["rate"], told["paused"]) == (None, 9, False)
+    assert admin.act("queue", {"concurrency": 0}, name="mail").status == 400
+    assert admin.act("schedule", {"paused": True}, name="nightly").error == "UsageError"
+
+
+# -- on what was seen --------------------------------------------------------------------------
+
+
+SEEING = [
+    ("resume", {}),
+    ("pause", {}),
+    ("cancel", {}),
+    ("settle", {"step": "charge", "as": "done"}),
+    ("rollback", {"confirm": True}),
+    ("fork", {"new_run_id": "fork", "before": "charge", "confirm": True}),
+    ("raise-budget", {"steps": 9}),
+]
+
+
+@pytest.mark.parametrize(("action", "body"), SEEING)
+def test_a_stale_view_is_refused_and_nothing_changes(
+    operator: Person, store: Store, action: str, body: dict[str, Any]
+):
+    stale = operator.seen("in-doubt")
+    journal = {"step": "charge", "as": "fail", "reason": "a colleague was quicker"}
+    assert operator.act("run/settle", journal, stale, id="in-doubt").status == 200
+    before = content(store)
+    reply = operator.act(f"run/{action}", body, stale, id="in-doubt")
+    assert (reply.status, reply.error) == (409, "StaleView")
+    assert "it is queued now" in reply.data["error"]["message"]
+    assert content(store) == before
+
+
+@pytest.mark.parametrize(("action", "body"), SEEING)
+def test_who_does_not_say_what_was_seen_decides_nothing(
+    operator: Person, store: Store, action: str, body: dict[str, Any]
+):
+    before = content(store)
+    for header in (None, "", "*", "held.1.in_doubt.5", '"'):
+        headers = {**operator.headers, "Content-Type": "application/json"}
+        if header is not None:
+            headers["If-Match"] = header
+        reply = operator.client.ask("POST", f"/api/v1/run/{action}?id=in-doubt", headers, body)
+        assert (reply.status, reply.error) == (400, "UsageError"), header
+    assert content(store) == before
+
+
+def test_a_run_at_work_may_write_meanwhile(store: Store):
+    journal = Journal(store, "busy")
+    seen = inspect.version_seen(row_of(store, "busy"))
+    journal.step("look")
+    assert inspect.version_seen(row_of(store, "busy")) == seen
+    journal.held("paused", "enough")
+    held = inspect.version_seen(row_of(store, "busy"))
+    assert held != seen
+
+
+def test_nobody_slips_in_between_the_look_and_the_write(store: Store, monkeypatch: Any):
+    """The comparison is part of the write: what is decided meanwhile is not written over."""
+    seen = inspect.version_seen(row_of(store, "in-doubt"))
+    guarded = as_seen(store, "in-doubt", seen)
+    real = store.append
+    raced: list[bool] = []
+
+    def racing(writes: Any) -> Any:
+        if not raced:
+            raced.append(True)
+            actions.settle(store, "in-doubt", "charge", actions.NOT_DONE, actor="the other")
+        return real(writes)
+
+    monkeypatch.setattr(store, "append", racing)
+    with pytest.raises(StaleView, match="changed since you looked"):
+        actions.settle(guarded, "in-doubt", "charge", actions.Done(1), actor="kim")
+    entry = last(store, "in-doubt", "step_settled")
+    assert (entry["as"], entry["actor"]) == ("not_done", "the other")
+
+
+# -- a second yes ------------------------------------------------------------------------------
+
+
+def test_not_done_lists_the_effect_and_wants_a_second_yes(operator: Person, store: Store):
+    seen, before = operator.seen("in-doubt"), content(store)
+    body: dict[str, Any] = {"step": "charge", "as": "not_done"}
+    reply = operator.act("run/settle", body, seen, id="in-doubt")
+    assert (reply.status, reply.error) == (409, "NotConfirmed")
+    assert reply.data["error"]["effects"] == ["charge"]
+    assert content(store) == before
+    assert operator.act("run/settle", {**body, "confirm": True}, seen, id="in-doubt").status == 200
+    assert last(store, "in-doubt", "step_settled")["as"] == "not_done"
+
+
+def test_a_fork_that_repeats_an_effect_wants_a_second_yes(operator: Person, store: Store):
+    plan = operator.get("run/fork-plan", id="paid", before="charge").data
+    assert [it["step"] for it in plan["effects"]] == ["charge"]
+    seen, before = operator.seen("paid"), content(store)
+    body: dict[str, Any] = {"new_run_id": "again", "before": "charge"}
+    reply = operator.act("run/fork", body, seen, id="paid")
+    assert (reply.status, reply.error) == (409, "NotConfirmed")
+    assert "charge" in reply.data["error"]["effects"][0]
+    assert content(store) == before
+    assert operator.act("run/fork", {**body, "confirm": True}, seen, id="paid").status == 200
+
+
+def test_a_rollback_that_leaves_something_wants_a_second_yes(operator: Person, store: Store):
+    plan = operator.get("run/rollback-plan", id="paid").data["plan"]
+    assert plan["confirm"] is True
+    seen, before = operator.seen("paid"), content(store)
+    reply = operator.act("run/rollback", {}, seen, id="paid")
+    assert (reply.status, reply.error) == (409, "NotConfirmed")
+    assert reply.data["error"]["effects"][0].startswith("charge (has no undo")
+    assert content(store) == before
+
+
+def test_resuming_over_an_effect_that_may_have_happened_wants_a_second_yes(
+    operator: Person, store: Store
+):
+    journal = Journal(store, "gave-up")
+    journal.intent("charge", on_doubt="fail").doubt("charge")
+    journal.write(
+        journal.draft(
+            Kind.STEP_SETTLED, "charge", 1, **{"as": "fail", "actor": "x", "reason": "gone"}
+        )
+    )
+    journal.failed("charge")
+    seen, before = operator.seen("gave-up"), content(store)
+    reply = operator.act("run/resume", {}, seen, id="gave-up")
+    assert (reply.status, reply.error) == (409, "NotConfirmed")
+    assert reply.data["error"]["effects"] == ["charge"]
+    assert content(store) == before
+    assert operator.act("run/resume", {"confirm": True}, seen, id="gave-up").status == 200
+
+
+def test_a_doubt_is_not_resumed_over(operator: Person, store: Store):
+    reply = operator.act("run/resume", {}, operator.seen("in-doubt"), id="in-doubt")
+    assert (reply.status, reply.error) == (409, "RunHeld")
+    assert reply.data["error"]["reason"] == "in_doubt"
+
+
+# -- once --------------------------------------------------------------------------------------
+
+
+def test_of_two_answers_the_first_counts_and_the_second_is_told(
+    site: Site, operator: Person, browser: Browser, store: Store
+):
+    body = {"name": "size", "number": 1}
+    assert operator.act("run/answer", {**body, "answer": "l"}, id="asking").status == 200
+    reply = browser.act("run/answer", {**body, "answer": "s"}, id="asking")
+    assert (reply.status, reply.error) == (409, "AnswerConflict")
+    assert reply.data["error"]["actor"] == "kim (api, 127.0.0.1)"
+    assert len(messages(store, "asking")) == 1
+    refused = browser.act("run/refuse", {**body, "reason": "no"}, id="asking")
+    assert refused.status == 409
+
+
+def test_of_many_answers_at_one_time_one_counts(site: Site, tokens: Tokens, store: Store):
+    people = [Person(site, tokens.create(f"p{n}", "operator")) for n in range(6)]
+    replies: list[Reply] = []
+
+    def answer(person: Person) -> None:
+        body = {"name": "size", "number": 1, "answer": "s"}
+        replies.append(person.act("run/answer", body, id="asking"))
+
+    threads = [threading.Thread(target=answer, args=(person,)) for person in people]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(reply.status for reply in replies) == [200] + [409] * 5
+    assert len(messages(store, "asking")) == 1
+
+
+def test_an_answer_that_does_not_fit_is_refused(operator: Person, store: Store):
+    before = content(store)
+    reply = operator.act("run/answer", {"name": "size", "answer": "huge"}, id="asking")
+    assert (reply.status, reply.error) == (400, "UsageError")
+    reply = operator.act("run/answer", {"name": "size", "answer": "l", "number": 2}, id="asking")
+    assert (reply.status, reply.error) == (409, "StaleView")
+    assert content(store) == before
+
+
+# -- fault 105: what was shown is what is approved ---------------------------------------------
+
+
+def test_fault_105_an_approval_of_other_arguments_is_refused(operator: Person, store: Store):
+    before = content(store)
+    reply = operator.act("run/approve", {"name": "charge", "digest": "62" * 16}, id="approving")
+    assert (reply.status, reply.error) == (409, "StaleView")
+    assert content(store) == before
+
+
+def test_fault_105_an_approval_without_a_digest_is_refused(operator: Person, store: Store):
+    before = content(store)
+    assert operator.act("run/approve", {"name": "charge"}, id="approving").status == 400
+    assert (
+        operator.act("run/approve", {"name": "charge", "digest": ""}, id="approving").status == 409
+    )
+    assert content(store) == before
+
+
+def test_fault_105_arguments_that_changed_between_the_look_and_the_yes(
+    operator: Person, store: Store
+):
+    shown = next(
+        it for it in operator.get("inbox").data["questions"] if it["run_id"] == "approving"
+    )
+    journal = Journal(store, "changed")
+    journal.asks_approval("charge", {"amount": 12})
+    store_digest = shown["digest"]
+    assert store_digest == DIGEST
+    # The same question, asked anew for another amount: its digest is another one.
+    from holdfast._core.rows import Question
+
+    body = {"effect": "charge", "step": "charge", "digest": "63" * 16, "generation": 1, "key": "k"}
+    told = msgspec.json.encode({**body, "expires_us": None})
+    row = Question("changed", "approve:charge", 2, "approval", None, told, store.now_us(), None)
+    journal.write(journal.draft(Kind.RUN_RELEASED, why="x"), opens=[row])
+    reply = operator.act(
+        "run/approve", {"name": "charge", "digest": store_digest, "number": 1}, id="changed"
+    )
+    assert (reply.status, reply.error) == (409, "StaleView")
+    assert messages(store, "changed") == []
+
+
+def test_an_approval_counts_once(operator: Person, browser: Browser, store: Store):
+    body = {"name": "charge", "digest": DIGEST, "number": 1}
+    assert operator.act("run/approve", body, id="approving").status == 200
+    reply = browser.act("run/approve", body, id="approving")
+    assert (reply.status, reply.error) == (409, "AnswerConflict")
+
+
+def test_with_four_eyes_the_starter_does_not_approve(store: Store, tokens: Tokens):
+    for run_id, tags in (("own", {"by": "kim"}), ("unsaid", {})):
+        Journal(store, run_id, tags=tags).asks_approval("charge", {}).unloaded("answer:x")
+    with Site(store, tokens, four_eyes="by") as site:
+        kim, lee = (Person(site, tokens.create(name, "operator")) for name in ("kim", "lee"))
+        body = {"name": "charge", "digest": DIGEST}
+        before = content(store)
+        for person, run_id in ((kim, "own"), (kim, "unsaid"), (lee, "unsaid")):
+            reply = person.act("run/approve", body, id=run_id)
+            assert (reply.status, reply.error) == (403, "FourEyes")
+        assert content(store) == before
+        assert lee.act("run/approve", body, id="own").status == 200
+
+
+# -- runs that cannot be decided about ---------------------------------------------------------
+
+
+def test_what_has_ended_or_is_not_there(operator: Person, store: Store):
+    seen = operator.seen("done")
+    reply = operator.act("run/cancel", {}, seen, id="done")
+    assert reply.status == 200
+    assert reply.data["recorded"] is False
+    assert operator.act("run/resume", {}, seen, id="done").error == "UsageError"
+    assert operator.act("run/signal", {"name": "go"}, id="done").error == "RunEnded"
+    assert operator.act("run/cancel", {}, "x", id="nobody").status == 404
+
+
+def test_a_live_process_is_asked(operator: Person, store: Store, monkeypatch: pytest.MonkeyPatch):
+    from holdfast._ops.web import acting
+
+    monkeypatch.setattr(acting, "WAIT_S", 0.05)
+    Journal(store, "at-work").step("look")
+    reply = operator.act("run/cancel", {"reason": "x"}, operator.seen("at-work"), id="at-work")
+    assert reply.status == 200
+    assert reply.data["recorded"] is False
+    assert "is asked to stop" in reply.data["did"]
+    assert messages(store, "at-work") == [("cancel", "kim (api, 127.0.0.1)")]
