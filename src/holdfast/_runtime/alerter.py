@@ -129,7 +129,7 @@ class Alerter:
     # -- its thread ----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while True:
+        while not self._engine.closed:
             now_us = self._engine.now_us()
             with self._changed:
                 wait_s = self._due_s(now_us)
@@ -142,7 +142,7 @@ class Alerter:
                 for key in self._due(self._engine.now_us()):
                     self._send(key)
             except Exception as error:
-                if self._closed:
+                if self._closed or self._engine.closed:
                     return
                 logs.warning("alerts could not be looked after: %s", error)
                 with self._changed:

@@ -6,6 +6,7 @@ besides, so that an alert whose process died is sent by another one (`alerter.py
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import threading
@@ -102,6 +103,13 @@ def alerter(engine: Engine) -> Alerter:
 
             found = _alerters[engine] = Alerter(engine)
         return found
+
+
+@atexit.register
+def _at_exit() -> None:
+    """A program that ends without closing its store tells what it has to tell."""
+    for engine in list(_alerters):
+        close(engine)
 
 
 def close(engine: Engine) -> None:
