@@ -1,0 +1,302 @@
+"""Where the server listens and where it refuses to; the command as a process."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import re
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from holdfast._ops.cli.main import main
+from holdfast._ops.tokens import Tokens
+from holdfast._ops.web import server
+from holdfast._ops.web.server import Serving
+from holdfast._store.contract import Store
+from holdfast.errors import UsageError
+from tests.tidy.source import ROOT
+from tests.web_api.served import Client, Person, Site
+
+COMMAND = [sys.executable, "-m", "holdfast._ops.cli"]
+
+
+@contextlib.contextmanager
+def ui(url: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """`holdfast ui` as a process, and what it printed."""
+    process = subprocess.Popen(
+        [*COMMAND, "--url", url, "--json", "ui", *options],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        lines: list[str] = []
+        while lines[-1:] != ["}\n"]:
+            line = process.stdout.readline()
+            assert line, process.communicate()
+            lines.append(line)
+        yield process, msgspec.json.decode("".join(lines))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+        assert (out, err) == ("", "")
+
+
+# -- where it may listen (I22) -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
+def test_i22_without_tls_it_listens_on_this_machine_only(host: str):
+    with pytest.raises(UsageError, match="can be reached from other machines") as refused:
+        server.check(Serving(host=host))
+    assert "--tls-cert" in str(refused.value)
+    assert "--behind-proxy" in str(refused.value)
+    assert "ssh -L" in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.0.0.2"])
+def test_this_machine_needs_no_tls(host: str):
+    server.check(Serving(host=host))
+
+
+def test_i22_the_command_refuses_and_listens_nowhere(tmp_path: Path, store: Store):
+    options = ["ui", "--host", "0.0.0.0", "--port", "0"]
+    done = CliRunner().invoke(main, ["--url", f"sqlite:///{tmp_path}/runs.db", *options])
+    assert done.exit_code == 2
+    assert "can be reached from other machines" in done.stderr
+    assert done.stdout == ""
+
+
+def test_there_is_no_switch_that_takes_the_credential_away():
+    told = CliRunner().invoke(main, ["ui", "--help"]).stdout
+    assert not re.search(r"--(no|without|disable|insecure|skip)\b", told)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://ops.example", "ops.example", "https://ops.example/", "https://ops.example/x", "ftp://x",
+     "https://kim@ops.example", "https://"],
+)  # fmt: skip
+def test_a_proxy_is_stated_by_an_origin_with_tls(origin: str):
+    with pytest.raises(UsageError):
+        server.check(Serving(behind_proxy=origin))
+
+
+def test_behind_a_proxy_only_its_name_is_known(store: Store, tokens: Tokens):
+    with Site(store, tokens, behind_proxy="https://ops.example") as site:
+        person = Person(site, tokens.create("kim", "viewer"))
+        headers = {**person.headers, "X-Forwarded-For": "198.51.100.9, 203.0.113.4"}
+        reply = Client(site).ask("GET", "/api/v1/me", headers, host="ops.example")
+        assert reply.data["actor"] == "kim (api, 203.0.113.4)", "the last one: the proxy wrote it"
+        forged = {**person.headers, "X-Forwarded-For": "<script>"}
+        reply = Client(site).ask("GET", "/api/v1/me", forged, host="ops.example")
+        assert reply.data["actor"] == "kim (api, 127.0.0.1)"
+        assert Client(site).ask("GET", "/health", host="evil.example").status == 421
+
+
+def test_without_a_proxy_nobody_says_where_he_comes_from(site: Site, operator: Person):
+    headers = {**operator.headers, "X-Forwarded-For": "203.0.113.4", "Forwarded": "for=203.0.113.4"}
+    reply = operator.client.ask("GET", "/api/v1/me", headers)
+    assert reply.data["actor"] == "kim (api, 127.0.0.1)"
+
+
+def test_everything_with_tls_needs_a_name(tmp_path: Path):
+    serving = Serving(host="0.0.0.0", tls_cert="c", tls_key="k")
+    with pytest.raises(UsageError, match="by which name browsers reach it"):
+        server.front_of(serving, 1)
+    named = Serving(host="0.0.0.0", tls_cert="c", tls_key="k", origin="https://ops.example:8321")
+    assert server.front_of(named, 8321).hosts == {"ops.example:8321"}
+
+
+def test_a_port_that_is_taken_is_said_to(site: Site):
+    with (
+        pytest.raises(UsageError, match="choose another"),
+        server.listening(Serving(port=site.port)),
+    ):
+        pass
+
+
+def test_small_packets_are_sent_at_once():
+    """Else each answer waits for the acknowledgement of its head: forty milliseconds."""
+    with server.listening(Serving(port=0)) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
+
+
+# -- a Unix socket -----------------------------------------------------------------------------
+
+
+def over(path: Path, target: str, headers: dict[str, str]) -> tuple[int, bytes]:
+    wire = http.client.HTTPConnection("localhost", timeout=30)
+    wire.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    wire.sock.connect(str(path))
+    wire.request("GET", target, headers=headers)
+    answer = wire.getresponse()
+    told = (answer.status, answer.read())
+    wire.close()
+    return told
+
+
+def test_a_unix_socket_is_its_owners(store: Store, tokens: Tokens, tmp_path: Path):
+    path = tmp_path / "ui.sock"
+    before = os.umask(0)
+    try:
+        site = Site(store, tokens, socket=str(path))
+    finally:
+        os.umask(before)
+    with site:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        secret = tokens.create("kim", "viewer")
+        assert over(path, "/api/v1/me", {})[0] == 401
+        status, body = over(path, "/api/v1/me", {"Authorization": f"Bearer {secret}"})
+        assert status == 200
+        assert msgspec.json.decode(body)["actor"] == "kim (api, socket)"
+        assert over(path, "/health", {"Host": "evil.example"})[0] == 421
+        with (
+            pytest.raises(UsageError, match="another process listens"),
+            server.listening(Serving(socket=str(path))),
+        ):
+            pass
+    assert not path.exists()
+
+
+def test_a_socket_that_nobody_listens_on_is_replaced_and_a_file_is_not(tmp_path: Path):
+    path = tmp_path / "ui.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
+        left.bind(str(path))
+    with server.listening(Serving(socket=str(path))):
+        assert path.exists()
+    file = tmp_path / "precious"
+    file.write_text("x")
+    with (
+        pytest.raises(UsageError, match="is no socket of yours"),
+        server.listening(Serving(socket=str(file))),
+    ):
+        pass
+    assert file.read_text() == "x"
+
+
+# -- TLS ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+         "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", cert],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return cert, key
+
+
+def test_tls_with_a_certificate_of_ones_own(
+    store: Store, tokens: Tokens, certificate: tuple[Path, Path]
+):
+    cert, key = certificate
+    with Site(store, tokens, tls_cert=str(cert), tls_key=str(key)) as site:
+        trust = ssl.create_default_context(cafile=str(cert))
+        wire = http.client.HTTPSConnection("localhost", site.port, context=trust, timeout=30)
+        headers = {"Content-Type": "application/json", "Origin": f"https://localhost:{site.port}"}
+        body = msgspec.json.encode({"token": tokens.create("kim", "viewer")})
+        wire.request("POST", "/api/v1/session", body, headers)
+        answer = wire.getresponse()
+        assert (answer.status, answer.read()[:1]) == (200, b"{")
+        cookie = answer.headers["Set-Cookie"]
+        assert cookie.startswith("__Host-")
+        assert "Secure" in cookie
+        wire.request("GET", "/api/v1/me", headers={"Cookie": cookie.partition(";")[0]})
+        answer = wire.getresponse()
+        assert answer.status == 200
+        answer.read()
+        headers["Origin"] = f"http://localhost:{site.port}"
+        wire.request("POST", "/api/v1/session", body, headers)
+        answer = wire.getresponse()
+        assert answer.status == 403, "the same place without TLS is another origin"
+        answer.read()
+        wire.close()
+
+
+def test_a_certificate_without_its_key_is_refused(certificate: tuple[Path, Path]):
+    with pytest.raises(UsageError, match="belong together"):
+        server.check(Serving(tls_cert=str(certificate[0])))
+    with pytest.raises(UsageError, match="cannot be read"):
+        server.check(Serving(tls_cert=str(certificate[0]), tls_key="/nowhere"))
+
+
+# -- the commands, as processes ----------------------------------------------------------------
+
+
+def test_fault_102_ui_prints_its_token_once_behind_the_hash(tmp_path: Path, store: Store):
+    with ui(f"sqlite:///{tmp_path}/runs.db", "--port", "0") as (process, told):
+        address, hash_, secret = told["url"].partition("#token=")
+        assert hash_ and secret == told["token"]  # noqa: PT018
+        host = address.removeprefix("http://").rstrip("/")
+        wire = http.client.HTTPConnection(host, timeout=30)
+        wire.request("GET", "/api/v1/me", headers={"Authorization": f"Bearer {secret}"})
+        answer = wire.getresponse()
+        assert answer.status == 200
+        assert msgspec.json.decode(answer.read())["role"] == "operator"
+        wire.close()
+        for name in ("cmdline", "environ"):
+            assert secret[3:].encode() not in Path(f"/proc/{process.pid}/{name}").read_bytes()
+        for file in tmp_path.iterdir():
+            assert secret[3:].encode() not in file.read_bytes()
+    assert process.returncode in (0, -signal.SIGTERM)
+
+
+def test_the_token_of_a_start_ends_with_it(tmp_path: Path, store: Store):
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with ui(url, "--port", "0") as (_, told):
+        pass
+    assert Tokens.of(store).verify(told["token"]) is None
+
+
+def test_tokens_by_the_command_line(tmp_path: Path, store: Store):
+    url = f"sqlite:///{tmp_path}/runs.db"
+
+    def told(*args: str) -> Any:
+        return msgspec.json.decode(
+            CliRunner().invoke(main, ["--url", url, "--json", "token", *args]).stdout
+        )
+
+    made = told("create", "kim", "--role", "operator", "--expires", "12h")
+    tokens = Tokens.of(store)
+    found = tokens.verify(made["token"])
+    assert found is not None
+    assert (found.expires_at - found.created_at).total_seconds() == 12 * 3600
+    [listed] = told("list")["tokens"]
+    assert (listed["name"], listed["role"], listed["holds"]) == ("kim", "operator", True)
+    assert "hash" not in listed
+    fresh = told("rotate", "kim")["token"]
+    assert tokens.verify(made["token"]) is None
+    assert tokens.verify(fresh) is not None
+    assert told("revoke", "kim")["revoked"]["name"] == "kim"
+    assert tokens.verify(fresh) is None
+    assert told("create", "kim", "--expires", "10y")["error"]["type"] == "UsageError"
+    plain = CliRunner().invoke(main, ["--url", url, "token", "create", "lee"]).stdout
+    assert re.fullmatch(r"hf_[\w-]{43}\n", plain), "a script can take it as it is"
+
+
+def test_what_a_page_needs_is_loaded_only_by_the_page():
+    code = (
+        "import sys, holdfast, holdfast._ops.cli.main\n"
+        "print([name for name in ('starlette', 'uvicorn', 'jinja2', 'anyio') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
