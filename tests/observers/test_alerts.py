@@ -1,6 +1,7 @@
 """Somebody is told when a run needs a person: once for each state, and never at a run's expense."""
 
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -75,9 +76,12 @@ def told():
     end()
 
 
-@pytest.fixture
-def store(tmp_path: Path):
-    with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
+@pytest.fixture(params=["sqlite:", "postgresql:"])
+def store(request: pytest.FixtureRequest, tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/runs.db"
+    if request.param == "postgresql:":
+        url = request.getfixturevalue("postgres_url")
+    with holdfast.open(url) as store:
         yield store
 
 
@@ -279,6 +283,34 @@ def test_a_budget_is_told_when_it_is_nearly_used_up_and_when_it_is(store, told):
     found = {(it.kind, it.reason, it.run_id) for it in told.alerts}
     assert found == {("budget", "steps", "alert-13"), ("held", "budget", "alert-15")}
     assert any("80 %" in it.text for it in told.alerts)
+
+
+LEAVES = """
+import holdfast, time
+
+holdfast.open("sqlite:///left.db")
+
+@holdfast.flow
+def alerted_leaving():
+    raise ValueError("no")
+
+def tell(alert):
+    time.sleep(0.2)
+    print(alert.kind, alert.run_id, flush=True)
+
+holdfast.alert(tell)
+try:
+    alerted_leaving.run("alert-16")
+except holdfast.errors.RunFailed:
+    pass
+"""
+
+
+def test_a_program_that_ends_without_closing_its_store_tells_first(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "failed alert-16\n"
 
 
 def test_something_that_cannot_be_called_is_refused():
