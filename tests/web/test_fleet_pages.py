@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -141,30 +142,6 @@ def test_findings_are_shown(page: Page, stage: Stage, shoot: Callable[..., Any])
     both(page, shoot)
 
 
-def test_a_day_of_plots(opens: Opens, tmp_path: Any, shoot: Callable[..., Any]):
-    busy = Stage(tmp_path)
-    try:
-        write_a_day(f"{tmp_path}/runs.db")
-        with busy.serving() as address:
-            tab = opens(address)
-            tab.goto(busy.origin + "/signals")
-            saturation = tab.locator("figure").filter(
-                has=tab.get_by_role("heading", name="Saturation")
-            )
-            # Nobody worked for an hour in the night: the line is interrupted, nothing is made up.
-            expect(saturation.locator("svg[role=slider] polyline")).to_have_count(2)
-            tab.locator("figure svg[role=slider]").first.hover()
-            expect(tab.locator(".readout").first).to_contain_text("median")
-            expect(tab.locator(".readout .at").first).to_contain_text(" to ")
-            both(tab, shoot)
-            tab.emulate_media(color_scheme="dark")
-            tab.set_viewport_size({"width": 1280, "height": 800})
-            shoot(tab, "dark")
-            tab.close()
-    finally:
-        busy.close()
-
-
 def test_in_the_dark(opens: Opens, stage: Stage, shoot: Callable[..., Any]):
     tab = opens(scheme="dark")
     for name in ("inbox", "fleet", "findings"):
@@ -173,20 +150,40 @@ def test_in_the_dark(opens: Opens, stage: Stage, shoot: Callable[..., Any]):
         shoot(tab, name)
 
 
-def test_what_is_empty_says_so(opens: Opens, tmp_path: Any, shoot: Callable[..., Any]):
-    empty = Stage(tmp_path)
-    try:
-        with empty.serving() as address:
-            tab = opens(address)
-            for name, told in {
-                "inbox": "Nobody is waited for",
-                "fleet": "No worker is alive",
-                "signals": "Nothing was measured in this time",
-                "findings": "Nothing was found",
-            }.items():
-                tab.goto(f"{empty.origin}/{name}")
-                expect(tab.get_by_role("heading", name=told)).to_be_visible()
-                shoot(tab, name)
-            tab.close()  # Before its server goes.
-    finally:
-        empty.close()
+# -- a store of their own ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A store without any run, with its page. It is empty until a test writes a day of measures."""
+    with contextlib.closing(Stage(tmp_path_factory.mktemp("bare"))) as made, made.serving():
+        yield made
+
+
+def test_what_is_empty_says_so(opens: Opens, bare: Stage, shoot: Callable[..., Any]):
+    tab = opens(bare.address)
+    for name, told in {
+        "inbox": "Nobody is waited for",
+        "fleet": "No worker is alive",
+        "signals": "Nothing was measured in this time",
+        "findings": "Nothing was found",
+    }.items():
+        tab.goto(f"{bare.origin}/{name}")
+        expect(tab.get_by_role("heading", name=told)).to_be_visible()
+        shoot(tab, name)
+
+
+def test_a_day_of_plots(opens: Opens, bare: Stage, shoot: Callable[..., Any]):
+    write_a_day(f"{bare.folder}/runs.db")
+    tab = opens(bare.address)
+    tab.goto(bare.origin + "/signals")
+    saturation = tab.locator("figure").filter(has=tab.get_by_role("heading", name="Saturation"))
+    # Nobody worked for an hour in the night: the line is interrupted, nothing is made up.
+    expect(saturation.locator("svg[role=slider] polyline")).to_have_count(2)
+    tab.locator("figure svg[role=slider]").first.hover()
+    expect(tab.locator(".readout").first).to_contain_text("median")
+    expect(tab.locator(".readout .at").first).to_contain_text(" to ")
+    both(tab, shoot)
+    tab.emulate_media(color_scheme="dark")
+    tab.set_viewport_size({"width": 1280, "height": 800})
+    shoot(tab, "dark")

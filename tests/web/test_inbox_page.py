@@ -227,7 +227,9 @@ def test_two_tabs_answer_and_the_first_wins(opens: Opens, stage: Stage, watched:
     assert answer.value == "red"
 
 
-def test_the_inbox_of_one_kind_and_of_one_person(page: Page, stage: Stage):
+def test_the_inbox_of_one_kind_and_of_one_person(
+    page: Page, stage: Stage, shoot: Callable[..., Any]
+):
     stage.submit(flows.question, "kinds", "cards")
     asked(stage, "kinds")
     page.goto(stage.origin + "/inbox?kind=question")
@@ -237,6 +239,13 @@ def test_the_inbox_of_one_kind_and_of_one_person(page: Page, stage: Stage):
     page.get_by_label("Doubts").check()
     expect(card(page, "kinds")).to_have_count(0)
     expect(page.get_by_role("heading", name="Nothing of this kind")).to_be_visible()
+    page.get_by_label("To whom").select_option("")
+    in_doubt(stage, "kinds-doubt")
+    expect(card(page, "kinds-doubt")).to_be_visible()  # It appears by itself.
+    page.get_by_label("All").check()
+    shoot(page, "all")
+    shoot(page, "all", NARROW)
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
 
 
 def test_a_viewer_sees_the_arguments_and_no_button(opens: Opens, stage: Stage):

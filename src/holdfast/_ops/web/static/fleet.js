@@ -7,7 +7,7 @@ import * as fields from "/static/fields.js";
 import { meter } from "/static/meters.js";
 import { failed, onChange, ready } from "/static/shell.js";
 
-const EVERY_MS = 5000;
+const EVERY_MS = 3000;
 const byId = (id) => document.getElementById(id);
 let role = "viewer";
 

@@ -16,11 +16,12 @@ const to = document.getElementById("to");
 const kinds = [...document.querySelectorAll("[name=kind]")];
 const params = new URLSearchParams(location.search);
 
+const SHOWN = 200;
 let mayAct = false;
 let known = { questions: [], doubts: [] };
 
 async function look() {
-  known = await get("inbox", { limit: 200 });
+  known = await get("inbox", { limit: SHOWN });
   draw();
 }
 
@@ -52,11 +53,9 @@ function card(item) {
 
 function summary(doubts, asked) {
   const approvals = asked.filter((item) => item.kind === "approval").length;
-  return [
-    count(doubts, "doubt"),
-    count(approvals, "approval"),
-    count(asked.length - approvals, "question"),
-  ].join(" · ");
+  const told = [count(doubts, "doubt"), count(approvals, "approval"), count(asked.length - approvals, "question")];
+  if (Math.max(doubts, asked.length) >= SHOWN) told.push(`the first ${SHOWN} of a kind are shown`);
+  return told.join(" · ");
 }
 
 function people() {
