@@ -21,6 +21,7 @@ import { asked, chips, fill, filters, go, isFiltered } from "/static/filters.js"
 import { needs } from "/static/needs.js";
 import { announce, failed, onChange, ready, shortcut } from "/static/shell.js";
 
+const SETTLED_MS = 1600;
 const page = document.getElementById("runs");
 const parts = {};
 let shownIds = null;
@@ -288,5 +289,11 @@ addEventListener("popstate", () => {
   fill();
   begin();
 });
-onChange(load);
+let settling = 0;
+onChange(() => {
+  load();
+  // The server counts once in a while: when all is quiet, its counts are asked for once more.
+  clearTimeout(settling);
+  settling = setTimeout(load, SETTLED_MS);
+});
 ready.then(load, () => {});

@@ -58,6 +58,9 @@ export function onChange(listener) {
 
 function changed() {
   countSoon();
+  // What the server knows of all runs may be some seconds old: ask again when all is quiet.
+  clearTimeout(settling);
+  settling = setTimeout(countSoon, COUNT_EVERY_MS);
   for (const listener of listeners) listener();
 }
 
@@ -65,6 +68,7 @@ function changed() {
 
 let counting = 0;
 let countedMs = 0;
+let settling = 0;
 
 function countSoon() {
   if (counting) return;
