@@ -127,7 +127,7 @@ def test_a_run_that_failed_and_one_that_is_held_are_told(store, told):
         alerted_doubtful.run("alert-2", "canary-in-args")
     failed, held = told.wait_for(2)
     assert (failed.kind, failed.run_id, failed.flow) == ("failed", "alert-1", "alerted_failing")
-    assert (failed.reason, failed.step) == ("StepFailed", "alerted_break")
+    assert (failed.reason, failed.step) == ("ValueError", "alerted_break")
     assert (held.kind, held.reason, held.step) == ("held", "in_doubt", "alerted_pay")
     assert held.command == "holdfast explain alert-2"
     assert held.since == store.history("alert-2")[-1].at
@@ -283,6 +283,24 @@ def test_a_budget_is_told_when_it_is_nearly_used_up_and_when_it_is(store, told):
     found = {(it.kind, it.reason, it.run_id) for it in told.alerts}
     assert found == {("budget", "steps", "alert-13"), ("held", "budget", "alert-15")}
     assert any("80 %" in it.text for it in told.alerts)
+
+
+def test_what_is_decided_meanwhile_makes_no_other_state(store, told, quick):
+    """The entry that says since when is far behind, and found all the same."""
+    with store.worker(flows=[alerted_spending]):
+        alerted_spending.submit("alert-17", 5)
+        until(lambda: store.get("alert-17").status == "waiting")
+    swept(store)
+    store.pause("alert-17", actor="ana")
+    swept(store)
+    told.wait_for(1)
+    for steps in range(1, 41):
+        store.raise_budget("alert-17", Budget(steps=10 + steps), actor="ana")
+    held = next(it for it in store.history("alert-17") if it.kind == "run_held")
+    assert store.history("alert-17")[-1].seq > held.seq + alerter.TAILS[0]
+    swept(store)
+    until(lambda: not alerting.alerter(store.engine)._pending)
+    assert [it.since for it in told.alerts] == [held.at]
 
 
 LEAVES = """

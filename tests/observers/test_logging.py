@@ -202,7 +202,7 @@ def test_our_own_lines_have_the_run_as_fields_and_no_text_of_an_error(caplog):
     told = {it.run_id: it for it in caplog.records if hasattr(it, "run_id")}
     failed, held = told["logged-3"], told["logged-4"]
     assert (failed.flow, failed.step, failed.generation) == ("logged_failing", "logged_break", 1)
-    assert failed.exception == "StepFailed"
+    assert failed.exception == "ValueError"
     assert (held.flow, held.step, held.reason) == ("logged_doubtful", "logged_pay", "in_doubt")
     assert "holdfast explain logged-4" in held.getMessage()
     assert "canary" not in caplog.text

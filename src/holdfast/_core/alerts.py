@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -71,19 +72,20 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self)
 
 
-def of_state(store_id: str, row: RunRow, entry: Entry | None) -> Alert:
-    """Return the alert about a run that is held or failed, since this entry; None if its journal
-    cannot be read."""
+def of_state(store_id: str, row: RunRow, entries: Sequence[Entry]) -> Alert | None:
+    """Return the alert about a run that is held or failed, by the end of its journal; None if that
+    does not go back to where it began. Without any entries, its journal cannot be read."""
+    kind = ENTRIES[row.status]
+    entry = next((it for it in reversed(entries) if it.kind is kind), None)
+    if entry is None and entries:
+        return None
     said = {} if entry is None else facts(entry)
     step = said.get("step") or next(iter(said.get("steps") or ()), None)
-    at_us = row.updated_us if entry is None else entry.at_us
     if row.status is Status.HELD:
         reason = row.held_reason or "held"
         what = f"is held ({reason}): {_HELD.get(reason, reason)}"
     else:
-        error = said.get("error")
-        name = error.get("type", "") if isinstance(error, dict) else ""  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-        reason = plain(str(name))[:TYPE_MAX_CHARS] or "unknown"  # pyright: ignore[reportUnknownArgumentType]
+        reason = _type(said, step, entries)
         what = f"failed: {reason}"
     return _alert(
         store_id,
@@ -91,11 +93,21 @@ def of_state(store_id: str, row: RunRow, entry: Entry | None) -> Alert:
         kind=str(row.status),
         mark=str(row.last_seq if entry is None else entry.seq),
         severity="info" if reason == HeldReason.PAUSED else "error",
-        since_us=at_us,
+        since_us=row.updated_us if entry is None else entry.at_us,
         text=what + (f" (at {step})" if step else ""),
         reason=reason,
         step=step if isinstance(step, str) else None,
     )
+
+
+def _type(said: dict[str, Any], step: Any, entries: Sequence[Entry]) -> str:
+    """Return the type of the error that a run failed with: that of its step, if one gave up."""
+    of_step = next(
+        (it for it in reversed(entries) if it.kind is Kind.STEP_FAILED and it.step == step), None
+    )
+    error: Any = said.get("error") if of_step is None else facts(of_step).get("error")
+    name = error.get("type") if isinstance(error, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    return plain(str(name or "unknown"))[:TYPE_MAX_CHARS]  # pyright: ignore[reportUnknownArgumentType]
 
 
 def of_finding(store_id: str, row: RunRow, finding: Finding) -> Alert:

@@ -16,8 +16,6 @@ import msgspec
 
 from holdfast._core import alerts
 from holdfast._core.alerts import Alert
-from holdfast._core.entries import Entry
-from holdfast._core.lifecycle import Status
 from holdfast._core.rows import Memo, RunRow
 from holdfast._runtime import alerting, logs
 from holdfast._runtime.alerting import Receiver
@@ -196,7 +194,7 @@ class Alerter:
             self.offer(alert, None if heard else round(alert.since.timestamp() * 1e6))
 
     def _state(self, row: RunRow) -> Alert:
-        return alerts.of_state(self._engine.kept.store_id, row, began(self._engine, row))
+        return state_of(self._engine, row)
 
     def _is_told(self, receiver: Receiver, since_us: int | None) -> bool:
         """Say whether a receiver is told of what has been the case since a time; None is now."""
@@ -288,18 +286,20 @@ def _read(value: bytes) -> Sending:
     return msgspec.json.decode(value, type=Sending)
 
 
-def began(engine: Engine, row: RunRow) -> Entry | None:
-    """Return the entry with which a run came to be held or failed; None if it cannot be read. Only
-    the end of the journal is looked at, if that has it."""
-    kind = alerts.ENTRIES[Status(row.status)]
+def state_of(engine: Engine, row: RunRow) -> Alert:
+    """Return the alert about a run that is held or failed. Only the end of its journal is looked at,
+    if that goes back far enough."""
+    kept = engine.kept
     try:
-        for tail in (*TAILS, row.last_seq):
-            skips = ((1, row.last_seq - tail),) if row.last_seq > tail else ()
-            for entry in reversed(engine.kept.load(row, skips)):
-                if entry.kind is kind:
-                    return entry
-            if not skips:
-                return None
+        for tail in TAILS:
+            if row.last_seq > tail:
+                entries = kept.load(row, ((1, row.last_seq - tail),))
+                found = alerts.of_state(kept.store_id, row, entries) if entries else None
+                if found is not None:
+                    return found
+        whole = kept.load(row)
     except Corrupt:
-        return None
-    return None
+        whole = []
+    found = alerts.of_state(kept.store_id, row, whole)
+    assert found is not None, "a journal has the entry that says what its row says"
+    return found

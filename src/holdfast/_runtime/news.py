@@ -9,7 +9,14 @@ from __future__ import annotations
 from holdfast._core.commands import command
 from holdfast._core.rows import RunRow
 from holdfast._runtime import logs
-from holdfast.errors import HoldfastError, RunCancelled, RunFailed, RunHeld, RunRolledBack
+from holdfast.errors import (
+    HoldfastError,
+    RunCancelled,
+    RunFailed,
+    RunHeld,
+    RunRolledBack,
+    StepFailed,
+)
 
 
 def taken(row: RunRow) -> None:
@@ -39,9 +46,10 @@ def ended(row: RunRow, error: BaseException) -> None:
         text = "run %s of %s is held (%s)%s; see: %s"
         logs.warning(text, *who, error.reason, at, _explain(row), about=row, **fields)
     elif isinstance(error, RunFailed):
+        cause = error.__cause__
+        name = cause.type_name if isinstance(cause, StepFailed) else error.type_name
         text = "run %s of %s failed: %s; see: %s"
-        fields = {"exception": error.type_name}
-        logs.warning(text, *who, error.type_name, _explain(row), about=row, **fields)
+        logs.warning(text, *who, name, _explain(row), about=row, exception=name)
     elif isinstance(error, RunRolledBack):
         logs.info("run %s of %s was rolled back", *who, about=row)
     elif isinstance(error, RunCancelled):
