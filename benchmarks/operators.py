@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import http.client
 import io
 import json
@@ -137,7 +138,11 @@ def _ended(store: Store, number: int, lease: Lease) -> Write:
 
 def _end(number: int) -> tuple[Kind, dict[str, object], dict[str, object]]:
     if number % 100 == 1:
-        facts = {"reason": "quarantined", "detail": "five claims brought nothing", "actions": []}
+        facts: dict[str, object] = {
+            "reason": "quarantined",
+            "detail": "five claims brought nothing",
+            "actions": [],
+        }
         return Kind.RUN_HELD, facts, {"held_reason": "quarantined"}
     if number % 50 == 3:
         return Kind.RUN_FAILED, {"error": {"type": "ValueError", "message": "no"}, "steps": []}, {}
@@ -226,7 +231,9 @@ LISTS = {
 def over_http(client: Client, times: int) -> Iterator[Measured]:
     for name, query in LISTS.items():
         path = f"/api/v1/runs{query}"
-        yield timed(f"GET /api/v1/runs, {name}", lambda path=path: client.get(path), times, LIST_MS)
+        yield timed(
+            f"GET /api/v1/runs, {name}", functools.partial(client.get, path), times, LIST_MS
+        )
     yield timed("GET / (the list page's shell)", lambda: client.get("/"), times, LIST_MS)
     yield timed("GET /api/v1/inbox", lambda: client.get("/api/v1/inbox"), times, LIST_MS)
     yield timed("GET /api/v1/fleet", lambda: client.get("/api/v1/fleet"), times, None)
@@ -238,9 +245,8 @@ def over_http(client: Client, times: int) -> Iterator[Measured]:
         ("/api/v1/run/entries", RUN_MS),
         ("/api/v1/run/steps", RUN_MS),
     ):
-        whole = path + run
         what = f"GET {path}, the long run"
-        yield timed(what, lambda whole=whole: client.get(whole), fewer, target_ms)
+        yield timed(what, functools.partial(client.get, path + run), fewer, target_ms)
 
 
 def at_the_command_line(url: str, times: int) -> Iterator[Measured]:
@@ -250,7 +256,8 @@ def at_the_command_line(url: str, times: int) -> Iterator[Measured]:
 
     def as_process() -> None:
         command = [sys.executable, "-m", "holdfast._ops.cli", "--url", url, "runs"]
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+        done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
     fewer = max(3, times // 6)
     yield timed("runs, in process", in_process, times, LIST_MS)

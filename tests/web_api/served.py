@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -60,7 +60,7 @@ class Site:
             target=self.server.run, kwargs={"sockets": [self.listener]}, daemon=True
         )
 
-    def __enter__(self) -> Site:
+    def __enter__(self) -> Self:
         self._thread.start()
         until_s = time.monotonic() + PATIENCE_S
         while not self.server.started:
@@ -210,7 +210,7 @@ def address(path: str, **query: Any) -> str:
 @contextlib.contextmanager
 def kept_in(path: Path) -> Iterator[Store]:
     """A store in a file."""
-    store = SqliteStore(path)
+    store = SqliteStore(str(path))
     try:
         yield store
     finally:

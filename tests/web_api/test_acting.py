@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast._core.effects import NOT_DONE, Done
 from holdfast._core.entries import Kind
 from holdfast._core.rows import RunRow
 from holdfast._ops import actions, inspect
@@ -187,12 +188,12 @@ def test_nobody_slips_in_between_the_look_and_the_write(store: Store, monkeypatc
     def racing(writes: Any) -> Any:
         if not raced:
             raced.append(True)
-            actions.settle(store, "in-doubt", "charge", actions.NOT_DONE, actor="the other")
+            actions.settle(store, "in-doubt", "charge", NOT_DONE, actor="the other")
         return real(writes)
 
     monkeypatch.setattr(store, "append", racing)
     with pytest.raises(StaleView, match="changed since you looked"):
-        actions.settle(guarded, "in-doubt", "charge", actions.Done(1), actor="kim")
+        actions.settle(guarded, "in-doubt", "charge", Done(1), actor="kim")
     entry = last(store, "in-doubt", "step_settled")
     assert (entry["as"], entry["actor"]) == ("not_done", "the other")
 

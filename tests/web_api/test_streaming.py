@@ -6,7 +6,7 @@ import http.client
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -29,7 +29,7 @@ class Stream:
         self._wire.request("GET", f"/api/v1/{path}", headers={**person.headers, **headers})
         self.answer = self._wire.getresponse()
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

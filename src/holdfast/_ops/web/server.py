@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
+import signal
 import socket
 import stat
+import threading
 from collections.abc import Generator
 from pathlib import Path
 from types import FrameType
@@ -213,6 +215,20 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, changes: Changes) -> None:
         super().__init__(config)
         self._changes = changes
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Take Ctrl-C and SIGTERM as the way to end: nothing is raised again afterwards."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        known = (signal.SIGINT, signal.SIGTERM)
+        before = {one: signal.signal(one, self.handle_exit) for one in known}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take a signal: streams end, then requests, then the server."""
