@@ -159,13 +159,13 @@ def test_the_timeline_by_keyboard(page: Page, stage: Stage, talked: str):
     picture.press("ArrowRight")
     expect(told).to_contain_text("turns[0]/talk-think: completed")
     expect(page.locator("#spoken")).to_contain_text("turns[0]/talk-think: completed")
-    before = page.locator(".timeline .bar.kind-step").first.bounding_box()
-    picture.press("+")
-    after = page.locator(".timeline .bar.kind-step").first.bounding_box()
-    assert before is not None
-    assert after is not None
-    assert after["width"] > before["width"]
+    wide = "(node) => Number(node.getAttribute('width'))"
+    before = page.locator(".timeline .bar.is-chosen").evaluate(wide)
+    for _ in range(8):
+        picture.press("+")
+    assert page.locator(".timeline .bar.is-chosen").evaluate(wide) > before
     picture.press("Home")
+    assert page.locator(".timeline .bar.is-chosen").evaluate(wide) == before
     picture.press("Enter")
     expect(page.get_by_role("tab", name="Journal")).to_have_attribute("aria-selected", "true")
     expect(page.locator(".journal > li")).to_have_count(2)
@@ -183,9 +183,14 @@ def test_a_long_run(page: Page, stage: Stage, shoot: Callable[..., Any]):
     assert numbers(page) == list(range(last - 199, last + 1))
     page.get_by_role("button", name="Show 200 earlier entries").click()
     expect(page.locator(".journal > li")).to_have_count(400)
+    assert numbers(page) == list(range(last - 399, last + 1))
     page.get_by_role("button", name="From the beginning").click()
-    expect(page.locator(".journal > li")).to_have_count(last)
-    assert numbers(page) == list(range(1, last + 1))
+    expect(page.locator(".journal > li").first).to_contain_text("run started")
+    page.get_by_role("button", name="Show 200 later entries").click()
+    expect(page.locator(".journal > li")).to_have_count(400)
+    assert numbers(page) == list(range(1, 401))
+    page.get_by_role("button", name="To the end").click()
+    expect(page.locator(".journal > li").last).to_contain_text("run completed")
     page.get_by_role("tab", name="Steps").click()
     expect(page.locator("table.steps tbody tr")).to_have_count(200)
     page.get_by_role("button", name="Show all 1,200 steps").click()

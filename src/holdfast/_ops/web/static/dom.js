@@ -172,9 +172,11 @@ export function nowMs() {
   return Date.now() + aheadMs;
 }
 
-/** A time as milliseconds, from the ISO text of the API. */
+/** A time as milliseconds, from the ISO text of the API; with its microseconds, which a Date drops. */
 export function ms(at) {
-  return typeof at === "number" ? at : new Date(at).getTime();
+  if (typeof at === "number") return at;
+  const micros = /\.\d{3}(\d{1,3})/.exec(at)?.[1] ?? "0";
+  return new Date(at).getTime() + Number(micros.padEnd(3, "0")) / 1000;
 }
 
 const two = (value) => String(value).padStart(2, "0");

@@ -1,7 +1,7 @@
 // The journal: entries in order, each of which opens; new ones appear at the end while it is followed.
 
 import { get } from "/static/api.js";
-import { append, clear, el, number, say, time, words } from "/static/dom.js";
+import { clear, el, number, say, time, words } from "/static/dom.js";
 import { errorBox } from "/static/explanation.js";
 import { failed } from "/static/shell.js";
 import { isClipped, preview } from "/static/tree.js";
@@ -22,11 +22,13 @@ const WARN = new Set([
 ]);
 const VALUES = ["input", "args", "result", "value", "state"];
 
-/** Return the journal of a run. `load()` reads its end, `add(entry)` takes a new one. */
+/** Return the journal of a run. `load(toEnd)` reads its end, `add(entry)` takes a new one. */
 export function journalView(id) {
-  const state = { id, first: Infinity, last: 0, following: true, step: null, loaded: false };
+  const state = { id, first: Infinity, last: 0, step: null };
+  Object.assign(state, { loaded: false, following: true, atEnd: true });
   state.list = el("ol", { class: "journal", "aria-label": "Entries, oldest first" });
   state.before = el("div", { class: "pages" });
+  state.behind = el("div", { class: "pages" });
   state.filter = el("span", { class: "row", hidden: true });
   state.told = el("span", { class: "faint", role: "status" });
   const follow = el("input", { type: "checkbox", id: "follow" });
@@ -42,8 +44,8 @@ export function journalView(id) {
     el("label", { class: "check", for: "follow" }, follow, "Follow new entries"),
   );
   return {
-    node: el("div", { class: "stack-small" }, head, state.before, state.list),
-    load: () => load(state),
+    node: el("div", { class: "stack-small" }, head, state.before, state.list, state.behind),
+    load: (toEnd) => load(state, toEnd),
     add: (entry) => add(state, entry),
     only: (step) => only(state, step),
     get last() {
@@ -54,72 +56,94 @@ export function journalView(id) {
 
 // -- reading ------------------------------------------------------------------------------------
 
-async function load(state) {
+/** Show the end of the journal; what is written from now on comes with the tail. */
+async function load(state, toEnd = true) {
   state.loaded = true;
-  const start = await get("run/entries", { id: state.id, limit: 1 });
-  // What is written from now on comes with the tail.
-  await read(state, Math.max(0, start.last - PART), PART);
-  earlier(state);
+  empty(state);
+  const { last } = await get("run/entries", { id: state.id, limit: 1 });
+  await read(state, Math.max(0, last - PART), PART);
+  if (toEnd || state.first > 1) state.list.scrollTop = state.list.scrollHeight;
+}
+
+function empty(state) {
+  state.list.replaceChildren();
+  state.first = Infinity;
+  state.atEnd = true;
 }
 
 async function read(state, after, limit) {
   const answer = await get("run/entries", { id: state.id, after, limit, step: state.step });
   for (const entry of answer.entries ?? []) put(state, entry);
   count(state);
+  around(state);
   return answer;
 }
 
-function earlier(state) {
-  clear(state.before);
-  if (state.first <= 1 || state.step) return;
-  const button = el(
-    "button",
-    { type: "button" },
-    `Show ${number(Math.min(PART, state.first - 1))} earlier entries`,
+/** What stands before and behind what is shown. */
+function around(state) {
+  const button = (text, action) => {
+    const made = el("button", { type: "button", class: "quiet" }, text);
+    made.addEventListener("click", () => action().catch(failed));
+    return made;
+  };
+  const many = Math.min(PART, state.first - 1);
+  const isMore = state.first > 1 && !state.step;
+  clear(
+    state.before,
+    isMore && button(`Show ${number(many)} earlier entries`, () => earlier(state)),
+    isMore && state.first > PART + 1 && button("From the beginning", () => beginning(state)),
   );
-  const start = el("button", { type: "button", class: "quiet" }, "From the beginning");
-  button.addEventListener("click", () => older(state, Math.max(0, state.first - 1 - PART)));
-  start.addEventListener("click", () => older(state, 0));
-  append(state.before, button, state.first > PART + 1 ? start : null);
+  clear(
+    state.behind,
+    !state.atEnd && button(`Show ${number(PART)} later entries`, () => later(state)),
+    !state.atEnd && button("To the end", () => load(state)),
+  );
 }
 
-async function older(state, after) {
-  const until = state.first;
-  try {
-    let next = after;
-    while (next !== null && next !== undefined && next < until - 1) {
-      const answer = await read(state, next, Math.min(MOST, until - 1 - next));
-      next = answer.next;
-    }
-    earlier(state);
-  } catch (error) {
-    failed(error);
-  }
+function earlier(state) {
+  const after = Math.max(0, state.first - 1 - PART);
+  return read(state, after, state.first - 1 - after);
+}
+
+async function beginning(state) {
+  empty(state);
+  state.atEnd = false;
+  await read(state, 0, PART);
+  state.list.scrollTop = 0;
+}
+
+async function later(state) {
+  const last = Number(state.list.lastElementChild.dataset.seq);
+  const answer = await get("run/entries", { id: state.id, after: last, limit: PART });
+  state.atEnd = answer.next === null;
+  for (const entry of answer.entries) put(state, entry);
+  count(state);
+  around(state);
 }
 
 /** Show only the entries of one step, or all again. */
 async function only(state, step) {
   state.step = step;
-  state.first = Infinity;
-  state.list.replaceChildren();
+  state.loaded = true;
   state.filter.hidden = !step;
   const all = el("button", { type: "button", class: "quiet" }, "Show all entries");
   all.addEventListener("click", () => only(state, null).catch(failed));
   clear(state.filter, step ? [el("span", null, "Only ", el("code", null, step)), all] : null);
-  if (step) await read(state, 0, MOST);
-  else await load(state);
-  earlier(state);
+  if (!step) return load(state);
+  empty(state);
+  await read(state, 0, MOST);
 }
 
 /** Take an entry that has just been written. */
 function add(state, entry) {
   state.last = Math.max(state.last, entry.seq);
-  if (!state.loaded || (state.step && entry.step !== state.step)) return;
+  if (!state.loaded || !state.atEnd || (state.step && entry.step !== state.step)) return;
   const node = put(state, entry);
   node?.classList.add("arrived");
   while (state.following && state.list.children.length > SHOWN_MAX) {
     state.list.firstElementChild.remove();
     state.first = Number(state.list.firstElementChild.dataset.seq);
+    around(state);
   }
   count(state);
   if (node && state.following) bottom(state);
@@ -142,15 +166,28 @@ function count(state) {
 
 /** Put an entry where its number says; one that is there already stays. */
 function put(state, entry) {
-  let place = state.list.lastElementChild;
-  while (place && Number(place.dataset.seq) > entry.seq) place = place.previousElementSibling;
+  const place = before(state, entry.seq);
   if (place && Number(place.dataset.seq) === entry.seq) return null;
   const node = entryNode(state, entry);
   if (place) place.after(node);
   else state.list.prepend(node);
+  state.near = node;
   state.first = Math.min(state.first, entry.seq);
   state.last = Math.max(state.last, entry.seq);
   return node;
+}
+
+/** The node after which an entry stands, or its own. Looked for from the last that was put, since
+ *  entries come in order. */
+function before(state, seq) {
+  const numberOf = (node) => Number(node.dataset.seq);
+  let place = state.near?.isConnected ? state.near : state.list.lastElementChild;
+  while (place && numberOf(place) > seq) place = place.previousElementSibling;
+  if (!place) return null;
+  while (place.nextElementSibling && numberOf(place.nextElementSibling) <= seq) {
+    place = place.nextElementSibling;
+  }
+  return place;
 }
 
 // -- one entry ----------------------------------------------------------------------------------

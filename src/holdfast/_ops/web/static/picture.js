@@ -121,7 +121,7 @@ function spaced(marks, wide) {
 }
 
 function exact(seconds) {
-  if (seconds < 1) return `${number(Math.round(seconds * 1000))} ms`;
+  if (seconds < 1) return `${number(seconds * 1000)} ms`;
   if (seconds < 120) return `${number(seconds)} s`;
   if (seconds < 7200) return `${number(seconds / 60)} min`;
   return seconds < 172800 ? `${number(seconds / 3600)} h` : `${number(seconds / 86400)} days`;

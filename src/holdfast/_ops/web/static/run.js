@@ -130,8 +130,7 @@ async function fillTab() {
   if (view.tab === "snapshots") await view.snapshots.load();
   if (view.tab === "journal" && !view.journalRead) {
     view.journalRead = true;
-    await view.journal.load();
-    follow(true);
+    await view.journal.load(!FINAL.has(view.answer.run.status));
   }
 }
 
@@ -277,15 +276,13 @@ function refreshSoon() {
   view.timer = setTimeout(refresh, Math.max(60, view.refreshedMs + REFRESH_MS - Date.now()));
 }
 
-/** Follow the tail; one that has ended is looked at when the store changes. With `anew`, from where
- *  the journal ends now. */
-async function follow(anew = false) {
-  if (anew) unfollow();
+/** Follow the tail; a run that has ended is looked at when the store changes. */
+async function follow() {
   if (view.tail || FINAL.has(view.answer.run.status)) return;
   view.tail = () => {};
   view.last ??= (await get("run/entries", { id, limit: 1 })).last;
   if (FINAL.has(view.answer.run.status)) return unfollow();
-  view.tail = stream("run/tail", { id, after: view.journalRead ? view.journal.last : view.last }, {
+  view.tail = stream("run/tail", { id, after: Math.max(view.last, view.journal.last) }, {
     entry: (entry) => {
       view.last = entry.seq;
       view.journal.add(entry);

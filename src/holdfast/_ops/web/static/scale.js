@@ -58,7 +58,7 @@ export function extent(found) {
 /** Where a time stands on the folded axis. */
 export function placed(found, at) {
   const piece = found.find((one) => at <= one.end) ?? found.at(-1);
-  const share = (at - piece.start) / Math.max(1, piece.end - piece.start);
+  const share = (at - piece.start) / Math.max(1e-6, piece.end - piece.start);
   return piece.from + Math.min(1, Math.max(0, share)) * piece.size;
 }
 
@@ -70,35 +70,8 @@ export function timed(found, place) {
 }
 
 const STEPS = [
-  1,
-  2,
-  5,
-  10,
-  20,
-  50,
-  100,
-  200,
-  500,
-  1e3,
-  2e3,
-  5e3,
-  1e4,
-  15e3,
-  3e4,
-  6e4,
-  12e4,
-  3e5,
-  6e5,
-  9e5,
-  18e5,
-  36e5,
-  72e5,
-  108e5,
-  216e5,
-  432e5,
-  864e5,
-  1728e5,
-  6048e5,
+  ...[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3],
+  ...[3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 108e5, 216e5, 432e5, 864e5, 1728e5, 6048e5],
 ];
 
 /** Round times for the ticks of a piece of the axis: not more than `most`. */
@@ -107,6 +80,7 @@ export function ticks(start, from, until, most) {
   const many = longest * Math.ceil((until - from) / longest / most);
   const step = STEPS.find((one) => (until - from) / one <= most) ?? many;
   const found = [];
-  for (let at = start + Math.ceil((from - start) / step) * step; at <= until; at += step) found.push(at);
+  const first = Math.ceil((from - start) / step);
+  for (let n = first; start + n * step <= until; n++) found.push(start + n * step);
   return found;
 }

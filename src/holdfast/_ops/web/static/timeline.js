@@ -10,6 +10,7 @@ import { placed } from "/static/scale.js";
 import { announce } from "/static/shell.js";
 
 const ZOOM = 1.6;
+const SMALLEST_MS = 0.05;
 const HOW =
   "Left and right: from bar to bar. Enter: the entries of its step. Plus and minus: zoom. " +
   "Shift with left and right: move. Home: all of it.";
@@ -121,11 +122,15 @@ function fit(view) {
   redraw(view);
 }
 
+/** Zoom around a place: what is pointed at, or else what is chosen, or the middle. */
 function zoom(view, factor, middle = null) {
   if (!view.drawn) return;
   const [from, until] = view.drawn.range;
-  const centre = middle ?? (from + until) / 2;
-  const size = Math.min(view.drawn.size, Math.max(2, (until - from) * factor));
+  const bar = chosen(view);
+  const start = bar ? placed(view.axis, ms(bar.start)) : -1;
+  const isSeen = start >= from && start <= until;
+  const centre = middle ?? (isSeen ? start : (from + until) / 2);
+  const size = Math.min(view.drawn.size, Math.max(SMALLEST_MS, (until - from) * factor));
   const share = (centre - from) / (until - from);
   range(view, centre - share * size, size);
 }
