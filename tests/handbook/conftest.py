@@ -6,14 +6,23 @@ from pathlib import Path
 import pytest
 
 from tests.handbook.world import World
+from tests.ops.prompt import Prompt
+
+
+@pytest.fixture(scope="session")
+def prompt() -> Iterator[Prompt]:
+    prompt = Prompt()
+    yield prompt
+    prompt.close()
 
 
 @pytest.fixture
-def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+def world(tmp_path: Path, request: pytest.FixtureRequest, prompt: Prompt) -> Iterator[World]:
     """The situation of the page that is named like the test module."""
     name = request.path.stem.removeprefix("test_").replace("_", "-")
-    world = World(tmp_path, name)
+    world = World(tmp_path, name, prompt)
     yield world
+    world.close()
     if request.node.stash.get(FAILED, False) is False:
         assert not world.page.left, "these commands of the page were not tried"
 

@@ -31,14 +31,14 @@ def test_three_doubts_are_settled_in_three_ways(world: World):
             world.until(run_id, "held: in_doubt")
         world.says("held: in_doubt", world.paste("runs --held in_doubt"))
         world.says("idempotency key", world.paste("explain", RUN="one"))
-        filled = {"STEP": "charge", "JSON": "'\"ch-1\"'", "REASON": "'wrong order'"}
-        world.paste("settle RUN STEP --done", RUN="one", **filled)
-        world.paste("settle RUN STEP --not-done", RUN="two", **filled)
-        world.paste("settle RUN STEP --fail", RUN="three", **filled)
+        world.filled |= {"STEP": "charge", "JSON": "'\"ch-1\"'", "REASON": "'wrong order'"}
+        world.paste("settle RUN STEP --done", RUN="one")
+        world.paste("settle RUN STEP --not-done", RUN="two")
+        world.paste("settle RUN STEP --fail", RUN="three")
         world.until("one", "completed")
         world.until("two", "completed")
         world.until("three", "failed")
     assert [world.did(f"charged {it}") for it in ("one", "two", "three")] == [1, 2, 1]
-    told = world.paste("history", RUN="one --limit 50", STEP="charge")
+    told = world.paste("history", RUN="one")
     assert "step_settled" in told
     assert len(world.actors("one")) == 1

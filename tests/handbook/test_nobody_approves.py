@@ -40,12 +40,12 @@ def test_it_is_approved_refused_answered_and_cancelled(world: World):
         asked = json.loads(world.shell("holdfast questions --json").stdout)["questions"]
         digests = {it["run_id"]: it.get("digest") for it in asked}
         assert "plan" in world.paste("questions --to", PERSON="ana")
-        filled = {"STEP": "refund", "REASON": "'not ours'"}
+        world.filled |= {"STEP": "refund", "REASON": "'not ours'"}
         # The digest of another call is not good for this one.
-        world.paste("approve", RUN="yes", DIGEST=str(digests["no"]), code=2, **filled)
+        world.paste("approve", RUN="yes", DIGEST=str(digests["no"]), code=2)
         assert world.did("refunded yes") == 0
-        world.paste("approve", RUN="yes", DIGEST=str(digests["yes"]), **filled)
-        world.paste("answer RUN STEP", RUN="no", **filled)
+        world.paste("approve", RUN="yes", DIGEST=str(digests["yes"]))
+        world.paste("answer RUN STEP", RUN="no")
         world.paste("answer RUN NAME", RUN="plan", NAME="days", VALUE="4")
         world.paste("cancel", RUN="late")
         world.until("yes", "completed")

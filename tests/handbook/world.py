@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import holdfast as hf
 from tests.docs.page import ROOT, blocks
+from tests.ops.prompt import Prompt
 
 PAGES = ROOT / "docs" / "handbook"
 PATIENCE_S = 60
@@ -54,12 +56,14 @@ class Page:
 class World:
     """A folder with a program, a store, and the processes that work on it."""
 
-    def __init__(self, folder: Path, page: str) -> None:
+    def __init__(self, folder: Path, page: str, prompt: Prompt | None = None) -> None:
         self.folder = folder
+        self.prompt = prompt
         self.page = Page(page)
         self.filled: dict[str, str] = {"MODULE": "agent.py"}
         self.env = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
         self.url = f"sqlite:///{folder}/holdfast.db"
+        self._store: hf.Store | None = None
 
     def program(self, text: str) -> None:
         """Write the program. `did(…)` of it notes what happened in the world."""
@@ -72,16 +76,19 @@ class World:
 
     # -- commands ------------------------------------------------------------------------------
 
-    def paste(self, start: str, code: int | None = None, before: str = "", **filled: str) -> str:
+    def paste(self, start: str, code: int | None = None, **filled: str) -> str:
         """Paste a command of the page into a shell, filled in; returns what it prints."""
         command = self.page.command(start)
         expected = self.page.codes[command] if code is None else code
-        done = self.shell(before + self._filled(command, filled))
+        done = self.shell(self._filled(command, filled))
         assert done.returncode == expected, (command, done.returncode, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
     def shell(self, line: str) -> subprocess.CompletedProcess[str]:
-        """Give a line to a shell, in the folder of the program."""
+        """Give a line to a shell, in the folder of the program; a command of ours alone to the
+        prompt, if there is one, which is quicker."""
+        if self.prompt is not None and line.startswith("holdfast "):
+            return self.prompt(shlex.split(line)[1:], self.folder, self.env)
         return subprocess.run(
             line,
             shell=True,
@@ -130,20 +137,32 @@ class World:
 
     def _filled(self, command: str, filled: dict[str, str]) -> str:
         for name, text in (self.filled | filled).items():
-            command = re.sub(rf"\b{name}\b", lambda _, text=text: text, command)
+            command = re.sub(rf"\b{name}\b", text.replace("\\", r"\\"), command)
         left = re.findall(r"\b[A-Z]{3,}\b", re.sub(r"'[^']*'|agent.py", "", command))
         assert not left, f"not filled in: {left}"
         return command
 
     # -- the store -----------------------------------------------------------------------------
 
+    @property
+    def store(self) -> hf.Store:
+        """The store, for looking; it is opened once."""
+        if self._store is None:
+            self._store = hf.open(self.url, default=False)
+        return self._store
+
+    def close(self) -> None:
+        """Let go of the store: before its files are moved, and at the end."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
     def status(self, run_id: str) -> str:
         """The status of a run; of a held one with the reason."""
-        with hf.open(self.url, default=False) as store:
-            row = store.kept.get(run_id)
-            if row is None:
-                return "none"
-            return f"held: {row.held_reason}" if row.status == "held" else str(row.status)
+        row = self.store.kept.get(run_id)
+        if row is None:
+            return "none"
+        return f"held: {row.held_reason}" if row.status == "held" else str(row.status)
 
     def until(self, run_id: str, status: str) -> None:
         """Wait until a run has this status."""
@@ -159,8 +178,8 @@ class World:
 
     def actors(self, run_id: str) -> set[str]:
         """Who decided something about a run."""
-        with hf.open(self.url, default=False) as store:
-            return {it.body["actor"] for it in store.history(run_id) if it.body.get("actor")}
+        entries = self.store.history(run_id)
+        return {it.body["actor"] for it in entries if it.body.get("actor")}
 
 
 PRELUDE = """\
@@ -183,6 +202,17 @@ def did(what):
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def in_a_process(work, *args):
+    # In a process of its own, which may die of it.
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work(*args)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
 
 
 """

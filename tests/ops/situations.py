@@ -35,8 +35,8 @@ class Then:
     code: int = 0
     after: str = ""
     """What is done before, as the text says: a command that was printed too, or `rm`, `touch`."""
-    in_a_shell: bool = True
-    """As a process, in a shell; else in this process, since another case shows it in a shell."""
+    in_a_shell: bool = False
+    """Pasted into a shell; else given to a prompt that is quicker, since another case shows it."""
 
 
 @dataclasses.dataclass
@@ -166,9 +166,7 @@ def held_in_doubt_its_function_does_not_know() -> None:
 @leads_to(
     {
         "holdfast settle r pasted_lost --done JSON": Then("queued", "completed", "charge"),
-        "holdfast settle r pasted_lost --fail REASON": Then(
-            "queued", "failed", "charge", in_a_shell=False
-        ),
+        "holdfast settle r pasted_lost --fail REASON": Then("queued", "failed", "charge"),
     }
 )
 def held_in_doubt_value_lost() -> None:
@@ -177,9 +175,7 @@ def held_in_doubt_value_lost() -> None:
 
 @leads_to(
     {
-        "holdfast settle r pasted_old_key --done JSON": Then(
-            "queued", "completed", "charge", in_a_shell=False
-        ),
+        "holdfast settle r pasted_old_key --done JSON": Then("queued", "completed", "charge"),
         "holdfast settle r pasted_old_key --fail REASON": Then("queued", "failed", "charge"),
     }
 )
@@ -192,13 +188,9 @@ def held_in_doubt_its_key_expired() -> None:
 
 @leads_to(
     {
-        "holdfast settle r pasted_mail --done JSON": Then(
-            "queued", "completed", "mail quote", in_a_shell=False
-        ),
+        "holdfast settle r pasted_mail --done JSON": Then("queued", "completed", "mail quote"),
         "holdfast settle r pasted_mail --not-done": Then("queued", "completed", "mail mail quote"),
-        "holdfast settle r pasted_mail --fail REASON": Then(
-            "queued", "failed", "mail quote", in_a_shell=False
-        ),
+        "holdfast settle r pasted_mail --fail REASON": Then("queued", "failed", "mail quote"),
     }
 )
 def held_in_doubt_in_an_adopted_store() -> None:
@@ -233,7 +225,7 @@ def _first_in_doubt() -> None:
 
 @leads_to(
     doubt("pasted_once", "first")
-    | {"holdfast settle first pasted_once --fail REASON": Then("held", in_a_shell=False)}
+    | {"holdfast settle first pasted_once --fail REASON": Then("held")}
 )
 def held_on_the_key_of_another() -> None:
     _first_in_doubt()
@@ -248,7 +240,7 @@ def held_on_a_key_that_was_given_up() -> None:
 
 @leads_to(
     {
-        f"holdfast settle r pasted_error {how}": Then("cancelled", None, "charge", in_a_shell=False)
+        f"holdfast settle r pasted_error {how}": Then("cancelled", None, "charge")
         for how in ("--done JSON", "--not-done", "--fail REASON")
     }
 )
@@ -263,7 +255,7 @@ def held_and_to_be_cancelled() -> None:
 @leads_to(
     {
         "holdfast run MODULE:diverges r": Then(
-            "completed", None, "search stops stops", after="rm changed"
+            "completed", None, "search stops stops", after="rm changed", in_a_shell=True
         ),
         "holdfast resume r --accept-change": Then(
             "queued", "completed", "quote search stops stops"
@@ -279,7 +271,7 @@ def held_diverged() -> None:
 @leads_to(
     {
         "holdfast run MODULE:leaves_out r": Then(
-            "completed", None, "mail search stops stops", after="rm changed", in_a_shell=False
+            "completed", None, "mail search stops stops", after="rm changed"
         ),
         "holdfast resume r --accept-change --confirm": Then(
             "queued", "completed", "mail search stops"
@@ -318,7 +310,7 @@ def held_quarantined() -> None:
         run(flows.poisons)
 
 
-@leads_to({"holdfast resume r": Then("queued", "completed", "search", in_a_shell=False)})
+@leads_to({"holdfast resume r": Then("queued", "completed", "search")})
 def held_paused_by_somebody() -> None:
     store(lambda opened: flows.plain.submit("r"))
     store(lambda opened: opened.pause("r", actor="kim"))
@@ -337,7 +329,9 @@ def held_because_it_was_moved() -> None:
 
 @leads_to(
     {
-        "holdfast raise-budget r --usd 1.00": Then("queued", "completed", "think think"),
+        "holdfast raise-budget r --usd 1.00": Then(
+            "queued", "completed", "think think", in_a_shell=True
+        ),
         "holdfast resume r": Then("queued", "held", "think"),
     }
 )
@@ -353,7 +347,7 @@ def held_for_its_budget() -> None:
         "holdfast run MODULE:fails r": Then(
             "completed", None, "book broken broken broken", after="rm broken"
         ),
-        "holdfast rollback r --plan": Then("failed"),
+        "holdfast rollback r --plan": Then("failed", in_a_shell=True),
     }
 )
 def found_partial_failure() -> None:
@@ -365,7 +359,7 @@ def found_partial_failure() -> None:
     {
         "holdfast resume r --confirm": Then("queued", "completed", FORCED),
         "holdfast run MODULE:pays_or_fails r": Then(
-            "completed", None, FORCED, after="holdfast resume r --confirm", in_a_shell=False
+            "completed", None, FORCED, after="holdfast resume r --confirm"
         ),
     }
 )

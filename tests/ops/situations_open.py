@@ -35,13 +35,7 @@ def queued_while_the_queue_is_paused() -> None:
     store(lambda opened: opened.set_queue(hf.Queue("default", paused=True)))
 
 
-@leads_to(
-    {
-        "holdfast run MODULE:diverges r": Then(
-            "completed", None, "search stops stops", in_a_shell=False
-        )
-    }
-)
+@leads_to({"holdfast run MODULE:diverges r": Then("completed", None, "search stops stops")})
 def running_owner_died() -> None:
     run(flows.diverges)
 
@@ -74,16 +68,13 @@ PAID = "holdfast signal r paid VALUE"
 
 
 @leads_to(
-    executes("listens", "", after=PAID, shell=True) | {PAID: Then("waiting", "completed", "")}
+    executes("listens", "", after=PAID) | {PAID: Then("waiting", "completed", "", in_a_shell=True)}
 )
 def waiting_for_a_signal() -> None:
     worker(flows.listens)
 
 
-@leads_to(
-    executes("has_deadline", "", after=PAID)
-    | {PAID: Then("waiting", "completed", "", in_a_shell=False)}
-)
+@leads_to(executes("has_deadline", "", after=PAID) | {PAID: Then("waiting", "completed", "")})
 def waiting_until_its_deadline() -> None:
     worker(flows.has_deadline)
 
@@ -95,8 +86,8 @@ YES = "holdfast answer r send yes"
     executes("asks", "", after=YES)
     | {
         YES: Then("waiting", "completed", ""),
-        "holdfast answer r send no": Then("waiting", "completed", "", in_a_shell=False),
-        "holdfast answer r send --refuse REASON": Then("waiting", "failed", ""),
+        "holdfast answer r send no": Then("waiting", "completed", ""),
+        "holdfast answer r send --refuse REASON": Then("waiting", "failed", "", in_a_shell=True),
     }
 )
 def waiting_for_an_answer() -> None:
@@ -109,7 +100,7 @@ APPROVE = "holdfast approve r pasted_approved --digest DIGEST"
 @leads_to(
     executes("approves", "approved", after=APPROVE)
     | {
-        APPROVE: Then("waiting", "completed", "approved"),
+        APPROVE: Then("waiting", "completed", "approved", in_a_shell=True),
         "holdfast answer r pasted_approved --refuse REASON": Then("waiting", "failed", ""),
     }
 )
@@ -124,9 +115,9 @@ CHILD = "holdfast settle r::pays_error pasted_error"
     executes("has_child", "charge", after=f"{CHILD} --done JSON")
     | {
         f"{CHILD} --done JSON": Then("waiting", "completed", "charge"),
-        f"{CHILD} --not-done": Then("waiting", "completed", FORCED, in_a_shell=False),
-        f"{CHILD} --fail REASON": Then("waiting", "failed", "charge", in_a_shell=False),
-        "holdfast explain r::pays_error": Then("waiting", in_a_shell=False),
+        f"{CHILD} --not-done": Then("waiting", "completed", FORCED),
+        f"{CHILD} --fail REASON": Then("waiting", "failed", "charge"),
+        "holdfast explain r::pays_error": Then("waiting"),
     }
 )
 def waiting_for_a_child_that_is_held() -> None:
@@ -145,7 +136,7 @@ STOPS = {
     executes("circles", "search search search", after=PAID)
     | STOPS
     | {
-        PAID: Then("waiting", "completed", "search search search", in_a_shell=False),
+        PAID: Then("waiting", "completed", "search search search"),
         "holdfast history r": Then("waiting"),
     }
 )
@@ -155,10 +146,10 @@ def found_looping() -> None:
 
 @leads_to(
     executes("costs", "", after=PAID)
-    | {command: dataclasses.replace(then, in_a_shell=False) for command, then in STOPS.items()}
+    | {command: dataclasses.replace(then) for command, then in STOPS.items()}
     | {
-        PAID: Then("waiting", "completed", "", in_a_shell=False),
-        "holdfast show r": Then("waiting", in_a_shell=False),
+        PAID: Then("waiting", "completed", ""),
+        "holdfast show r": Then("waiting"),
     }
 )
 def found_runaway_cost() -> None:
@@ -167,8 +158,8 @@ def found_runaway_cost() -> None:
 
 @leads_to(
     {
-        "holdfast show r": Then("completed", in_a_shell=False),
-        "holdfast rollback r --plan": Then("completed", in_a_shell=False),
+        "holdfast show r": Then("completed"),
+        "holdfast rollback r --plan": Then("completed"),
     }
 )
 def found_duplicate_action_in_a_completed_run() -> None:
@@ -189,7 +180,9 @@ MOVED_AWAY = "mv holdfast.db* away/"
 @leads_to(
     {
         "holdfast verify": Then("queued", code=7),
-        "holdfast restore BACKUP": Then("queued", "completed", "search", after=MOVED_AWAY),
+        "holdfast restore BACKUP": Then(
+            "queued", "completed", "search", after=MOVED_AWAY, in_a_shell=True
+        ),
     }
 )
 def damaged() -> None:

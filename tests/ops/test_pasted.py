@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ import holdfast as hf
 from holdfast._ops.cli.main import main
 from tests.ops import cases_found, cases_waiting, pasted_flows, situations_open
 from tests.ops.cases import CASES
+from tests.ops.prompt import Prompt
 from tests.ops.situations import SITUATIONS, Then
 from tests.tidy.source import ROOT
 
@@ -61,6 +62,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def prompt() -> Iterator[Prompt]:
+    prompt = Prompt()
+    yield prompt
+    prompt.close()
+
+
 @pytest.fixture
 def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """A copy of a situation, which is then the current folder."""
@@ -87,12 +95,12 @@ def listed(command: str) -> str:
     return re.sub(r"sqlite:////\S+/there.db", "sqlite:///there.db", command)
 
 
-def paste(command: str, *, in_a_shell: bool = True) -> tuple[int, str]:
+def paste(command: str, prompt: Prompt, *, in_a_shell: bool = True) -> tuple[int, str]:
     for name, text in FILLED.items():
         command = re.sub(rf"\b{name}\b", text, command)
     if not in_a_shell:
-        result = CliRunner().invoke(main, shlex.split(command)[1:], catch_exceptions=False)
-        return result.exit_code, result.output
+        quick = prompt(shlex.split(command)[1:], Path.cwd(), os.environ)
+        return quick.returncode, quick.stdout
     done = subprocess.run(
         command,
         shell=True,
@@ -155,16 +163,18 @@ def test_every_command_that_is_printed_is_tried(name: str, place: Callable[[str]
 
 
 @pytest.mark.parametrize(("name", "command"), PASTED)
-def test_a_command_does_what_the_text_says(name: str, command: str, place: Callable[[str], Path]):
+def test_a_command_does_what_the_text_says(
+    name: str, command: str, place: Callable[[str], Path], prompt: Prompt
+):
     place(name)
     then: Then = SITUATIONS[name].leads[command]
     [exact] = [it for it in printed() if listed(it) == command]
     before = happened()
-    prepare(then.after)
+    prepare(then.after, prompt)
     if command.startswith("holdfast worker"):
         code, told = pasted_worker(exact, in_a_shell=then.in_a_shell)
     else:
-        code, told = paste(exact, in_a_shell=then.in_a_shell)
+        code, told = paste(exact, prompt, in_a_shell=then.in_a_shell)
     assert (code, status()) == (then.code, then.status), told
     if then.ends is not None:
         assert happened() == before, "a decision executes nothing"
@@ -173,11 +183,11 @@ def test_a_command_does_what_the_text_says(name: str, command: str, place: Calla
     assert happened() == (before if then.log is None else Counter(then.log.split()))
 
 
-def prepare(after: str) -> None:
+def prepare(after: str, prompt: Prompt) -> None:
     """What the text says is to be done before: a command of ours that it prints, or what mends it."""
     if after.startswith("holdfast"):
         [exact] = [it for it in printed() if listed(it) == after]
-        assert paste(exact, in_a_shell=False)[0] == 0
+        assert paste(exact, prompt, in_a_shell=False)[0] == 0
     elif after:
         assert subprocess.run(after, shell=True, check=False).returncode == 0
 
