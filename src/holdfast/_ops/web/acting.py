@@ -30,11 +30,9 @@ from holdfast._ops import (
 from holdfast._ops.seen import as_seen
 from holdfast._ops.text import visible
 from holdfast._ops.tokens import Role
-from holdfast._ops.web import shapes
+from holdfast._ops.web import replies, requests
 from holdfast._ops.web.answers import Problem
-from holdfast._ops.web.gate import unauthorised
-from holdfast._ops.web.routes import API, Ask, Nothing, Route
-from holdfast._ops.web.sessions import LIFE_S, set_cookie
+from holdfast._ops.web.routes import API, Ask, Route
 from holdfast._store.contract import Store
 from holdfast.errors import NotConfirmed, RunHeld, UsageError
 
@@ -44,35 +42,12 @@ WAIT_S = 3.0
 logger = logging.getLogger("holdfast.web")
 
 
-# -- sessions ----------------------------------------------------------------------------------
-
-
-def sign_in(ask: Ask) -> shapes.SignedIn:
-    """Exchange a token for a session."""
-    token = ask.site.tokens.verify(ask.body.token)
-    if token is None:
-        raise unauthorised()
-    front = ask.site.front
-    secret = ask.site.sessions.begin(token)
-    ask.cookies.append(set_cookie(front.cookie, secret, secure=front.secure, life_s=LIFE_S))
-    return shapes.SignedIn(actor=token.name, role=token.role)
-
-
-def sign_out(ask: Ask) -> shapes.SignedOut:
-    """End the session."""
-    if ask.session is not None:
-        ask.site.sessions.end(ask.session)
-    front = ask.site.front
-    ask.cookies.append(set_cookie(front.cookie, "", secure=front.secure, life_s=0))
-    return shapes.SignedOut()
-
-
 # -- a run -------------------------------------------------------------------------------------
 
 
-def resume(ask: Ask) -> shapes.Acted:
+def resume(ask: Ask) -> replies.Acted:
     """Take up a run that failed or is held."""
-    asked: shapes.Resume = ask.body
+    asked: requests.Resume = ask.body
     try:
         told = actions.resume(
             _seen(ask),
@@ -101,7 +76,7 @@ def _unknown(store: Store, run_id: str) -> list[str]:
     return [record.key for record in superseded_by_resume(past) if outcome_is_unknown(record)]
 
 
-def pause(ask: Ask) -> shapes.Acted:
+def pause(ask: Ask) -> replies.Acted:
     """Hold a run until somebody resumes it."""
     told = control.pause(
         _seen(ask), ask.query.id, actor=ask.actor, reason=ask.body.reason, wait_s=WAIT_S
@@ -109,7 +84,7 @@ def pause(ask: Ask) -> shapes.Acted:
     return _stopped(told)
 
 
-def cancel(ask: Ask) -> shapes.Acted:
+def cancel(ask: Ask) -> replies.Acted:
     """Cancel a run, and its children with it."""
     told = control.cancel(
         _seen(ask), ask.query.id, actor=ask.actor, reason=ask.body.reason, wait_s=WAIT_S
@@ -117,9 +92,9 @@ def cancel(ask: Ask) -> shapes.Acted:
     return _stopped(told)
 
 
-def settle(ask: Ask) -> shapes.Acted:
+def settle(ask: Ask) -> replies.Acted:
     """Settle an effect that is in doubt."""
-    asked: shapes.Settle = ask.body
+    asked: requests.Settle = ask.body
     decision: actions.Decision = Done(asked.result)
     if asked.as_ == "fail":
         decision = Fail(asked.reason)
@@ -136,9 +111,9 @@ def settle(ask: Ask) -> shapes.Acted:
     return _acted(actions.settle(_seen(ask), ask.query.id, asked.step, decision, actor=ask.actor))
 
 
-def rollback(ask: Ask) -> shapes.Acted:
+def rollback(ask: Ask) -> replies.Acted:
     """Undo what a run did, or what came after a step."""
-    asked: shapes.Rollback = ask.body
+    asked: requests.Rollback = ask.body
     store = _seen(ask)
     plan = rollbacks.plan(store, ask.query.id, asked.to)
     if plan.confirm and not asked.confirm:
@@ -161,9 +136,9 @@ def rollback(ask: Ask) -> shapes.Acted:
     return _acted(told)
 
 
-def fork(ask: Ask) -> shapes.Forked:
+def fork(ask: Ask) -> replies.Forked:
     """Make a new run of an old one, from before a step."""
-    asked: shapes.Fork = ask.body
+    asked: requests.Fork = ask.body
     made = forks.fork(
         _seen(ask),
         ask.query.id,
@@ -174,7 +149,7 @@ def fork(ask: Ask) -> shapes.Forked:
         confirm=asked.confirm,
     )
     did = f"run {made.run_id!r} goes on from run {made.origin!r} before {made.before}"
-    return shapes.Forked(
+    return replies.Forked(
         run_id=made.run_id,
         did=did,
         origin=made.origin,
@@ -184,16 +159,16 @@ def fork(ask: Ask) -> shapes.Forked:
     )
 
 
-def raise_budget(ask: Ask) -> shapes.Acted:
+def raise_budget(ask: Ask) -> replies.Acted:
     """Set new limits of a run's budget."""
-    asked: shapes.RaiseBudget = ask.body
+    asked: requests.RaiseBudget = ask.body
     to = Budget(usd=asked.usd, tokens=asked.tokens, steps=asked.steps, wall=asked.wall)
     return _acted(budgets.raise_budget(_seen(ask), ask.query.id, to, actor=ask.actor))
 
 
-def signal(ask: Ask) -> shapes.Acted:
+def signal(ask: Ask) -> replies.Acted:
     """Send a signal to a run."""
-    asked: shapes.Signal = ask.body
+    asked: requests.Signal = ask.body
     row = inspect.found(_seen(ask), ask.query.id)
     sent = signals.signal(
         ask.store,
@@ -206,15 +181,15 @@ def signal(ask: Ask) -> shapes.Acted:
     did = f"signal {sent.name!r} is sent to run {sent.run_id!r}"
     if not sent.new:
         did = f"signal {sent.id!r} was sent to run {sent.run_id!r} before, and is not sent again"
-    return shapes.Acted(run_id=sent.run_id, status=str(row.status), did=did, recorded=sent.new)
+    return replies.Acted(run_id=sent.run_id, status=str(row.status), did=did, recorded=sent.new)
 
 
 # -- what a run asks ---------------------------------------------------------------------------
 
 
-def answer(ask: Ask) -> shapes.Acted:
+def answer(ask: Ask) -> replies.Acted:
     """Answer a question of a run."""
-    asked: shapes.Answer = ask.body
+    asked: requests.Answer = ask.body
     return _answered(
         ask,
         people.answer(
@@ -228,9 +203,9 @@ def answer(ask: Ask) -> shapes.Acted:
     )
 
 
-def refuse(ask: Ask) -> shapes.Acted:
+def refuse(ask: Ask) -> replies.Acted:
     """Refuse what a run asks."""
-    asked: shapes.Refuse = ask.body
+    asked: requests.Refuse = ask.body
     return _answered(
         ask,
         people.refuse(
@@ -244,9 +219,9 @@ def refuse(ask: Ask) -> shapes.Acted:
     )
 
 
-def approve(ask: Ask) -> shapes.Acted:
+def approve(ask: Ask) -> replies.Acted:
     """Approve one call of an effect, with exactly the arguments that were shown."""
-    asked: shapes.Approve = ask.body
+    asked: requests.Approve = ask.body
     if ask.site.four_eyes is not None:
         _check_four_eyes(ask, ask.site.four_eyes)
     return _answered(
@@ -276,9 +251,9 @@ def _check_four_eyes(ask: Ask, tag: str) -> None:
 # -- what holds for many runs ------------------------------------------------------------------
 
 
-def queue(ask: Ask) -> shapes.QueueTold:
+def queue(ask: Ask) -> replies.QueueTold:
     """Change what a queue allows."""
-    asked: shapes.QueueLimits = ask.body
+    asked: requests.QueueLimits = ask.body
     name = ask.query.name
     changes: dict[str, Any] = {
         field: value
@@ -293,15 +268,15 @@ def queue(ask: Ask) -> shapes.QueueTold:
     found = [it for it in queues.queues(ask.store) if it.name == name]
     if not found:
         raise UsageError(f"there is no queue {name!r}")
-    return shapes.QueueTold(queue=found[0])
+    return replies.QueueTold(queue=found[0])
 
 
-def schedule(ask: Ask) -> shapes.ScheduleTold:
+def schedule(ask: Ask) -> replies.ScheduleTold:
     """Pause a schedule, or let it go on."""
     paused: bool = ask.body.paused
     found = schedules.set_schedule(ask.store, ask.query.name, paused=paused)
     logger.info("schedule %s: paused=%s, by %s", visible(found.name), paused, ask.actor)
-    return shapes.ScheduleTold(schedule=found)
+    return replies.ScheduleTold(schedule=found)
 
 
 # -- pieces ------------------------------------------------------------------------------------
@@ -311,8 +286,8 @@ def _seen(ask: Ask) -> Store:
     return as_seen(ask.store, ask.query.id, ask.seen)
 
 
-def _acted(told: actions.Answer) -> shapes.Acted:
-    return shapes.Acted(
+def _acted(told: actions.Answer) -> replies.Acted:
+    return replies.Acted(
         run_id=told.run_id,
         status=told.status,
         did=told.did,
@@ -323,13 +298,13 @@ def _acted(told: actions.Answer) -> shapes.Acted:
     )
 
 
-def _stopped(told: Stopped) -> shapes.Acted:
+def _stopped(told: Stopped) -> replies.Acted:
     did = f"run {told.run_id!r} is {told.outcome}"
     if told.outcome == "pending":
         did = f"run {told.run_id!r} is asked to stop"
     elif told.outcome == "finished":
         did = f"nothing was changed on run {told.run_id!r}"
-    return shapes.Acted(
+    return replies.Acted(
         run_id=told.run_id,
         status=str(told.status),
         did=f"{did}: {told.detail}" if told.detail else did,
@@ -338,53 +313,34 @@ def _stopped(told: Stopped) -> shapes.Acted:
     )
 
 
-def _answered(ask: Ask, told: people.Answered) -> shapes.Acted:
+def _answered(ask: Ask, told: people.Answered) -> replies.Acted:
     row = inspect.found(ask.store, told.run_id)
-    return shapes.Acted(run_id=told.run_id, status=str(row.status), did=told.did, goes_on=True)
+    return replies.Acted(run_id=told.run_id, status=str(row.status), did=told.did, goes_on=True)
 
 
 ACTIONS: list[tuple[str, str, Any, Any, Any, bool]] = [
-    ("resume", "Takes a run up again.", resume, shapes.Acted, shapes.Resume, True),
-    ("pause", "Holds a run.", pause, shapes.Acted, shapes.Reasoned, True),
-    ("cancel", "Cancels a run.", cancel, shapes.Acted, shapes.Reasoned, True),
-    ("settle", "Settles an effect in doubt.", settle, shapes.Acted, shapes.Settle, True),
-    ("rollback", "Undoes what a run did.", rollback, shapes.Acted, shapes.Rollback, True),
-    ("fork", "Makes a new run of an old one.", fork, shapes.Forked, shapes.Fork, True),
-    ("raise-budget", "Sets new limits.", raise_budget, shapes.Acted, shapes.RaiseBudget, True),
-    ("signal", "Sends a signal.", signal, shapes.Acted, shapes.Signal, False),
-    ("answer", "Answers a question.", answer, shapes.Acted, shapes.Answer, False),
-    ("refuse", "Refuses what is asked.", refuse, shapes.Acted, shapes.Refuse, False),
-    ("approve", "Approves a call by its digest.", approve, shapes.Acted, shapes.Approve, False),
+    ("resume", "Takes a run up again.", resume, replies.Acted, requests.Resume, True),
+    ("pause", "Holds a run.", pause, replies.Acted, requests.Reasoned, True),
+    ("cancel", "Cancels a run.", cancel, replies.Acted, requests.Reasoned, True),
+    ("settle", "Settles an effect in doubt.", settle, replies.Acted, requests.Settle, True),
+    ("rollback", "Undoes what a run did.", rollback, replies.Acted, requests.Rollback, True),
+    ("fork", "Makes a new run of an old one.", fork, replies.Forked, requests.Fork, True),
+    ("raise-budget", "Sets new limits.", raise_budget, replies.Acted, requests.RaiseBudget, True),
+    ("signal", "Sends a signal.", signal, replies.Acted, requests.Signal, False),
+    ("answer", "Answers a question.", answer, replies.Acted, requests.Answer, False),
+    ("refuse", "Refuses what is asked.", refuse, replies.Acted, requests.Refuse, False),
+    ("approve", "Approves a call by its digest.", approve, replies.Acted, requests.Approve, False),
 ]
 _OTHERS = [
-    Route(
-        "POST",
-        f"{API}/session",
-        None,
-        "Exchanges a token for a session.",
-        sign_in,
-        shapes.SignedIn,
-        body=shapes.SignIn,
-        signs_in=True,
-    ),
-    Route(
-        "DELETE",
-        f"{API}/session",
-        Role.VIEWER,
-        "Ends the session.",
-        sign_out,
-        shapes.SignedOut,
-        body=Nothing,
-    ),
     Route(
         "POST",
         f"{API}/queue",
         Role.ADMIN,
         "Changes what a queue allows.",
         queue,
-        shapes.QueueTold,
-        shapes.NameQuery,
-        shapes.QueueLimits,
+        replies.QueueTold,
+        requests.NameQuery,
+        requests.QueueLimits,
     ),
     Route(
         "POST",
@@ -392,9 +348,9 @@ _OTHERS = [
         Role.OPERATOR,
         "Pauses a schedule, or lets it go on.",
         schedule,
-        shapes.ScheduleTold,
-        shapes.NameQuery,
-        shapes.Pause,
+        replies.ScheduleTold,
+        requests.NameQuery,
+        requests.Pause,
     ),
 ]
 ROUTES: list[Route] = _OTHERS + [
@@ -405,7 +361,7 @@ ROUTES: list[Route] = _OTHERS + [
         summary,
         perform,
         told,
-        shapes.RunQuery,
+        requests.RunQuery,
         body,
         sees=sees,
     )

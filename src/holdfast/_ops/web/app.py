@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Endpoint, Router
 
 from holdfast._ops.tokens import Tokens
-from holdfast._ops.web import acting, limits, openapi, pages, reading, streaming
+from holdfast._ops.web import acting, limits, openapi, pages, reading, signing, streaming
 from holdfast._ops.web.answers import Problem, answer, failure, refusal
 from holdfast._ops.web.gate import SAFE, Door, Front, Gate
 from holdfast._ops.web.headers import Application, Headers
@@ -38,7 +38,13 @@ Called = Callable[[Request], Awaitable[Response]]
 
 def routes() -> list[Route]:
     """Return the whole table."""
-    return [*reading.ROUTES, *streaming.ROUTES, *acting.ROUTES, openapi.ROUTE]
+    return [
+        *reading.ROUTES,
+        *streaming.ROUTES,
+        *signing.ROUTES,
+        *acting.ROUTES,
+        openapi.ROUTE,
+    ]
 
 
 def application(

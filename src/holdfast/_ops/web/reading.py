@@ -30,7 +30,7 @@ from holdfast._ops import (
 )
 from holdfast._ops.entries import EntryView
 from holdfast._ops.tokens import Role
-from holdfast._ops.web import shapes
+from holdfast._ops.web import replies, requests
 from holdfast._ops.web.answers import Problem
 from holdfast._ops.web.routes import API, Ask, Route
 from holdfast._store import lineage, watchdog
@@ -50,23 +50,23 @@ EXPLAINED = frozenset({Status.HELD, Status.FAILED, Status.WAITING})
 # -- who and where -----------------------------------------------------------------------------
 
 
-def health(_: Ask) -> shapes.Health:
+def health(_: Ask) -> replies.Health:
     """Say that the server answers."""
-    return shapes.Health()
+    return replies.Health()
 
 
-def me(ask: Ask) -> shapes.Me:
+def me(ask: Ask) -> replies.Me:
     """Say who asks, and what of."""
     session, token = ask.session, ask.visitor.token
     until = token.expires_at
     if session is not None:
         until = dt.datetime.fromtimestamp(session.until_s, dt.UTC)
-    return shapes.Me(
+    return replies.Me(
         actor=ask.actor,
         role=token.role,
         csrf=None if session is None else session.csrf,
         expires_at=until,
-        store=shapes.StorePlace(shown(ask.store.url), ask.store.namespace),
+        store=replies.StorePlace(shown(ask.store.url), ask.store.namespace),
         warning=ask.store.regression(),
         now=inspect.at(ask.store.now_us()),
     )
@@ -82,9 +82,9 @@ def metrics(ask: Ask) -> str:
 # -- the list ----------------------------------------------------------------------------------
 
 
-def runs(ask: Ask) -> shapes.Runs:
+def runs(ask: Ask) -> replies.Runs:
     """List runs, newest first."""
-    asked: shapes.RunsQuery = ask.query
+    asked: requests.RunsQuery = ask.query
     query = Query(
         status=_statuses(asked.status),
         flow=asked.flow,
@@ -99,7 +99,7 @@ def runs(ask: Ask) -> shapes.Runs:
         before_run_no=asked.before,
     )
     found, before = inspect.page(ask.store, query, asked.finding)
-    return shapes.Runs(
+    return replies.Runs(
         runs=found,
         next=None if before is None else str(before),
         counts=ask.site.fresh("counts", FRESH_S, lambda: _counted(ask.store)),
@@ -136,9 +136,9 @@ def _counted(store: Store) -> dict[str, int]:
 # -- one run -----------------------------------------------------------------------------------
 
 
-def run(ask: Ask) -> shapes.Run:
+def run(ask: Ask) -> replies.Run:
     """Show one run, read once."""
-    asked: shapes.WholeQuery = ask.query
+    asked: requests.WholeQuery = ask.query
     store, row = ask.store, inspect.found(ask.store, asked.id)
     try:
         entries = store.load(row)
@@ -158,7 +158,7 @@ def run(ask: Ask) -> shapes.Run:
         input=_clipped(view.input, full=asked.full),
         result=_clipped(view.result, full=asked.full),
     )
-    return shapes.Run(
+    return replies.Run(
         run=view,
         steps_total=len(inspect.steps_of(past)),
         seen=inspect.version_seen(row),
@@ -177,22 +177,22 @@ def _is_left(store: Store, row: RunRow) -> bool:
     return row.owner is None or store.owner_is_dead(row.owner)
 
 
-def steps(ask: Ask) -> shapes.Steps:
+def steps(ask: Ask) -> replies.Steps:
     """Show some steps of a run, in the order in which they were called."""
-    asked: shapes.StepsQuery = ask.query
+    asked: requests.StepsQuery = ask.query
     past = inspect.fold(ask.store, inspect.found(ask.store, asked.id))
     total = len(inspect.steps_of(past))
     until = asked.after + asked.limit
-    return shapes.Steps(
+    return replies.Steps(
         steps=inspect.step_views(past, asked.after, until),
         total=total,
         next=until if until < total else None,
     )
 
 
-def entries(ask: Ask) -> shapes.Entries:
+def entries(ask: Ask) -> replies.Entries:
     """Show some entries of a journal; only that part of it is read."""
-    asked: shapes.EntriesQuery = ask.query
+    asked: requests.EntriesQuery = ask.query
     last = inspect.found(ask.store, asked.id).last_seq
     if asked.step is None:
         chosen = inspect.history(
@@ -201,7 +201,7 @@ def entries(ask: Ask) -> shapes.Entries:
         at = chosen[-1].seq if chosen else last
     else:
         chosen, at = _entries_of_step(ask.store, asked, last)
-    return shapes.Entries(
+    return replies.Entries(
         entries=[entry_data(entry, full=asked.full) for entry in chosen],
         next=at if at < last else None,
         last=last,
@@ -209,7 +209,7 @@ def entries(ask: Ask) -> shapes.Entries:
 
 
 def _entries_of_step(
-    store: Store, asked: shapes.EntriesQuery, last: int
+    store: Store, asked: requests.EntriesQuery, last: int
 ) -> tuple[list[EntryView], int]:
     """Look through the journal, a part at a time, until there are enough entries of the step."""
     chosen: list[EntryView] = []
@@ -225,10 +225,10 @@ def _entries_of_step(
     return chosen, last
 
 
-def entry_data(entry: EntryView, *, full: bool = False) -> shapes.EntryData:
+def entry_data(entry: EntryView, *, full: bool = False) -> replies.EntryData:
     """Return an entry as data, without values that are too large."""
     body = {name: _clipped(value, full=full) for name, value in entry.body.items()}
-    return shapes.EntryData(entry.seq, entry.kind, entry.step, entry.attempt, entry.at, body)
+    return replies.EntryData(entry.seq, entry.kind, entry.step, entry.attempt, entry.at, body)
 
 
 def _clipped(value: Any, *, full: bool, limit: int = VALUE_BYTES) -> Any:
@@ -238,29 +238,29 @@ def _clipped(value: Any, *, full: bool, limit: int = VALUE_BYTES) -> Any:
     return {CLIPPED: len(text)} if len(text) > limit else msgspec.Raw(text)
 
 
-def timeline(ask: Ask) -> shapes.TimelineTold:
+def timeline(ask: Ask) -> replies.TimelineTold:
     """Show a run over time."""
-    return shapes.TimelineTold(timeline=timelines.timeline(ask.store, ask.query.id))
+    return replies.TimelineTold(timeline=timelines.timeline(ask.store, ask.query.id))
 
 
-def snapshots(ask: Ask) -> shapes.Snapshots:
+def snapshots(ask: Ask) -> replies.Snapshots:
     """List the snapshots of a run's loops."""
-    return shapes.Snapshots(snapshots=snapshots_of.snapshots(ask.store, ask.query.id))
+    return replies.Snapshots(snapshots=snapshots_of.snapshots(ask.store, ask.query.id))
 
 
-def state(ask: Ask) -> shapes.State:
+def state(ask: Ask) -> replies.State:
     """Show the state of a snapshot."""
-    asked: shapes.StateQuery = ask.query
+    asked: requests.StateQuery = ask.query
     found = snapshots_of.state(ask.store, asked.id, asked.seq, path=asked.path)
     kept = _clipped(found.state, full=asked.full, limit=STATE_BYTES)
-    return shapes.State(state=msgspec.structs.replace(found, state=kept))
+    return replies.State(state=msgspec.structs.replace(found, state=kept))
 
 
-def differences(ask: Ask) -> shapes.Differences:
+def differences(ask: Ask) -> replies.Differences:
     """Show what changed between two snapshots."""
-    asked: shapes.DifferencesQuery = ask.query
+    asked: requests.DifferencesQuery = ask.query
     found = snapshots_of.compared(ask.store, asked.id, asked.from_, asked.to, path=asked.path)
-    return shapes.Differences(
+    return replies.Differences(
         before=found.before, after=found.after, differences=found.differences, cut=found.cut
     )
 
@@ -268,56 +268,56 @@ def differences(ask: Ask) -> shapes.Differences:
 # -- before deciding ---------------------------------------------------------------------------
 
 
-def preflight(ask: Ask) -> shapes.PreflightTold:
+def preflight(ask: Ask) -> replies.PreflightTold:
     """Say what a run would find if it went on now, as far as the journal alone can tell."""
     row = inspect.found(ask.store, ask.query.id)
     past = preflights.replayed_history(ask.store, row)
-    return shapes.PreflightTold(preflight=preflights.report(ask.store, row, past, None))
+    return replies.PreflightTold(preflight=preflights.report(ask.store, row, past, None))
 
 
-def rollback_plan(ask: Ask) -> shapes.RollbackTold:
+def rollback_plan(ask: Ask) -> replies.RollbackTold:
     """Say what a rollback would do."""
-    return shapes.RollbackTold(plan=rollback.plan(ask.store, ask.query.id, ask.query.to))
+    return replies.RollbackTold(plan=rollback.plan(ask.store, ask.query.id, ask.query.to))
 
 
-def fork_plan(ask: Ask) -> shapes.ForkTold:
+def fork_plan(ask: Ask) -> replies.ForkTold:
     """Say which effects a fork would repeat."""
-    asked: shapes.ForkQuery = ask.query
+    asked: requests.ForkQuery = ask.query
     planned = forks.plan(
         ask.store, asked.id, asked.new_run_id or "planned", before=asked.before, actor=ask.actor
     )
-    return shapes.ForkTold(
+    return replies.ForkTold(
         origin=asked.id,
         before=planned.facts.before,
-        effects=[shapes.Repeat(it.step, it.what) for it in planned.repeats],
+        effects=[replies.Repeat(it.step, it.what) for it in planned.repeats],
     )
 
 
 # -- all runs ----------------------------------------------------------------------------------
 
 
-def inbox(ask: Ask) -> shapes.Inbox:
+def inbox(ask: Ask) -> replies.Inbox:
     """Show what waits for a person."""
-    asked: shapes.InboxQuery = ask.query
-    return shapes.Inbox(
+    asked: requests.InboxQuery = ask.query
+    return replies.Inbox(
         questions=people.questions(ask.store, to=asked.to, limit=asked.limit, plain=True),
         doubts=inboxes.doubts(ask.store, asked.limit),
     )
 
 
-def fleet(ask: Ask) -> shapes.Fleet:
+def fleet(ask: Ask) -> replies.Fleet:
     """Show who works, on what."""
-    return shapes.Fleet(
+    return replies.Fleet(
         workers=queues.workers(ask.store),
         queues=queues.queues(ask.store),
         schedules=schedules.schedules(ask.store),
     )
 
 
-def findings(ask: Ask) -> shapes.Findings:
+def findings(ask: Ask) -> replies.Findings:
     """Show what the watchdog finds now."""
     told, found = ask.site.fresh("findings", SURVEY_S, lambda: doctor.checkup(ask.store))
-    return shapes.Findings(
+    return replies.Findings(
         findings=found,
         looked_at=told.looked_at,
         complete=told.complete,
@@ -325,75 +325,77 @@ def findings(ask: Ask) -> shapes.Findings:
     )
 
 
-def trends(ask: Ask) -> shapes.TrendsTold:
+def trends(ask: Ask) -> replies.TrendsTold:
     """Show what was measured over time."""
-    asked: shapes.TrendsQuery = ask.query
-    return shapes.TrendsTold(trends=trending.trends(ask.store, hours=asked.hours, flow=asked.flow))
+    asked: requests.TrendsQuery = ask.query
+    return replies.TrendsTold(trends=trending.trends(ask.store, hours=asked.hours, flow=asked.flow))
 
 
 VIEWER = Role.VIEWER
 _ALL = [
-    Route("GET", "/health", None, "Says that the server answers.", health, shapes.Health),
+    Route("GET", "/health", None, "Says that the server answers.", health, replies.Health),
     Route("GET", "/metrics", VIEWER, "Figures for Prometheus.", metrics, str, kind="text"),
-    Route("GET", f"{API}/me", VIEWER, "Who asks.", me, shapes.Me),
-    Route("GET", f"{API}/runs", VIEWER, "Runs, newest first.", runs, shapes.Runs, shapes.RunsQuery),
+    Route("GET", f"{API}/me", VIEWER, "Who asks.", me, replies.Me),
+    Route(
+        "GET", f"{API}/runs", VIEWER, "Runs, newest first.", runs, replies.Runs, requests.RunsQuery
+    ),
     Route(
         "GET",
         f"{API}/inbox",
         VIEWER,
         "What waits for a person.",
         inbox,
-        shapes.Inbox,
-        shapes.InboxQuery,
+        replies.Inbox,
+        requests.InboxQuery,
     ),
-    Route("GET", f"{API}/fleet", VIEWER, "Workers, queues, schedules.", fleet, shapes.Fleet),
-    Route("GET", f"{API}/findings", VIEWER, "What is found now.", findings, shapes.Findings),
+    Route("GET", f"{API}/fleet", VIEWER, "Workers, queues, schedules.", fleet, replies.Fleet),
+    Route("GET", f"{API}/findings", VIEWER, "What is found now.", findings, replies.Findings),
     Route(
         "GET",
         f"{API}/trends",
         VIEWER,
         "Figures over time.",
         trends,
-        shapes.TrendsTold,
-        shapes.TrendsQuery,
+        replies.TrendsTold,
+        requests.TrendsQuery,
     ),
 ]
 ROUTES: list[Route] = _ALL + [
     Route("GET", f"{API}/{path}", VIEWER, summary, perform, answer, query)
     for path, summary, perform, answer, query in (
-        ("run", "One run.", run, shapes.Run, shapes.WholeQuery),
-        ("run/steps", "Steps of a run.", steps, shapes.Steps, shapes.StepsQuery),
-        ("run/entries", "Entries of a journal.", entries, shapes.Entries, shapes.EntriesQuery),
-        ("run/timeline", "A run over time.", timeline, shapes.TimelineTold, shapes.RunQuery),
-        ("run/snapshots", "Its snapshots.", snapshots, shapes.Snapshots, shapes.RunQuery),
-        ("run/state", "The state of a snapshot.", state, shapes.State, shapes.StateQuery),
+        ("run", "One run.", run, replies.Run, requests.WholeQuery),
+        ("run/steps", "Steps of a run.", steps, replies.Steps, requests.StepsQuery),
+        ("run/entries", "Entries of a journal.", entries, replies.Entries, requests.EntriesQuery),
+        ("run/timeline", "A run over time.", timeline, replies.TimelineTold, requests.RunQuery),
+        ("run/snapshots", "Its snapshots.", snapshots, replies.Snapshots, requests.RunQuery),
+        ("run/state", "The state of a snapshot.", state, replies.State, requests.StateQuery),
         (
             "run/differences",
             "What changed between two snapshots.",
             differences,
-            shapes.Differences,
-            shapes.DifferencesQuery,
+            replies.Differences,
+            requests.DifferencesQuery,
         ),
         (
             "run/preflight",
             "What it would find if it went on now.",
             preflight,
-            shapes.PreflightTold,
-            shapes.RunQuery,
+            replies.PreflightTold,
+            requests.RunQuery,
         ),
         (
             "run/rollback-plan",
             "What a rollback would do.",
             rollback_plan,
-            shapes.RollbackTold,
-            shapes.RollbackQuery,
+            replies.RollbackTold,
+            requests.RollbackQuery,
         ),
         (
             "run/fork-plan",
             "What a fork would repeat.",
             fork_plan,
-            shapes.ForkTold,
-            shapes.ForkQuery,
+            replies.ForkTold,
+            requests.ForkQuery,
         ),
     )
 ]

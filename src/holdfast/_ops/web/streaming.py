@@ -18,7 +18,7 @@ import msgspec
 from holdfast._core.lifecycle import FINAL
 from holdfast._ops import inspect
 from holdfast._ops.tokens import Role
-from holdfast._ops.web import shapes
+from holdfast._ops.web import requests
 from holdfast._ops.web.answers import encoded
 from holdfast._ops.web.reading import entry_data
 from holdfast._ops.web.routes import API, Ask, Route
@@ -201,7 +201,7 @@ ROUTES = [
         "Entries of a run as they come: events entry, run, end.",
         Tail,
         bytes,
-        shapes.TailQuery,
+        requests.TailQuery,
         kind="stream",
     ),
     Route(

@@ -1,0 +1,241 @@
+"""What is asked: parameters of queries, and bodies. Requests are read by these structs, and the
+description of the API is made of them; unknown fields are refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+PAGE_MAX = 500
+Id = Annotated[str, Meta(min_length=1, max_length=1000)]
+Text = Annotated[str, Meta(max_length=1000)]
+Reason = Annotated[str, Meta(max_length=10_000)]
+Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
+Number = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class Asked(msgspec.Struct, forbid_unknown_fields=True):
+    """Parameters of a query, or a body."""
+
+
+class RunsQuery(Asked):
+    """Which runs; every filter is one of this list."""
+
+    status: list[Text] = []
+    flow: Text | None = None
+    queue: Text | None = None
+    held: Text | None = None
+    tag: Text | None = None
+    """NAME=VALUE."""
+    flow_version: Text | None = None
+    parent: Text | None = None
+    finding: Text | None = None
+    older_than: Text | None = None
+    """Not changed for so long: 30s, 10m, 2h, 7d."""
+    id_part: Text | None = None
+    """Stands somewhere in the run id."""
+    limit: Limit = 50
+    before: Number | None = None
+    """The `next` of the page before."""
+
+
+class RunQuery(Asked):
+    """Which run."""
+
+    id: Id
+
+
+class WholeQuery(Asked):
+    """Which run, and whether large values are shown whole."""
+
+    id: Id
+    full: bool = False
+    steps: Annotated[int, Meta(ge=1, le=2000)] = 200
+    """How many of the last steps."""
+
+
+class StepsQuery(Asked):
+    """Which steps of a run, by their place."""
+
+    id: Id
+    after: Number = 0
+    limit: Annotated[int, Meta(ge=1, le=2000)] = 200
+
+
+class EntriesQuery(Asked):
+    """Which entries of a journal."""
+
+    id: Id
+    after: Number = 0
+    limit: Limit = 200
+    step: Text | None = None
+    full: bool = False
+    """Whether values over 64 KiB are shown whole."""
+
+
+class TailQuery(Asked):
+    """From which entry on; the header Last-Event-ID comes first."""
+
+    id: Id
+    after: Number = 0
+
+
+class StateQuery(Asked):
+    """Which snapshot; without `seq` the newest."""
+
+    id: Id
+    seq: int | None = None
+    path: Text | None = None
+    full: bool = False
+
+
+class DifferencesQuery(Asked):
+    """Between which snapshots."""
+
+    id: Id
+    from_: int = msgspec.field(name="from")
+    to: int
+    path: Text | None = None
+
+
+class RollbackQuery(Asked):
+    """Of which run, and down to which step."""
+
+    id: Id
+    to: Text | None = None
+
+
+class ForkQuery(Asked):
+    """Of which run, before which step."""
+
+    id: Id
+    before: Text
+    new_run_id: Text | None = None
+
+
+class InboxQuery(Asked):
+    """Whose questions, and how many."""
+
+    to: Text | None = None
+    limit: Limit = 100
+
+
+class TrendsQuery(Asked):
+    """How far back, and of which flow."""
+
+    hours: float = 24.0
+    flow: Text | None = None
+
+
+class NameQuery(Asked):
+    """Which one, by its name."""
+
+    name: Id
+
+
+class SignIn(Asked):
+    """The credential."""
+
+    token: Annotated[str, Meta(max_length=1000)] = ""
+
+
+class Reasoned(Asked):
+    """Why, for those who read the journal."""
+
+    reason: Reason = ""
+
+
+class Resume(Asked):
+    """How a run is taken up again."""
+
+    accept_change: bool = False
+    confirm: bool = False
+    drift: Literal["go_on", "redo"] | None = None
+
+
+class Settle(Asked):
+    """What became of an effect in doubt."""
+
+    step: Text
+    as_: Literal["done", "not_done", "fail"] = msgspec.field(name="as")
+    result: Any = None
+    reason: Reason = ""
+    confirm: bool = False
+    """`not_done` executes it: that needs a second yes."""
+
+
+class Rollback(Asked):
+    """Down to which step, and whether what cannot be undone may stay."""
+
+    to: Text | None = None
+    reason: Reason = ""
+    confirm: bool = False
+
+
+class Fork(Asked):
+    """A new run from before a step."""
+
+    new_run_id: Text
+    before: Text
+    input: dict[str, Any] | None = None
+    confirm: bool = False
+
+
+class RaiseBudget(Asked):
+    """New limits, as a whole; those that are not given stay."""
+
+    usd: float | None = None
+    tokens: int | None = None
+    steps: int | None = None
+    wall: Text | float | None = None
+
+
+class Signal(Asked):
+    """Something that is said to a run."""
+
+    name: Text
+    value: Any = None
+    signal_id: Text | None = None
+
+
+class Answer(Asked):
+    """An answer to a question."""
+
+    name: Text
+    answer: Any
+    number: int | None = None
+
+
+class Refuse(Asked):
+    """A refusal of a question or an approval."""
+
+    name: Text
+    reason: Reason = ""
+    number: int | None = None
+
+
+class Approve(Asked):
+    """An approval of exactly the arguments that have this digest."""
+
+    name: Text
+    digest: Text
+    number: int | None = None
+
+
+class QueueLimits(Asked):
+    """What a queue allows; what is not given stays, null takes a limit away."""
+
+    concurrency: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    per_key: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    rate: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    per_key_rate: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    per_s: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
+    paused: bool | UnsetType = UNSET
+
+
+class Pause(Asked):
+    """Whether a schedule is paused."""
+
+    paused: bool
