@@ -1,22 +1,33 @@
-"""Writes docs/cli.md from the commands themselves: `python docs/generate_cli.py`.
+"""Writes the pages that are made from the commands themselves: `python docs/generate_cli.py`.
 
-`--check` writes nothing, and ends with 1 if the page is not what the commands say.
+cli.md, json.md and json.schema.json. `--check` writes nothing, and ends with 1 if one of them is not
+what the commands say.
 """
 
 import sys
 from pathlib import Path
 
+from holdfast._ops.cli import json_page
 from holdfast._ops.cli.reference import reference
 
-PAGE = Path(__file__).with_name("cli.md")
+FOLDER = Path(__file__).parent
+PAGES = {
+    "cli.md": reference,
+    "json.md": json_page.page,
+    "json.schema.json": json_page.schema,
+}
 
 
 def main() -> int:
-    said = reference()
-    if "--check" in sys.argv:
-        return 0 if PAGE.read_text(encoding="utf-8") == said else 1
-    PAGE.write_text(said, encoding="utf-8")
-    return 0
+    check = "--check" in sys.argv
+    right = True
+    for name, make in PAGES.items():
+        page = FOLDER / name
+        said = make()
+        if not check:
+            page.write_text(said, encoding="utf-8")
+        right = right and page.exists() and page.read_text(encoding="utf-8") == said
+    return 0 if right else 1
 
 
 if __name__ == "__main__":

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from holdfast._ops.cli.shapes import answer_type
 from tests.tidy.source import ROOT
 
 PATIENCE_S = 60
@@ -254,6 +256,7 @@ def test_the_demo_as_json_and_as_a_picture(holdfast: Command):
     done = holdfast("demo", "--svg", "demo.svg", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
+    msgspec.json.decode(done.stdout, type=answer_type("demo"))
     assert told["as_promised"] is True
     assert told["e_mails"] == 1
     assert told["executed"]["send_report"] == 1

@@ -1,31 +1,48 @@
-"""The reference says what the commands do: every command, and every field of their JSON."""
+"""The reference says what the commands do: every command, every field of their JSON, and what each
+really prints is held against the types that the pages are made of."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import click
+import msgspec
 import pytest
 from click.testing import CliRunner
 
+import holdfast
+from holdfast import Budget, ask, effect, flow, step, turns, wait
+from holdfast._core.ticks import Spec, When
+from holdfast._ops.cli import json_page
 from holdfast._ops.cli.main import main
-from holdfast._ops.cli.reference import SHAPES, reference
+from holdfast._ops.cli.reference import reference
+from holdfast._ops.cli.sections import SECTIONS
+from holdfast._ops.cli.shapes import SHAPES, answer_type, failure_type
+from holdfast._ops.queues import workers
+from holdfast._store.contract import ScheduleRow, Store
+from holdfast.errors import RunFailed, RunHeld
 from tests.ops.journals import Journal
-
-ALWAYS = {"version", "command"}
-SAID = [
-    (["runs"], "runs"),
-    (["show", "done"], "show"),
-    (["history", "done"], "history"),
-    (["explain", "held"], "explain"),
-    (["settle", "held", "charge", "--not-done"], "settle"),
-    (["resume", "failed"], "resume"),
-    (["fork", "done", "forked", "--before", "search"], "fork"),
-    (["verify"], "verify"),
-]
+from tests.tidy.source import ROOT
 
 
-def test_every_command_is_in_it():
-    assert set(SHAPES) == set(main.commands)
+def command_names(group: click.Group = main, before: str = "") -> Iterator[str]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from command_names(command, f"{name} ")
+        else:
+            yield before + name
+
+
+def test_every_command_is_in_it() -> None:
+    assert set(SHAPES) == set(command_names())
     page = reference()
     for name in main.commands:
         assert f"## holdfast {name}\n" in page
@@ -33,18 +50,272 @@ def test_every_command_is_in_it():
     assert "\x08" not in page
 
 
-@pytest.mark.parametrize(("words", "name"), SAID, ids=[name for _, name in SAID])
-def test_answers_have_the_fields_that_it_names(sqlite, url, words, name):
-    Journal(sqlite, "done").step("search").completed()
+def test_the_help_has_every_command_once_and_fits_into_80_columns() -> None:
+    text = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["--help"]).output
+    for name in main.commands:
+        assert len(re.findall(rf"^  {re.escape(name)}  ", text, re.M)) == 1, name
+    assert {name for names in SECTIONS.values() for name in names} == set(main.commands)
+    for name in command_names():
+        text += CliRunner(env={"COLUMNS": "80"}).invoke(main, [*name.split(), "--help"]).output
+    # What can be chosen stands in one word, which click does not fold.
+    long = [line for line in text.splitlines() if len(line) > 80 and "[" not in line]
+    assert long == []
+
+
+# -- what commands print -----------------------------------------------------------------------
+
+
+@step(name="rf.say")
+def say(n: int) -> str:
+    return f"said {n}"
+
+
+@effect(name="rf.pay")
+def pay(n: int) -> str:
+    raise TimeoutError("no answer")
+
+
+@effect(name="rf.book")
+def book(n: int) -> str:
+    return "booked"
+
+
+@book.undo
+def unbook(result: str, n: int) -> None:
+    pass
+
+
+@flow(name="rf.loop")
+def loop() -> str:
+    for state in turns({"n": 0}):
+        said = say(state["n"])
+        state["n"] += 1
+        if state["n"] == 3:
+            return book(3) + said
+    raise AssertionError
+
+
+@flow(name="rf.doubtful")
+def doubtful() -> str:
+    return pay(1)
+
+
+@flow(name="rf.broken")
+def broken() -> None:
+    raise ValueError("broken")
+
+
+@flow(name="rf.asks")
+def asks() -> str:
+    return ask("Which?", name="which", type=str)
+
+
+@flow(name="rf.waits")
+def waits() -> Any:
+    return wait("go")
+
+
+@flow(name="rf.spends")
+def spends() -> str:
+    say(1)
+    return say(2)
+
+
+@effect(name="rf.approved", approve=True)
+def approved(n: int) -> int:
+    return n
+
+
+@flow(name="rf.approval")
+def approval() -> int:
+    return approved(1)
+
+
+@pytest.fixture
+def everything(url: str) -> Iterator[holdfast.Store]:
+    """A store with runs in every state that the commands ask for."""
+    with holdfast.open(url) as opened:
+        loop.run("done")
+        loop.run("other")
+        for run_id in ("held", "held-2"):
+            with pytest.raises(RunHeld):
+                doubtful.run(run_id)
+        for run_id in ("failed", "failed-2"):
+            with pytest.raises(RunFailed):
+                broken.run(run_id)
+        with pytest.raises(RunHeld):
+            spends.with_options(budget=Budget(steps=1)).run("poor")
+        for waiting, name in (
+            *((asks, "asks"), (asks, "asks-2"), (waits, "waits")),
+            *((approval, "buys"), (approval, "buys-2")),
+        ):
+            waiting.submit(name)
+        with opened.worker(flows=[asks, waits, approval]):
+            while len(opened.list(status="waiting")) < 5:
+                opened.kept.wait_for_change(1.0)
+        loop.submit("queued")
+        loop.submit("queued-2")
+        spec = msgspec.json.encode(Spec(When(every_us=3_600_000_000))).decode()
+        row = ScheduleRow("hourly", "rf.loop", spec, opened.kept.now_us())
+        assert opened.kept.put_schedule(row, None)
+        yield opened
+
+
+COMMANDS: dict[str, list[str]] = {
+    "runs": ["runs"],
+    "show": ["show", "done"],
+    "explain": ["explain", "held"],
+    "history": ["history", "done"],
+    "state": ["state", "done"],
+    "state --list": ["state", "done", "--list"],
+    "state --between": ["state", "done", "--between", "6", "99"],
+    "tail": ["tail", "failed"],
+    "top": ["top"],
+    "questions": ["questions"],
+    "queues": ["queues"],
+    "schedules": ["schedules"],
+    "schedule": ["schedule", "hourly", "--pause"],
+    "trends": ["trends"],
+    "doctor": ["doctor"],
+    "doctor RUN_ID": ["doctor", "done"],
+    "verify": ["verify"],
+    "preflight": ["preflight", "held"],
+    "settle": ["settle", "held", "rf.pay", "--done", '"paid"'],
+    "resume": ["resume", "failed"],
+    "resume --failed": ["resume", "--failed", "--yes"],
+    "pause": ["pause", "queued"],
+    "cancel": ["cancel", "queued-2"],
+    "answer": ["answer", "asks", "which", "this"],
+    "answer --refuse": ["answer", "asks-2", "which", "--refuse", "no"],
+    "approve": ["approve", "buys", "rf.approved", "--yes"],
+    "approve --refuse": ["approve", "buys-2", "rf.approved", "--refuse", "no"],
+    "signal": ["signal", "waits", "go", "1"],
+    "raise-budget": ["raise-budget", "poor", "--steps", "9"],
+    "rollback --plan": ["rollback", "done", "--plan"],
+    "rollback": ["rollback", "done", "--yes"],
+    "fork": ["fork", "other", "forked", "--before", "turns[2]/rf.book", "--yes"],
+    "queue": ["queue", "default", "--concurrency", "5"],
+    "memory set": ["memory", "set", "rf.notes", "x", "1"],
+    "memory get": ["memory", "get", "rf.notes", "x"],
+    "memory list": ["memory", "list", "rf.notes"],
+    "memory delete": ["memory", "delete", "rf.notes", "x"],
+    "completion": ["completion", "bash"],
+    "token create": ["token", "create", "kim", "--role", "viewer", "--expires", "1d"],
+    "token list": ["token", "list"],
+    "token rotate": ["token", "rotate", "kim"],
+    "token revoke": ["token", "revoke", "kim"],
+    "adopt": ["adopt"],
+    "export": ["export", "other", "FOLDER/other.hf"],
+    "import": ["import", "FOLDER/other.hf"],
+    "backup": ["backup", "FOLDER/copy.db"],
+    "gc": ["gc", "--older-than", "0s", "--dry-run"],
+    "copy": ["copy", "URL", "sqlite:///FOLDER/there.db"],
+    "restore": ["--url", "sqlite:///FOLDER/back.db", "restore", "FOLDER/copy.db"],
+}
+"""One after the other, in this order, on one store."""
+IN_PROCESSES = {"demo", "run", "ui", "worker"}
+
+
+def test_every_command_prints_what_the_page_says(
+    everything: holdfast.Store, url: str, tmp_path: Path
+) -> None:
+    assert {name.partition(" -")[0].partition(" RUN")[0] for name in COMMANDS} == (
+        set(SHAPES) - IN_PROCESSES
+    )
+    for name, words in COMMANDS.items():
+        command = [word.replace("FOLDER", str(tmp_path)).replace("URL", url) for word in words]
+        said = CliRunner().invoke(main, ["--url", url, *command, "--json"], catch_exceptions=False)
+        kind = answer_type(name.partition(" -")[0].partition(" RUN")[0])
+        for line in said.stdout.splitlines() if name == "tail" else [said.stdout]:
+            try:
+                told: Any = msgspec.json.decode(line, type=kind)
+            except msgspec.ValidationError as error:
+                raise AssertionError(f"{name}: {error}\n{line}") from None
+            assert told.version == 1
+
+
+def test_a_command_that_fails_prints_what_the_page_says(url: str, sqlite: Store) -> None:
     Journal(sqlite, "held").held_in_doubt("charge")
-    Journal(sqlite, "failed").failing("think").failed("think")
-    result = CliRunner().invoke(main, ["--url", url, *words, "--json"], catch_exceptions=False)
-    assert set(json.loads(result.stdout)) == ALWAYS | set(SHAPES[name])
+    for words, code in (
+        (["show", "nothing"], 6),
+        (["resume", "held"], 3),
+        (["runs", "--tag", "x"], 2),
+        (["tail", "nothing"], 6),
+        (["state", "held"], 2),
+    ):
+        said = CliRunner().invoke(main, ["--url", url, *words, "--json"], catch_exceptions=False)
+        told: Any = msgspec.json.decode(said.stdout, type=failure_type())
+        assert said.exit_code == told.exit_code == code, words
 
 
-def test_objects_have_the_fields_that_it_names(sqlite, url):
-    Journal(sqlite, "r").step("search").completed()
-    result = CliRunner().invoke(main, ["--url", url, "show", "r", "--json"], catch_exceptions=False)
-    run = json.loads(result.stdout)["run"]
-    [line] = [line for line in reference().splitlines() if line.startswith("* **RunView**")]
-    assert line == "* **RunView**: " + ", ".join(f"`{name}`" for name in run)
+FLOWS = """
+from holdfast import flow, step
+@step(name="rf.once")
+def once(): return 1
+@flow(name="rf.process")
+def process(): return once()
+"""
+
+
+def test_commands_that_execute_print_what_the_page_says(
+    url: str, sqlite: Store, tmp_path: Path
+) -> None:
+    (tmp_path / "rf_flows.py").write_text(FLOWS)
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def started(*words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "holdfast._ops.cli", "--url", url, *words, "--json"]
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=env,
+        )
+
+    told: Any = msgspec.json.decode(
+        started("run", "rf_flows.py:process", "r").communicate()[0], type=answer_type("run")
+    )
+    assert (told.run.result, told.exit_code) == (1, 0)
+    with started("worker", "rf_flows.py") as worker, started("ui", "--port", "0") as page:
+        assert page.stdout is not None
+        while not workers(sqlite):
+            assert worker.poll() is None
+            sqlite.wait_for_change(0.2)
+        worker.send_signal(signal.SIGTERM)
+        told = msgspec.json.decode(worker.communicate()[0], type=answer_type("worker"))
+        assert told.exit_code == 0
+        text = ""
+        while not text.endswith("\n}\n"):
+            text += page.stdout.readline()
+        told = msgspec.json.decode(text, type=answer_type("ui"))
+        assert told.url.endswith(told.token)
+        page.terminate()
+        page.communicate()
+
+
+# -- the pages ---------------------------------------------------------------------------------
+
+
+def test_every_object_is_explained_on_the_page() -> None:
+    page = json_page.page()
+    for name in SHAPES:
+        assert f"\n### holdfast {name}\n" in page
+    names = set(re.findall(r"^### (\w.*)$", page, re.M))
+    told = re.findall(r"^\* `\w+` \((.*?)\)(?::|$)", page, re.M)
+    assert {word for each in told for word in re.findall(r"\b[A-Z]\w+\b", each)} <= names
+    assert "* `at` (time)" in page
+    assert "* `state` (StateView, or missing): without --list and --between" in page
+
+
+def test_the_schema_is_one(everything: holdfast.Store, url: str) -> None:
+    schema = json.loads(json_page.schema())
+    assert set(schema["commands"]) == {*SHAPES, ""}
+    refs = set(re.findall(r'"#/\$defs/([^"]+)"', json.dumps(schema)))
+    assert refs == set(schema["$defs"])
+    summary = schema["$defs"]["RunSummary"]
+    assert summary["properties"]["created_at"] == {"type": "string", "format": "date-time"}
+    said = CliRunner().invoke(main, ["--url", url, "runs", "--json"], catch_exceptions=False)
+    for run in json.loads(said.stdout)["runs"]:
+        assert set(run) == set(summary["properties"])
