@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import psycopg
 from click.testing import CliRunner
 
 import holdfast
@@ -100,6 +101,9 @@ def fill(url: str, runs: int, steps: int) -> None:
         ]
         assert all(isinstance(it, Committed) for it in store.append(writes))
     store.close()
+    if url.startswith("postgresql:"):
+        with psycopg.connect(url, autocommit=True) as link:
+            link.execute("ANALYZE")  # As the server does by itself within a minute.
     with holdfast.open(url, default=False) as opened:
         long_run.with_options(store=opened).run(LONG, steps)
 

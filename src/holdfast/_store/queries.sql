@@ -215,6 +215,7 @@ namespace = :namespace AND deleted_us IS NULL
   AND (:held_reason IS NULL OR held_reason = :held_reason)
   AND (:parent IS NULL OR parent = :parent)
   AND (NOT :forks OR origin IS NOT NULL)
+  AND (:tag_part IS NULL OR instr(tags, :tag_part) > 0)
   AND (:tag IS NULL OR EXISTS (
     SELECT 1 FROM json_each(CASE WHEN json_valid(tags) THEN tags ELSE '{}' END) AS tag
     WHERE tag.key = :tag AND tag.type = 'text' AND tag.value = :tag_value))

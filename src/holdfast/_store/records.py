@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -328,6 +329,10 @@ def _kind(name: str) -> Kind:
         raise ValueError(f"{name!r} is no kind of entry") from None
 
 
+_PLAIN = re.compile(r"[A-Za-z0-9 _.:@=+-]+")
+"""Text that JSON writes as it is: rows without it need not be read as JSON."""
+
+
 def list_values(query: Query, namespace: str, statuses: object) -> dict[str, object]:
     """Return what the query `list_runs` is given; each dialect has its own form of several
     statuses."""
@@ -350,5 +355,6 @@ def list_values(query: Query, namespace: str, statuses: object) -> dict[str, obj
         "forks": query.forks,
         "tag": tag,
         "tag_value": tag_value,
+        "tag_part": tag_value if tag_value and _PLAIN.fullmatch(tag_value) else None,
         "limit": query.limit,
     }

@@ -420,6 +420,7 @@ WHERE namespace = %(namespace)s
   AND (%(parent)s::text IS NULL OR parent = %(parent)s::text)
   AND (NOT %(forks)s::boolean OR origin IS NOT NULL)
   AND deleted_us IS NULL
+  AND (%(tag_part)s::text IS NULL OR position(%(tag_part)s::text IN tags) > 0)
   AND (%(tag)s::text IS NULL
     OR CASE WHEN position('\u0000' IN tags) = 0
       THEN tags::jsonb -> %(tag)s::text = to_jsonb(%(tag_value)s::text) END)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from holdfast._core.entries import Kind
@@ -92,6 +93,7 @@ class Reading(Ground):
         assert ids(flow="f1") == ["r3", "r1"]
         assert ids(tag=("n", "0")) == ["r4", "r2", "r0"]
         assert ids(tag=("m", "0")) == []
+        assert ids(tag=("n", "")) == ids(tag=("n", "n")) == ids(tag=("n", '"')) == []
         assert ids(run_id_prefix="r3") == ["r3"]
         assert ids(run_id_part="3") == ["r3"]
         assert ids(run_id_part="r") == ["r4", "r3", "r2", "r1", "r0"]
@@ -101,6 +103,17 @@ class Reading(Ground):
         assert ids(updated_after_us=2**62) == []
         page = self.store.list(Query(limit=2))
         assert ids(limit=2, before_run_no=page[-1].run_no) == ["r2", "r1"]
+
+    def test_lists_by_version_and_by_tags_of_any_text(self) -> None:
+        texts = ["plain", "two words", 'a "quote"', "back\\slash", "umlaut ü", "a/b", "<&>", ""]
+        for number, text in enumerate(texts):
+            new = new_run(f"r{number}", tags=msgspec.json.encode({"t": text}).decode())
+            new.version = text
+            self.store.start(new, None)
+        for number, text in enumerate(texts):
+            assert [row.run_id for row in self.store.list(Query(tag=("t", text)))] == [f"r{number}"]
+            assert [row.run_id for row in self.store.list(Query(version=text))] == [f"r{number}"]
+        assert self.store.list(Query(version="none")) == []
 
     # -- the store as a whole ----------------------------------------------------------------------
 
