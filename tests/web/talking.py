@@ -74,6 +74,17 @@ def many(steps: int) -> int:
     return sum(count(number) for number in range(steps))
 
 
+@step(name="talk-large")
+def large(size: int) -> dict[str, Any]:
+    return {"text": "x" * size + "the end", "list": list(range(250)), "constructor": {"type": "b"}}
+
+
+@flow(name="talk-large-flow")
+def large_value(size: int) -> dict[str, Any]:
+    """A large result."""
+    return large(size)
+
+
 @step(name="talk-slow")
 def slow(name: str, number: int) -> int:
     """Goes on when the test says so."""

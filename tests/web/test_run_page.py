@@ -15,18 +15,11 @@ from holdfast._ops.text import visible
 from holdfast.errors import RunFailed
 from tests.web import talking
 from tests.web.conftest import NARROW, Watched
+from tests.web.seen import HARMLESS, NAMELESS
 from tests.web.stage import PATIENCE_S, Stage, until
 
 MODULE = "tests.web.talking"
 SOON_MS = PATIENCE_S * 500
-HARMLESS = """() => ({
-  harmed: window.harmed ?? null,
-  made: [...document.querySelectorAll("main *")].filter((node) =>
-    ["SCRIPT", "IMG", "IFRAME", "OBJECT", "EMBED", "STYLE", "BASE", "B"].includes(node.tagName) ||
-    [...node.attributes].some((one) => one.name.startsWith("on") || one.name === "style") ||
-    (node.localName === "a" && !/^https?:$/.test(node.protocol))
-  ).map((node) => node.outerHTML.slice(0, 100)),
-})"""
 
 
 def go(page: Page, stage: Stage, run_id: str, part: str = "") -> None:
@@ -106,6 +99,7 @@ def test_the_head(page: Page, stage: Stage, talked: str, shoot: Callable[..., An
     expect(status(page)).to_have_text("completed")
     for told in ("talk-agent", "7 in 8 attempts", "$0.060", "4,500 in, 750 out"):
         expect(facts).to_contain_text(told)
+    assert page.evaluate(NAMELESS) == []
     shoot(page)
     shoot(page, "narrow", NARROW)
     wide = page.evaluate("document.documentElement.scrollWidth")
@@ -197,6 +191,22 @@ def test_a_long_run(page: Page, stage: Stage, shoot: Callable[..., Any]):
     expect(page.locator("table.steps tbody tr")).to_have_count(1200)
     expect(page.locator(".timeline-told")).to_contain_text("bars are joined into one")
     shoot(page)
+
+
+def test_a_large_value_is_shown_in_parts(page: Page, stage: Stage):
+    run(stage, talking.large_value, "large", 100_000)
+    go(page, stage, "large", "values")
+    result = page.locator("#panel-values section").nth(1)
+    expect(result).not_to_contain_text("xxx")
+    result.get_by_role("button", name="Show all (99 KiB)").click()
+    expect(result).to_contain_text("constructor")
+    expect(result).not_to_contain_text("the end")
+    result.get_by_role("button", name="Show all (100,007 characters)").click()
+    expect(result).to_contain_text("the end")
+    result.locator("summary", has_text="250 elements").click()
+    more = result.get_by_role("button", name="Show 100 more of 150")
+    more.click()
+    expect(result.get_by_role("button", name="Show 50 more of 50")).to_be_visible()
 
 
 # -- text that means harm ----------------------------------------------------------------------

@@ -22,7 +22,7 @@ const CHILDREN = 12;
 
 /** Return `{node, show(answer), bar}`; `bar` is the place for actions. */
 export function headView(id) {
-  const status = el("span", { "aria-live": "polite" });
+  const status = el("span", null);
   const bar = el("div", null);
   const facts = el("dl", { class: "run-facts" });
   const tags = el("div", { class: "tags" });

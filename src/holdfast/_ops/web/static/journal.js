@@ -208,10 +208,11 @@ function entryNode(state, entry) {
     el("span", { class: "entry-hint" }, hint(entry.body ?? {})),
   );
   const box = el("details", null, summary);
-  box.addEventListener(
-    "toggle",
-    () => box.open && box.children.length === 1 && box.append(bodyNode(state, entry, box)),
-  );
+  box.addEventListener("toggle", () => {
+    if (!box.open || box.children.length > 1) return;
+    box.append(bodyNode(state, entry, box));
+    if (box.contains(document.activeElement)) box.scrollIntoView({ block: "nearest" });
+  });
   return el("li", { "data-seq": entry.seq }, box);
 }
 

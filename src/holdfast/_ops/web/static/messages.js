@@ -47,9 +47,10 @@ export function conversationIn(value, depth = DEPTH) {
 function joined(value, name, { messages, rest }) {
   const isSystem = name === "messages" && typeof value.system === "string";
   const first = isSystem ? [{ role: "system", parts: [text(value.system)] }] : [];
-  const others = without(value, name, isSystem ? "system" : null) ?? {};
-  if (rest !== undefined) others[name] = rest;
-  return { messages: [...first, ...messages], rest: Object.keys(others).length ? others : undefined };
+  const others = Object.entries(without(value, name, isSystem ? "system" : null) ?? {});
+  if (rest !== undefined) others.push([name, rest]);
+  const left = others.length ? Object.fromEntries(others) : undefined;
+  return { messages: [...first, ...messages], rest: left };
 }
 
 function without(value, ...names) {
@@ -162,7 +163,7 @@ function part(value) {
   const one = bare(value);
   if (typeof one === "string") return [text(one)];
   if (!isObject(one)) return [{ kind: "other", value: one }];
-  const inner = READERS[one.type]?.(one);
+  const inner = READERS.get(one.type)?.(one);
   if (inner) return [inner];
   if (typeof one.text === "string") return [text(one.text)];
   if (isObject(one.functionCall)) return [call(one.functionCall.name, one.functionCall.args)];
@@ -170,13 +171,13 @@ function part(value) {
   return [{ kind: "other", value: one }];
 }
 
-const READERS = {
-  tool_use: (one) => call(one.name, one.input, one.id),
-  tool_call: (one) => call(one.name, one.args ?? one.arguments, one.id),
-  tool_result: (one) => result(plain(one.content), one.tool_use_id, one.is_error === true),
-  thinking: (one) => ({ kind: "thought", text: String(one.thinking ?? "") }),
-  refusal: (one) => text(String(one.refusal ?? "")),
-};
+const READERS = new Map([
+  ["tool_use", (one) => call(one.name, one.input, one.id)],
+  ["tool_call", (one) => call(one.name, one.args ?? one.arguments, one.id)],
+  ["tool_result", (one) => result(plain(one.content), one.tool_use_id, one.is_error === true)],
+  ["thinking", (one) => ({ kind: "thought", text: String(one.thinking ?? "") })],
+  ["refusal", (one) => text(String(one.refusal ?? ""))],
+]);
 
 /** The content of a result is text, or a list of texts. */
 function plain(value) {

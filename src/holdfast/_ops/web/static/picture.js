@@ -14,6 +14,7 @@ const ON_TOP = new Set(["gap", "held", "execution"]);
 const LEGEND = [
   ["kind-step is-completed", "step"],
   ["kind-step is-completed is-effect", "effect"],
+  ["kind-step is-failed", "failed"],
   ["kind-attempt is-failed", "failed attempt"],
   ["kind-step is-running", "at work"],
   ["kind-step is-in_doubt", "in doubt"],

@@ -9,7 +9,7 @@ import { append, badge, clear, el, set, time, words } from "/static/dom.js";
 import { cannotShow, errorBox, explanationView } from "/static/explanation.js";
 import { headView } from "/static/head.js";
 import { journalView } from "/static/journal.js";
-import { announce, failed, onChange, ready } from "/static/shell.js";
+import { announce, failed, onChange, ready, shortcut } from "/static/shell.js";
 import { snapshotsView } from "/static/snapshots.js";
 import { stepsView } from "/static/steps.js";
 import { timelineView } from "/static/timeline.js";
@@ -102,19 +102,23 @@ function tabs() {
     box.append(panel);
   }
   list.addEventListener("keydown", (event) => {
-    const names = Object.keys(TABS).filter((name) => !view.buttons[name].hidden);
-    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!by) return;
+    if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return;
     event.preventDefault();
-    const next = names[(names.indexOf(view.tab) + by + names.length) % names.length];
-    choose(next);
-    view.buttons[next].focus();
+    turn(event.key === "ArrowRight" ? 1 : -1);
   });
   return box;
 }
 
+/** Go to the next tab, or the one before. */
+function turn(by) {
+  const names = Object.keys(TABS).filter((name) => !view.buttons[name].hidden);
+  const next = names[(names.indexOf(view.tab) + by + names.length) % names.length];
+  choose(next);
+  view.buttons[next].focus();
+}
+
 function choose(name) {
-  const chosen = TABS[name] ? name : "steps";
+  const chosen = Object.hasOwn(TABS, name) ? name : "steps";
   view.tab = chosen;
   for (const one of Object.keys(TABS)) {
     set(view.buttons[one], "aria-selected", String(one === chosen));
@@ -311,6 +315,8 @@ async function lookAgain() {
   view.last = last;
 }
 
+shortcut("]", "Next part of the run", () => view.buttons && turn(1));
+shortcut("[", "Part before", () => view.buttons && turn(-1));
 onChange(() => lookAgain().catch(failed));
 // Some things are no entries: a process that dies, a deadline that comes near, a message.
 setInterval(
