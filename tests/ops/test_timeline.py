@@ -10,13 +10,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import NOT_DONE, Retry, effect, flow, gather, sleep, step, turns, wait
 from holdfast._core.entries import Kind
-from holdfast._ops.timeline import BARS_MAX, Bar, Timeline, timeline
+from holdfast._ops.bars import BARS_MAX, Bar
+from holdfast._ops.timeline import Timeline, timeline
 from holdfast._store.contract import Store
 from holdfast._store.records import SEQ_BITS
 from holdfast.errors import Corrupt, RunFailed, RunHeld, RunNotFound
@@ -266,7 +268,8 @@ def test_a_wait_that_a_worker_unloaded_is_no_gap(store: Store, clock: Clock) -> 
     journal = Journal(store, "r").step("a")
     timer = journal.draft(Kind.TIMER_SET, "sleep", 1, until_us=until_us)
     waits = {"what": "timer", "name": "", "until_us": until_us, "step": "sleep"}
-    waiting = journal.draft(Kind.RUN_WAITING, **{"for": [waits]})
+    facts: dict[str, Any] = {"for": [waits]}
+    waiting = journal.draft(Kind.RUN_WAITING, **facts)
     journal.write(journal._call(timer)).write(waiting, owner=None, wake_us=until_us)
     line = check(timeline(store, "r"))
     assert [it.how for it in line.executions] == ["waiting"]

@@ -1,62 +1,30 @@
 """When a run did what, as bars that can be drawn: steps, attempts, waits, gaps, times held.
 
-One walk over the journal (`_Walk`) opens and closes bars; then each branch gets a lane, and a long
-run is thinned: its oldest bars are joined into one, with a count. A step has a bar of its own, and
-one for each attempt if there were several. A *gap* is time in which nobody had the run though it was
+One walk over the journal (`_Walk`) opens and closes bars; `bars` gives them their lanes, and joins the
+oldest of a long run. A step has a bar of its own, and one for each attempt if there were several. A *gap* is time in which nobody had the run though it was
 to go on: its process had died, or no worker had taken it yet.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
 
 from holdfast._core.entries import WAIT_BEGINS, WAIT_ENDS, Entry, Kind
-from holdfast._core.keys import name_of, scope_of
+from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import ENDED, ClaimedBecause, Status
 from holdfast._core.record import facts
 from holdfast._core.rows import GIVES_BACK, RunRow
+from holdfast._ops.bars import Bar, branch_of, give_lanes, thinned
 from holdfast._ops.inspect import at, found
 from holdfast._store import lineage
 from holdfast._store.contract import Store
 
-BARS_MAX = 500
-SPECIAL_MAX = 100
-"""How many gaps and times held are kept when a long run is thinned."""
 GAP_US = 50_000
 """A run that nobody had for less than this was taken up at once."""
-
-
-class Bar(msgspec.Struct):
-    """Something that took time."""
-
-    kind: str
-    """step, attempt, wait, gap, held; `joined` for the oldest of a long run."""
-    key: str
-    """The step key; empty for a gap, a time held and what is joined."""
-    name: str
-    effect: bool
-    status: str
-    """Of a step or an attempt its state (an attempt that died with its process is `interrupted`);
-    of a wait `waiting`, `ended`, `timed_out` or `refused`; of a gap `died`, `lease_ran_out` or
-    `queued`; of a time held its reason."""
-    start: dt.datetime
-    end: dt.datetime | None
-    """None while it goes on."""
-    attempt: int
-    """Of an attempt its number; of a step how many there were."""
-    generation: int
-    lane: int = 0
-    """Bars with one lane never overlap, but for a step and its attempts. 0 is the run's main line."""
-    branch: str = ""
-    """The branch that it stands in, such as `gather[0]`; empty for the main line."""
-    superseded: bool = False
-    """Whether a later generation has left it behind."""
-    count: int = 1
-    """How many bars it stands for."""
 
 
 class ExecutionView(msgspec.Struct):
@@ -97,14 +65,14 @@ def timeline(store: Store, run_id: str) -> Timeline:
     now_us = store.now_us()
     walk.end(row, now_us)
     is_open = row.status not in ENDED
-    bars, joined = _thinned(sorted(walk.bars, key=lambda bar: bar.start))
+    bars, joined = thinned(sorted(walk.bars, key=lambda bar: bar.start))
     return Timeline(
         run_id=row.run_id,
         start=at(row.created_us),
         end=at(now_us if is_open else walk.last_us),
         open=is_open,
         bars=bars,
-        lanes=_give_lanes(bars, at(now_us)),
+        lanes=give_lanes(bars, at(now_us)),
         executions=walk.executions,
         joined=joined,
         borrowed=_borrowed(store, row),
@@ -251,7 +219,7 @@ class _Walk:
     def _bar(self, kind: str, key: str, name: str, status: str, start_us: int) -> Bar:
         start = at(start_us)
         bar = Bar(kind, key, name, False, status, start, None, 0, self._generation)
-        bar.branch = _branch(key)
+        bar.branch = branch_of(key)
         self.bars.append(bar)
         if key:
             self._done.setdefault(key, []).append(bar)
@@ -365,59 +333,3 @@ def _wakes(waiting: Entry) -> int | None:
     lines = cast("list[dict[str, Any]]", told)
     times = [it["until_us"] for it in lines if it.get("until_us") is not None]
     return min(times, default=None)
-
-
-# -- the picture -------------------------------------------------------------------------------
-
-
-def _branch(key: str) -> str:
-    """Return the innermost branch that a step stands in; turns of a loop are no branch."""
-    parts = scope_of(key).split("/")
-    for end in range(len(parts), 0, -1):
-        if parts[end - 1].endswith("]") and not parts[end - 1].startswith(("turns", "undo")):
-            return "/".join(parts[:end])
-    return ""
-
-
-def _give_lanes(bars: Iterable[Bar], now: dt.datetime) -> int:
-    """Give each branch the first lane that is free for as long as it lasts; returns their number."""
-    spans: dict[str, tuple[dt.datetime, dt.datetime]] = {}
-    for bar in bars:
-        if bar.branch:
-            begun, ended = spans.get(bar.branch, (bar.start, bar.start))
-            spans[bar.branch] = min(begun, bar.start), max(ended, bar.end or now)
-    busy: list[dt.datetime] = []
-    lanes: dict[str, int] = {"": 0}
-    for branch, (begun, ended) in sorted(spans.items(), key=lambda it: (it[1][0], it[0])):
-        free = next((lane for lane, until in enumerate(busy) if until <= begun), len(busy))
-        busy[free : free + 1] = [ended]
-        lanes[branch] = free + 1
-    for bar in bars:
-        bar.lane = lanes[bar.branch]
-    return len(busy) + 1
-
-
-def _thinned(bars: list[Bar]) -> tuple[list[Bar], int]:
-    """Leave out what says nothing more than its step, and join the oldest of too many bars."""
-    retried = {(bar.key, bar.generation) for bar in bars if bar.attempt > 1}
-    told = [bar for bar in bars if bar.kind != "attempt" or (bar.key, bar.generation) in retried]
-    if len(told) <= BARS_MAX:
-        return told, 0
-    special = [bar for bar in told if bar.kind in ("gap", "held")][-SPECIAL_MAX:]
-    others = [bar for bar in told if bar.kind not in ("gap", "held")]
-    room = BARS_MAX - len(special) - 1
-    old = others[:-room]
-    ends = [bar.end for bar in old if bar.end is not None]
-    one = Bar(
-        "joined",
-        "",
-        "earlier steps",
-        False,
-        "",
-        old[0].start,
-        max(ends, default=old[-1].start),
-        0,
-        old[0].generation,
-        count=len(old),
-    )
-    return sorted([one, *special, *others[-room:]], key=lambda bar: bar.start), len(old)

@@ -36,7 +36,6 @@ def schema() -> str:
     for kind in objects():
         _tell_times(kind, parts.get(kind.__name__) or parts[_long(kind)])
     whole = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": TITLE,
         "description": "commands: what each prints; the empty name: what any prints when it fails.",
         "commands": dict(zip(answers, schemas, strict=True)),
