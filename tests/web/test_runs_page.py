@@ -85,6 +85,21 @@ def test_it_is_live(listed: Page, stage: Stage):
     assert listed.evaluate("window.stayed"), "the page was not loaded again"
 
 
+def test_many_tabs_share_one_stream(listed: Page, stage: Stage, watched: Watched):
+    tabs = [listed, *(watched.watch(listed.context.new_page()) for _ in range(8))]
+    for tab in tabs[1:]:
+        tab.goto(stage.origin + "/")
+        expect(ids(tab).first).to_be_visible()
+    talking.many.with_options(store=stage.store).run("for-all-tabs", 1)
+    for tab in tabs:
+        expect(ids(tab).first).to_have_text("for-all-tabs")
+    # The tab that listens for all is closed, and another takes over.
+    listed.close()
+    talking.many.with_options(store=stage.store).run("for-the-others", 1)
+    for tab in tabs[1:]:
+        expect(ids(tab).first).to_have_text("for-the-others")
+
+
 def test_filters_stand_in_the_address(listed: Page, stage: Stage, shoot: Callable[..., Any]):
     listed.get_by_role("button", name="failed").click()
     expect(ids(listed)).to_have_text(["broken"])

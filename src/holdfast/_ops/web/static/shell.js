@@ -2,8 +2,9 @@
 //
 // A page imports this module, and that is all it needs to do.
 
-import { connection, get, me, signOut, stream } from "/static/api.js";
+import { connection, get, me, signOut } from "/static/api.js";
 import { clear, el, number, runUrl, say, set, setClock, visible } from "/static/dom.js";
+import { changes } from "/static/shared.js";
 
 const COUNT_EVERY_MS = 4000;
 const TOAST_MS = 7000;
@@ -238,7 +239,7 @@ function start() {
   });
   showTheme();
   refreshCounts();
-  stream("changes", {}, { change: changed, open: () => listeners.size && changed() });
+  changes(changed);
 }
 
 /** Resolves to what `me()` says, once the page knows who is looking. */
