@@ -138,7 +138,8 @@ def _flows(store: Store, _ctx: click.Context) -> Iterator[str]:
 
 
 def _steps(store: Store, ctx: click.Context) -> Iterator[str]:
-    row = store.get(str(ctx.params.get("run_id")))
+    # Behind an option that has no value yet, click leaves the arguments where they were typed.
+    row = store.get(str(ctx.params.get("run_id") or next(iter(ctx.args), "")))
     return iter(()) if row is None else (it.step for it in store.load(row) if it.step is not None)
 
 
