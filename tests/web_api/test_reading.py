@@ -64,6 +64,13 @@ def test_a_real_answer_fits_its_description(operator: Person, loop: Journal, rou
     assert (head.status, head.body) == (200, b"")
 
 
+def test_metrics_are_text_for_prometheus(operator: Person):
+    reply = operator.get("/metrics")
+    assert reply.status == 200
+    assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert b"# HELP holdfast_" in reply.body
+
+
 def test_every_route_is_described_and_nothing_else(operator: Person):
     told = operator.get(openapi.PATH).data
     described = {(method.upper(), path) for path, item in told["paths"].items() for method in item}
@@ -465,6 +472,40 @@ def test_a_part_of_an_id_is_text_and_no_pattern(operator: Person, store: Store):
     for part, expected in (("%", ["100% sure_thing"]), ("_", ["100% sure_thing"]), ("*", [])):
         found = operator.get("runs", id_part=part).data["runs"]
         assert [run["run_id"] for run in found] == expected, part
+
+
+def test_fault_110_a_registered_secret_is_in_no_answer(patient: None, tmp_path: Path):
+    import holdfast
+
+    canary = "sk-canary-4711-swordfish"
+    holdfast.secret("canary", canary)
+
+    @holdfast.step
+    def web_api_leaks(text: str) -> str:
+        raise ValueError(f"{text} is not valid")
+
+    @holdfast.flow
+    def web_api_leaky(text: str) -> str:
+        return web_api_leaks(text)
+
+    url = f"sqlite:///{tmp_path}/leaky.db"
+    with holdfast.open(url, default=False) as opened:
+        with pytest.raises(holdfast.errors.RunFailed):
+            web_api_leaky.with_options(store=opened).run("leaky", canary)
+        kept = opened.kept
+        with Site(kept, Tokens.of(kept)) as site:
+            person = Person(site, site.tokens.create("kim", "admin"))
+            seen = 0
+            for route in app.routes():
+                if route.method == "GET" and route.kind != "stream":
+                    query = QUERIES.get(route.path, {}) | {"id": "leaky"}
+                    known = {field.encode_name for field in msgspec.structs.fields(route.query)}
+                    reply = person.get(
+                        route.path, **{name: it for name, it in query.items() if name in known}
+                    )
+                    seen += reply.body.count(b"is not valid")
+                    assert canary.encode() not in reply.body, route.path
+            assert seen >= 3, "its error is shown, without the secret"
 
 
 def test_clipping_leaves_small_values_as_they_are():

@@ -20,6 +20,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from holdfast._ops.cli import serving
 from holdfast._ops.cli.main import main
 from holdfast._ops.tokens import Tokens
 from holdfast._ops.web import server
@@ -115,9 +116,9 @@ def test_without_a_proxy_nobody_says_where_he_comes_from(site: Site, operator: P
 
 
 def test_everything_with_tls_needs_a_name(tmp_path: Path):
-    serving = Serving(host="0.0.0.0", tls_cert="c", tls_key="k")
+    unnamed = Serving(host="0.0.0.0", tls_cert="c", tls_key="k")
     with pytest.raises(UsageError, match="by which name browsers reach it"):
-        server.front_of(serving, 1)
+        server.front_of(unnamed, 1)
     named = Serving(host="0.0.0.0", tls_cert="c", tls_key="k", origin="https://ops.example:8321")
     assert server.front_of(named, 8321).hosts == {"ops.example:8321"}
 
@@ -258,6 +259,25 @@ def test_fault_102_ui_prints_its_token_once_behind_the_hash(tmp_path: Path, stor
         for file in tmp_path.iterdir():
             assert secret[3:].encode() not in file.read_bytes()
     assert process.returncode == 0
+
+
+def test_fault_102_a_browser_is_opened_without_the_token_in_its_arguments(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    opened: list[tuple[str, int, str]] = []
+
+    def spying(address: str) -> bool:
+        file = Path(address.removeprefix("file://"))
+        opened.append((address, stat.S_IMODE(file.stat().st_mode), file.read_text()))
+        return True
+
+    monkeypatch.setattr("webbrowser.open", spying)
+    with serving._opened("http://127.0.0.1:1/#token=hf_secret"):
+        [(address, mode, text)] = opened
+        assert "hf_secret" not in address
+        assert mode == 0o600
+        assert 'url=http://127.0.0.1:1/#token=hf_secret"' in text
+    assert not Path(address.removeprefix("file://")).exists()
 
 
 def test_the_token_of_a_start_ends_with_it_and_so_does_its_socket(tmp_path: Path, store: Store):

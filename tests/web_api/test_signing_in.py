@@ -112,6 +112,19 @@ def test_what_signs_in_is_a_body_and_not_an_address(site: Site, tokens: Tokens):
         assert Client(site).ask("GET", path).status == 401
 
 
+def test_fault_111_if_others_could_write_the_tokens_nobody_is_let_in(
+    browser: Browser, operator: Person, tokens: Tokens, caplog: pytest.LogCaptureFixture
+):
+    assert tokens.path is not None
+    tokens.path.chmod(0o666)
+    for reply in (browser.get("me"), operator.get("me")):
+        assert (reply.status, reply.error) == (503, "NoTokens")
+        assert str(tokens.path) not in reply.body.decode()
+    assert "chmod 600" in caplog.text
+    tokens.path.chmod(0o600)
+    assert operator.get("me").status == 200
+
+
 # -- fault 102: a token in no log, no address, no list of processes ----------------------------
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 import webbrowser
+from collections.abc import Generator
+from pathlib import Path
 
 import click
 
@@ -73,10 +77,20 @@ def _ui(
         at = server.address_of(serving, server.port_of(serving, listener))
         secret = tokens.create_here(os_user(), "operator")
         _tell(session, at, secret, serving.socket)
-        if open_:
-            webbrowser.open(f"{at}/#token={secret}")
-        server.made(store, tokens, serving, listener).run(sockets=[listener])
+        with _opened(f"{at}/#token={secret}") if open_ else contextlib.nullcontext():
+            server.made(store, tokens, serving, listener).run(sockets=[listener])
     return OK
+
+
+@contextlib.contextmanager
+def _opened(address: str) -> Generator[None]:
+    """Open an address in a browser. It has a token in it, and arguments of processes are seen by all
+    users of the machine: so the browser is given a file of ours that leads there."""
+    with tempfile.NamedTemporaryFile("w", prefix="holdfast-", suffix=".html") as file:
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">')
+        file.flush()
+        webbrowser.open(Path(file.name).as_uri())
+        yield
 
 
 def _tell(session: Session, at: str, secret: str, socket: str | None) -> None:

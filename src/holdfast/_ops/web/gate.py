@@ -13,6 +13,7 @@ other spelling of a path is ever taken for one of these.
 from __future__ import annotations
 
 import ipaddress
+import logging
 from collections.abc import Mapping
 
 import msgspec
@@ -23,8 +24,10 @@ from holdfast._ops.web import limits
 from holdfast._ops.web.answers import Problem, refusal
 from holdfast._ops.web.headers import Application, Receive, Scope, Send
 from holdfast._ops.web.sessions import Sessions, Visitor, cookie_in, csrf_fits
+from holdfast.errors import HoldfastError
 
 SAFE = ("GET", "HEAD")
+logger = logging.getLogger("holdfast.web")
 OWN_SITE = ("same-origin", "none")
 
 
@@ -83,6 +86,10 @@ class Gate:
             scope["holdfast.visitor"] = await self._checked(scope)
         except Problem as problem:
             await self._refuse(problem, scope, receive, send)
+        except HoldfastError as error:
+            logger.error("nobody is let in: %s", error)  # noqa: TRY400
+            closed = Problem(503, "NoTokens", "the tokens cannot be read; the log has more")
+            await self._refuse(closed, scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -106,8 +113,8 @@ class Gate:
         self._check_host(headers)
         door = self._doors.get((_method(scope), _path(scope)))
         if door is not None and door.role is None:
-            self._strangers.take(address)
             if not door.signs_in:
+                self._strangers.take(address)
                 return None
             self._check_site(headers, door)
             _check_json(headers)
