@@ -37,7 +37,7 @@ def test_it_stops_before_the_step_and_goes_on_with_room(world: World):
     assert world.did("mailed") == 0
     assert sum(before) < 20
 
-    assert "MiB free" in world.paste("doctor", code=3), "no worker has the run that was given back"
+    assert "MiB free" in world.paste("doctor")
     world.paste("gc --older-than 30d --dry-run")
     world.paste("gc --older-than 30d")
     world.paste("run ", FLOW="report", RUN="r")

@@ -54,11 +54,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = base / "situations"
     with (base / "situations.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
+        if not (base / "situations.made").exists():
             folder.mkdir()
             words = [sys.executable, "-m", "tests.ops.make_situations", str(folder)]
             env = os.environ | {"PYTHONPATH": str(ROOT)}
             subprocess.run(words, env=env, check=True, timeout=PATIENCE_S)
+            (base / "situations.made").touch()
     return folder
 
 
