@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator
 from types import FrameType
 from typing import NoReturn, Self
@@ -31,6 +32,8 @@ from holdfast._ops.text import length
 from holdfast._store.contract import Store
 from holdfast.errors import HoldfastError, StoreError
 
+SILENT_S = 3.0
+"""After which a look without an answer is told."""
 DRAW_S = 0.25
 """After how long a changed size of the terminal is noticed at the latest."""
 
@@ -129,6 +132,8 @@ class Looker:
         self._now = threading.Event()
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="holdfast-top", daemon=True)
+        self._asked_s: float | None = None
+        """When the look began that is under way."""
         self.look = look
         self.changed = threading.Event()
         self.explaining: str | None = None
@@ -154,9 +159,16 @@ class Looker:
         self.explaining, self.explanation = run_id, None
         self._now.set()
 
+    def silence(self) -> str | None:
+        """Say for how long the store has not answered, if that is too long."""
+        begun_s = self._asked_s
+        silent_s = 0.0 if begun_s is None else time.monotonic() - begun_s
+        return f"nothing heard for {silent_s:.0f} s" if silent_s >= SILENT_S else None
+
     def _run(self) -> None:
         while not self._ending:
             self._now.clear()
+            self._asked_s = time.monotonic()
             try:
                 store = self._opened()
                 if (run_id := self.explaining) is not None:
@@ -166,6 +178,7 @@ class Looker:
             except StoreError as error:
                 self.look.trouble = str(error)
                 self._drop()
+            self._asked_s = None
             self.changed.set()
             self._now.wait(self._every_s)
 
@@ -208,6 +221,9 @@ class Screen:
         while not suspended.is_set():
             # The terminal itself is asked: COLUMNS, where it is exported, does not change with it.
             size = self._out.size = ConsoleDimensions(*os.get_terminal_size(sys.stdout.fileno()))
+            if (silence := self._looker.silence()) not in (None, self._look.trouble):
+                self._look.trouble = silence
+                self._looker.changed.set()
             if self._looker.changed.is_set() or self._drawn != size:
                 self._looker.changed.clear()
                 self._drawn = size
