@@ -445,3 +445,43 @@ def test_fault_107_no_path_reaches_the_disk(patient: None, site: Site, operator:
     for path in ("/static/../gate.py", "/static/%2e%2e/gate.py", "/static/..%2fgate.py",
                  "/static//etc/passwd", "/static/", "/static/dom.js%00", "/static/dom.js/x"):  # fmt: skip
         assert operator.client.ask("GET", path, operator.headers).status == 404
+
+
+# -- with a guard taken away, the tests above would fail ---------------------------------------
+
+
+def _nothing(*_: Any) -> None:
+    """A guard that guards nothing."""
+
+
+@pytest.mark.parametrize(
+    ("guard", "headers", "host", "status"),
+    [
+        ("Gate._check_host", {}, "evil.example", 421),
+        ("Gate._check_site", {"Origin": EVIL}, None, 403),
+        ("_check_csrf", {"X-Holdfast-CSRF": "wrong"}, None, 403),
+        ("_check_json", {"Content-Type": "text/plain"}, None, 415),
+    ],
+)
+def test_each_guard_is_what_refuses(
+    patient: None,
+    browser: Browser,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    guard: str,
+    headers: dict[str, str],
+    host: str | None,
+    status: int,
+):
+    def cancelled() -> int:
+        seen = str(browser.get("run", id="waiting").data["seen"])
+        sent = {**browser.headers(), "If-Match": f'"{seen}"', **headers}
+        target = "/api/v1/run/cancel?id=waiting"
+        return browser.client.ask("POST", target, sent, {"reason": "x"}, host=host).status
+
+    before = content(store)
+    assert cancelled() == status
+    assert content(store) == before
+    monkeypatch.setattr(f"holdfast._ops.web.gate.{guard}", _nothing)
+    assert cancelled() == 200
+    assert content(store) != before
