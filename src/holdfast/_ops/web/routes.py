@@ -131,7 +131,7 @@ def query_of(route: Route, text: bytes) -> msgspec.Struct:
     lists = {
         field.encode_name
         for field in msgspec.structs.fields(route.query)
-        if isinstance(field.default_factory, type) or field.type == list[str]
+        if field.default_factory is list
     }
     given: dict[str, Any] = {}
     for name, value in pairs:
