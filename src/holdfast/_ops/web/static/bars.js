@@ -84,7 +84,8 @@ export function inWords(told, bar) {
 export function summary(told) {
   const steps = told.bars.filter((bar) => bar.kind === "step").length;
   const gaps = told.bars.filter((bar) => bar.kind === "gap" && bar.status !== "queued").length;
-  const parts = [count(steps, "step"), `executed ${count(told.executions.length, "time")}`];
+  const shown = told.joined ? `the last ${count(steps, "step")}` : count(steps, "step");
+  const parts = [shown, `executed ${count(told.executions.length, "time")}`];
   if (gaps) parts.push(count(gaps, "gap"));
   if (told.joined) parts.push(`the oldest ${number(told.joined)} bars are joined into one`);
   if (told.borrowed) {

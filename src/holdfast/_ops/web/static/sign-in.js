@@ -7,7 +7,7 @@ const trouble = document.getElementById("trouble");
 
 function taken() {
   const found = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (location.hash) history.replaceState(null, "", location.pathname + location.search);
+  if (found !== null) history.replaceState(null, "", location.pathname + location.search);
   return found;
 }
 
