@@ -409,11 +409,11 @@ def test_narrow_tables_leave_out_what_matters_least(url: str, sqlite: Store) -> 
     Journal(sqlite, "order-" + "7" * 34, flow="tm.checkout-of-orders").step("collect-the-payment")
     with Terminal.holdfast("--url", url, "runs") as terminal:
         assert terminal.ended() == 0
-        assert terminal.lines[0].split() == ["RUN", "STATUS", "CHANGED"]
+        assert terminal.lines[0].split() == ["RUN", "FLOW", "STATUS", "CHANGED"]
         assert terminal.lines[1].startswith("order-777")
         fits(terminal)
 
     rows = [[cell("a" * 10), cell("b" * 10), cell("c" * 10)]]
-    for width, titles in ((None, "A B C"), (34, "A B C"), (33, "A C"), (21, "C"), (5, "C")):
+    for width, titles in ((None, "A B C"), (34, "A B C"), (33, "A C"), (16, "A C"), (5, "C")):
         made = fitted(("A", "B", "C"), rows, width, ("B", "A"))
         assert [column.header for column in made.columns] == titles.split()

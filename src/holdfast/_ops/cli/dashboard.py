@@ -14,7 +14,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from holdfast._ops.cli.queues import allows
-from holdfast._ops.cli.tables import STYLES, status_told
+from holdfast._ops.cli.tables import STYLES, folded, status_told
 from holdfast._ops.overview import Overview, Shown
 from holdfast._ops.queues import QueueView, WorkerView
 from holdfast._ops.text import count, length, visible
@@ -78,8 +78,7 @@ def page_of(title: str, text: str, width: int, height: int, first: int) -> tuple
     """Return the lines of a longer text from row `first` on, and how far one can go."""
     rows: list[Text] = []
     for line in text.splitlines():
-        indent = len(line) - len(line.lstrip())
-        rows += _folded(visible(line), width, indent)
+        rows += map(Text, folded(visible(line), width))
     room = max(1, height - 3)
     last = max(0, len(rows) - room)
     first = min(first, last)
@@ -252,17 +251,6 @@ def _ending(text: str, width: int) -> str:
 def _cut(line: Text, width: int) -> Text:
     line.truncate(width, overflow="ellipsis")
     return line
-
-
-def _folded(line: str, width: int, indent: int) -> list[Text]:
-    """Fold a line; what goes on stands a little further in."""
-    rows: list[Text] = []
-    while cell_len(line) > width:
-        at = line.rfind(" ", indent + 1, width + 1)
-        at = at if at > indent else width
-        rows.append(Text(line[:at]))
-        line = " " * (indent + 2) + line[at:].lstrip()
-    return [*rows, Text(line)]
 
 
 def _ascii(text: str) -> str:

@@ -71,7 +71,7 @@ def _print_head(session: Session, run: RunView) -> None:
     _field(session, "version", run.version)
     _field(session, "status", status, STYLES.get(run.status, ""))
     if run.held_detail:
-        _field(session, "", run.held_detail)
+        session.say(f"{' ' * 11}{run.held_detail}")
     if run.owner is not None:
         _field(session, "owner", run.owner)
     if run.generation > 1:

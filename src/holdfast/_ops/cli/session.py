@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast._ops.cli import paging
-from holdfast._ops.cli.tables import fitted
+from holdfast._ops.cli.tables import fitted, folded
 from holdfast._ops.text import visible
 from holdfast._store.addresses import shown as shown_url
 from holdfast._store.contract import Store
@@ -133,8 +133,16 @@ class Session:
         click.echo((text if self.one_line else msgspec.json.format(text, indent=2)).decode())
 
     def say(self, text: str = "", style: str = "") -> None:
-        """Print a line for people; whatever it holds is made inert."""
-        self.out.print(Text(visible(text, lines=True), style=style), soft_wrap=True)
+        """Print a line for people; whatever it holds is made inert. On a terminal prose is folded
+        between words; a command stays one line, so that it can be copied."""
+        told = visible(text, lines=True)
+        if self.out.is_terminal:
+            told = "\n".join(
+                row
+                for line in told.split("\n")
+                for row in ([line] if "holdfast " in line else folded(line, self.out.width))
+            )
+        self.out.print(Text(told, style=style), soft_wrap=True)
 
     def show(self, table: Table) -> None:
         """Print a table: folded to the width of a terminal, and one line per row elsewhere."""

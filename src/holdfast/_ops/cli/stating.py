@@ -105,7 +105,8 @@ def _notes(it: SnapshotView) -> str:
 
 def _print_state(session: Session, state: StateView, now_us: int) -> None:
     session.say(_head(state, now_us), "bold")
-    session.say(msgspec.json.format(msgspec.json.encode(state.state), indent=2).decode())
+    text = msgspec.json.format(msgspec.json.encode(state.state), indent=2).decode()
+    session.out.print(Text(visible(text, lines=True)), soft_wrap=True)  # As it is, to be copied.
 
 
 def _head(it: StateView | SnapshotView, now_us: int) -> str:

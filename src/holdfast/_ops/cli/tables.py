@@ -28,6 +28,8 @@ STYLES = {
 }
 """The colour of a status; it is never the only sign."""
 GAP = 2
+FOLDED = 0.4
+"""A cell that would take more than this part of the width is folded."""
 
 
 def table(*titles: str) -> Table:
@@ -48,8 +50,10 @@ def fitted(
 ) -> Table:
     """Return a table; while it is too wide, without the columns that matter `least`, in that order.
     Without a width everything stays."""
+    # One long name is folded; it does not push columns out that all the others have room for.
+    most = 10_000 if width is None else int(width * FOLDED)
     widths = [
-        max([cell_len(title), *(row[at].cell_len for row in rows)]) + GAP
+        min(most, max([cell_len(title), *(row[at].cell_len for row in rows)])) + GAP
         for at, title in enumerate(titles)
     ]
     kept = list(range(len(titles)))
@@ -61,6 +65,18 @@ def fitted(
     for row in rows:
         made.add_row(*(row[at] for at in kept))
     return made
+
+
+def folded(line: str, width: int) -> list[str]:
+    """Fold a line of prose between words; what goes on stands a little further in."""
+    indent = len(line) - len(line.lstrip()) + (2 if line.lstrip().startswith("- ") else 0)
+    rows: list[str] = []
+    while cell_len(line) > width:
+        at = line.rfind(" ", indent + 1, width + 1)
+        at = at if at > indent else width
+        rows.append(line[:at].rstrip())
+        line = " " * indent + line[at:].lstrip()
+    return [*rows, line]
 
 
 def status_told(run: RunSummary | RunView) -> str:
