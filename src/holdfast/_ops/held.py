@@ -80,9 +80,9 @@ def _on_the_key_of_another(case: Case, key: KeyState) -> None:
     said.unknown += doubts.not_known(record)
     said.case += " Settling it as done or as not done frees both."
     for meaning, arguments in doubts.ways_out(record, case.now_us):
-        if "--fail" in arguments:
-            meaning = f"Give {key.step} up there (this run stays held, since nobody knows):"
-        case.do(meaning, command("settle", key.run_id, key.step, *arguments))
+        stays = f"Give {key.step} up there (this run stays held, since nobody knows):"
+        told = stays if "--fail" in arguments else meaning
+        case.do(told, command("settle", key.run_id, key.step, *arguments))
 
 
 def _diverged(case: Case) -> None:
