@@ -176,10 +176,11 @@ class Browser:
             {"token": secret},
         )
         self.cookie = self.answer.headers.get("Set-Cookie", "").partition(";")[0]
-        self.csrf = str(self.get("me").data.get("csrf")) if self.cookie else ""
+        self.csrf = str(self.answer.data.get("csrf", ""))
 
     def get(self, path: str, **query: Any) -> Reply:
-        return self.client.ask("GET", address(path, **query), {"Cookie": self.cookie})
+        headers = {"Cookie": self.cookie, "X-Holdfast-CSRF": self.csrf}
+        return self.client.ask("GET", address(path, **query), headers)
 
     def headers(self) -> dict[str, str]:
         return {

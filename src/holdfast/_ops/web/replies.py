@@ -200,6 +200,8 @@ class SignedIn(Told, kw_only=True):
 
     actor: str
     role: str
+    csrf: str
+    """The second secret: sent back as X-Holdfast-CSRF with every request. It is told only here."""
 
 
 class SignedOut(Told, kw_only=True):

@@ -64,8 +64,8 @@ class Sessions:
         self._tokens = tokens
         self._open: OrderedDict[str, Session] = OrderedDict()
 
-    def begin(self, token: Token) -> str:
-        """Begin a session, and return what the cookie carries."""
+    def begin(self, token: Token) -> tuple[str, str]:
+        """Begin a session, and return what the cookie carries, and the second secret."""
         secret = secrets.token_urlsafe(ID_BYTES)
         now_s = time.time()
         until_s = min(now_s + LIFE_S, token.expires_at.timestamp())
@@ -73,7 +73,7 @@ class Sessions:
         self._open[_hash(secret)] = session
         while len(self._open) > SESSIONS_MAX:
             self._open.popitem(last=False)
-        return secret
+        return secret, session.csrf
 
     def find(self, secret: str) -> Session | None:
         """Return the session of a cookie while it holds."""

@@ -15,9 +15,9 @@ def sign_in(ask: Ask) -> replies.SignedIn:
     if token is None:
         raise unauthorised()
     front = ask.site.front
-    secret = ask.site.sessions.begin(token)
+    secret, csrf = ask.site.sessions.begin(token)
     ask.cookies.append(set_cookie(front.cookie, secret, secure=front.secure, life_s=LIFE_S))
-    return replies.SignedIn(actor=token.name, role=token.role)
+    return replies.SignedIn(actor=token.name, role=token.role, csrf=csrf)
 
 
 def sign_out(ask: Ask) -> replies.SignedOut:
