@@ -10,7 +10,7 @@ from holdfast._core import codec, doubt
 from holdfast._core.approvals import APPROVE
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.rows import KeyChange, KeyClaim, Question, Write
-from holdfast._store.contract import Committed, NewRun, Store
+from holdfast._store.contract import Busy, Committed, NewRun, Store
 
 KEY = "hf_0123456789abcdef0123456789abcdef01234567"
 
@@ -57,6 +57,17 @@ class Journal:
         assert started.lease is not None
         self.lease = started.lease
         self.position = 0
+
+    @classmethod
+    def taken(cls, store: Store, run_id: str, position: int = 1) -> Journal:
+        """Take up a run that is there, with so many calls in it."""
+        journal = cls.__new__(cls)
+        journal.store, journal.run_id, journal.position = store, run_id, position
+        journal.owner = store.register_owner()
+        lease = store.claim(run_id, journal.owner, store.now_us())
+        assert not isinstance(lease, Busy), lease
+        journal.lease = lease
+        return journal
 
     def draft(self, kind: Kind, step: str | None = None, attempt: int = 0, **facts: Any) -> Draft:
         return Draft(

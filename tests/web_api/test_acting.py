@@ -365,6 +365,43 @@ def test_with_four_eyes_the_starter_does_not_approve(store: Store, tokens: Token
         assert lee.act("run/approve", body, id="own").status == 200
 
 
+def test_with_four_eyes_who_forks_a_run_does_not_approve_what_the_fork_asks(
+    store: Store, tokens: Tokens
+):
+    """A fork has the tags of its origin: its own maker is told by run_forked, also of ancestors."""
+    journal = Journal(store, "first", tags={"by": "kim"}).step("look", 1)
+    journal.step("weigh", 2).completed()
+    with Site(store, tokens, four_eyes="by") as site:
+        kim, lee, ann, bo = (
+            Person(site, tokens.create(name, "operator")) for name in ("kim", "lee", "ann", "bo")
+        )
+        for person, old, new in ((lee, "first", "second"), (ann, "second", "third")):
+            body = {"new_run_id": new, "before": "weigh"}
+            assert person.act("run/fork", body, person.seen(old), id=old).status == 200
+            Journal.taken(store, new).step("weigh", 2).asks_approval("charge", {}).unloaded(
+                "answer:x"
+            )
+        approval = {"name": "charge", "digest": DIGEST}
+        before = content(store)
+        for person, run_id in ((lee, "second"), (kim, "third"), (lee, "third"), (ann, "third")):
+            reply = person.act("run/approve", approval, id=run_id)
+            assert (reply.status, reply.error) == (403, "FourEyes"), (run_id, reply)
+        assert content(store) == before
+        assert ann.act("run/approve", approval, id="second").status == 200
+        assert bo.act("run/approve", approval, id="third").status == 200
+
+
+def test_with_four_eyes_a_child_is_of_who_started_its_parent(store: Store, tokens: Tokens):
+    Journal(store, "calling", tags={"by": "kim"})
+    child = Journal(store, "called", parent="calling", tags={"by": "a program"})
+    child.asks_approval("charge", {}).unloaded("answer:x")
+    with Site(store, tokens, four_eyes="by") as site:
+        kim, lee = (Person(site, tokens.create(name, "operator")) for name in ("kim", "lee"))
+        body = {"name": "charge", "digest": DIGEST}
+        assert kim.act("run/approve", body, id="called").error == "FourEyes"
+        assert lee.act("run/approve", body, id="called").status == 200
+
+
 # -- runs that cannot be decided about ---------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from holdfast._ops import (
     budgets,
     control,
     fork as forks,
+    four_eyes,
     inspect,
     people,
     queues,
@@ -238,14 +239,16 @@ def approve(ask: Ask) -> replies.Acted:
 
 
 def _check_four_eyes(ask: Ask, tag: str) -> None:
-    """Refuse an approval by whoever started the run, or if that is not known."""
-    tags = inspect.summary_of(ask.store, inspect.found(ask.store, ask.query.id)).tags
-    starter = tags.get(tag)
-    if starter is None:
+    """Refuse an approval by whoever started or forked the run, or one that it came from; and if it is
+    not known who started it."""
+    row = inspect.found(ask.store, ask.query.id)
+    starters = four_eyes.starters(ask.store, row, tag)
+    if not starters:
         why = f"this run does not say who started it (tag {tag!r}), so nobody can be the second"
         raise Problem(403, "FourEyes", why)
-    if starter == ask.visitor.token.name:
-        raise Problem(403, "FourEyes", "who started a run does not approve what it asks")
+    if ask.visitor.token.name in starters | four_eyes.forkers(ask.store, row):
+        why = "who started or forked a run, or one that it came from, does not approve what it asks"
+        raise Problem(403, "FourEyes", why)
 
 
 # -- what holds for many runs ------------------------------------------------------------------
