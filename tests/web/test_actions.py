@@ -251,8 +251,8 @@ def test_a_viewer_has_no_action_that_works(opens: Opens, stage: Stage, watched: 
     watched.expect(403)
     answer = tab.evaluate(
         """async () => {
-            const { act } = await import("/static/api.js");
-            const { seen } = await (await fetch("/api/v1/run?id=looked-at")).json();
+            const { act, get } = await import("/static/api.js");
+            const { seen } = await get("run", { id: "looked-at" });
             try {
               await act("run/cancel", { id: "looked-at" }, { reason: "" }, seen);
               return "done";

@@ -1,5 +1,8 @@
 // The one way to the server: reading, acting, and hearing of what changes.
 
+import { listen } from "/static/events.js";
+import { HEADER, forget, secret } from "/static/session.js";
+
 const ROOT = "/api/v1";
 const RETRY_MS = [500, 1000, 2000, 5000, 10000];
 
@@ -13,9 +16,11 @@ export class ApiError extends Error {
   }
 }
 
-/** Tells the shell of the connection: `lost` and `found` events. */
+/** Tells the shell of the connection: `lost` and `found` events; and `stranger`, when this browser has
+ *  only one half of a session and has to sign in. */
 export const connection = new EventTarget();
 let isLost = false;
+let leaving = false;
 
 function connected(found) {
   if (found === !isLost) return;
@@ -44,8 +49,7 @@ export function get(path, params) {
 
 /** Do something: `act("run/cancel", {id}, {reason}, seen)`. */
 export async function act(path, params, body = {}, seen = null, method = "POST") {
-  const who = await me();
-  const headers = { "Content-Type": "application/json", "X-Holdfast-CSRF": who.csrf ?? "" };
+  const headers = { "Content-Type": "application/json" };
   if (seen) headers["If-Match"] = `"${seen}"`;
   return asked(method, path, params, { headers, body: JSON.stringify(body) });
 }
@@ -64,6 +68,7 @@ export function me() {
 /** End the session. */
 export async function signOut() {
   await act("session", {}, {}, null, "DELETE");
+  forget();
   location.replace("/");
 }
 
@@ -71,9 +76,12 @@ async function asked(method, path, params, more = {}) {
   const answer = await fetched(address(path, params), { method, ...more });
   const data = await told(answer);
   if (answer.ok) return data;
-  if (answer.status === 401) location.reload();
+  throw refused(answer, data);
+}
+
+function refused(answer, data) {
   const error = data.error ?? {};
-  throw new ApiError(
+  return new ApiError(
     error.type ?? "Refused",
     error.message ?? `The server answered ${answer.status}.`,
     answer.status,
@@ -81,7 +89,16 @@ async function asked(method, path, params, more = {}) {
   );
 }
 
+/** Ask the server, with both halves of the session. */
 async function fetched(url, options) {
+  const half = secret();
+  const headers = half === null ? options.headers : { ...options.headers, [HEADER]: half };
+  const answer = await reached(url, { ...options, headers });
+  if (answer.status === 401) stranger(half);
+  return answer;
+}
+
+async function reached(url, options) {
   try {
     const answer = await fetch(url, { credentials: "same-origin", cache: "no-store", ...options });
     connected(true);
@@ -91,6 +108,16 @@ async function fetched(url, options) {
     connected(false);
     throw new ApiError("Unreachable", "The server of this page does not answer.", 0);
   }
+}
+
+/** The session is over, or only its cookie is left. Loading the page again asks for a token, unless
+ *  the cookie alone lets it in: then the page asks for one itself. */
+function stranger(half) {
+  if (leaving) return;
+  if (half === null) return connection.dispatchEvent(new Event("stranger"));
+  leaving = true;
+  forget(half);
+  location.reload();
 }
 
 async function told(answer) {
@@ -108,7 +135,7 @@ async function told(answer) {
  *  rests while the tab is hidden: browsers open only six connections to one server.
  *  Returns `close()`. */
 export function stream(path, params, handlers) {
-  const state = { path, params: { ...params }, handlers, source: null, tries: 0, timer: 0, ended: false };
+  const state = { path, params, handlers, id: "", stopping: null, tries: 0, timer: 0, ended: false };
   const seen = () => (document.hidden ? rest(state) : open(state));
   document.addEventListener("visibilitychange", seen);
   addEventListener("pagehide", () => rest(state));
@@ -123,46 +150,53 @@ export function stream(path, params, handlers) {
 
 function rest(state) {
   clearTimeout(state.timer);
-  state.source?.close();
-  state.source = null;
+  state.stopping?.abort();
+  state.stopping = null;
 }
 
-function open(state) {
-  if (state.ended || state.source) return;
+async function open(state) {
+  if (state.ended || state.stopping) return;
   clearTimeout(state.timer);
-  const source = new EventSource(address(state.path, state.params));
-  state.source = source;
-  source.onopen = () => {
-    connected(true);
-    state.tries = 0;
-    state.handlers.open?.();
-  };
-  source.onerror = () => broken(state);
-  for (const [name, handler] of Object.entries(state.handlers)) {
-    if (name !== "open") source.addEventListener(name, (event) => heard(state, handler, event));
+  const stopping = new AbortController();
+  state.stopping = stopping;
+  let [retryMs, error] = [null, null];
+  try {
+    retryMs = await hear(state, stopping);
+  } catch (found) {
+    if (found.status === 401) return rest(state);
+    error = found;
+  }
+  if (state.stopping === stopping) broken(state, retryMs, error);
+}
+
+/** Open the stream and hear it to its end. */
+async function hear(state, stopping) {
+  const headers = { Accept: "text/event-stream" };
+  if (state.id) headers["Last-Event-ID"] = state.id;
+  const { signal } = stopping;
+  const answer = await fetched(address(state.path, state.params), { headers, signal });
+  if (!answer.ok) throw refused(answer, await told(answer));
+  state.tries = 0;
+  state.handlers.open?.();
+  const isOurs = () => state.stopping === stopping;
+  return listen(answer, (event) => isOurs() && heard(state, event), () => stopping.abort());
+}
+
+function heard(state, { event, data, id }) {
+  if (id) state.id = id;
+  if (event === "open" || !Object.hasOwn(state.handlers, event)) return;
+  try {
+    state.handlers[event](data ? JSON.parse(data) : {}, id);
+  } catch (error) {
+    // One event that cannot be shown does not end the stream.
+    reportError(error);
   }
 }
 
-function heard(state, handler, event) {
-  if (event.lastEventId) state.params.after = event.lastEventId;
-  handler(event.data ? JSON.parse(event.data) : {}, event.lastEventId);
-}
-
-// The browser would try again by itself, but not after an answer like 503, and without saying so.
-function broken(state) {
+function broken(state, retryMs, error) {
   rest(state);
   if (state.ended || document.hidden) return;
-  const wait = RETRY_MS[Math.min(state.tries++, RETRY_MS.length - 1)];
-  if (state.tries > 1) connected(false);
-  state.timer = setTimeout(() => retried(state), wait);
-}
-
-// A stream says nothing of why it broke; a plain question does (and meets the end of a session).
-async function retried(state) {
-  try {
-    await get("me");
-  } catch (error) {
-    if (error.status === 0) return broken(state);
-  }
-  open(state);
+  const wait = Math.max(retryMs ?? 0, RETRY_MS[Math.min(state.tries++, RETRY_MS.length - 1)]);
+  if (state.tries > 1 && !error?.status) connected(false);
+  state.timer = setTimeout(() => open(state), Math.min(wait, RETRY_MS.at(-1)));
 }

@@ -192,6 +192,32 @@ function showTheme() {
   set(button, "aria-label", `Theme: ${theme()}. Change it`);
 }
 
+// -- signing in ---------------------------------------------------------------------------------
+
+/** The cookie let this page in, but the other half of the session is gone: ask for a token here. */
+function signInHere() {
+  const field = el("input", { id: "token", type: "password", autocomplete: "off", required: true });
+  clear(
+    byId("main"),
+    el(
+      "div",
+      { class: "empty" },
+      el("h1", null, "Sign in again"),
+      el("p", null, "This browser no longer has all of its session for this page."),
+      el(
+        "form",
+        { id: "sign-in", class: "row" },
+        el("label", { for: "token" }, "Token"),
+        field,
+        el("button", { class: "primary" }, "Sign in"),
+      ),
+      el("p", { id: "trouble", class: "trouble", role: "alert" }),
+    ),
+  );
+  field.focus();
+  import("/static/sign-in.js");
+}
+
 // -- start --------------------------------------------------------------------------------------
 
 async function introduce() {
@@ -230,6 +256,7 @@ function start() {
     event.preventDefault();
     jump(byId("search").value.trim()).catch(failed);
   });
+  connection.addEventListener("stranger", signInHere, { once: true });
   connection.addEventListener("lost", () =>
     banner("lost", "warn", "No connection to the server of this page. Trying again…"),
   );

@@ -1,6 +1,10 @@
 // Exchanges a token for a session. The token comes with the address, behind the #, where neither
-// servers nor logs see it, and is taken out of the address at once; or from the field.
+// servers nor logs see it, and is taken out of the address at once; or from the field. What the server
+// answers is the second half of the session; the cookie, which no script sees, is the first.
 
+const KEPT = "holdfast-session"; // The name by which session.js finds it.
+
+const NO_STORAGE = "This browser keeps nothing for this page (site data is switched off); it has to.";
 const form = document.getElementById("sign-in");
 const field = document.getElementById("token");
 const trouble = document.getElementById("trouble");
@@ -20,13 +24,22 @@ async function signIn(token) {
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ token }),
     });
-    if (answer.ok) return location.reload();
-    trouble.textContent = refusal(answer.status);
+    if (answer.ok && kept((await answer.json()).csrf)) return location.reload();
+    trouble.textContent = answer.ok ? NO_STORAGE : refusal(answer.status);
   } catch {
     trouble.textContent = "The server does not answer. Is holdfast ui still running?";
   }
   field.value = "";
   field.focus();
+}
+
+function kept(half) {
+  try {
+    localStorage.setItem(KEPT, half);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function refusal(status) {
