@@ -138,6 +138,28 @@ def test_the_limit_that_a_flow_declares_holds(store: testing.PrivateStore):
     assert counting.most["all"] == 2
 
 
+def test_a_limit_that_somebody_set_stays_until_the_code_declares_another(
+    store: testing.PrivateStore,
+):
+    def limit() -> int | None:
+        return next(queue.concurrency for queue in store.queues() if queue.name == "declared")
+
+    def started(concurrency: int) -> None:
+        @flow(name="queue test declared", queue=Queue("declared", concurrency=concurrency))
+        def declared() -> None: ...
+
+        with store.worker(flows=[declared]):
+            pass
+
+    started(2)
+    assert limit() == 2
+    store.set_queue(Queue("declared", concurrency=10))
+    started(2)
+    assert limit() == 10, "another worker of the same code is no deploy"
+    started(3)
+    assert limit() == 3, "the code says something new"
+
+
 def test_a_limit_holds_across_workers(sqlite: testing.PrivateStore):
     """Two opened stores are two owners: two workers, one limit."""
     with holdfast.open(sqlite.url, default=False) as other:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
+from holdfast._core import codec
 from holdfast._core.budgets import Budget, checked_budget
 from holdfast._core.durations import Duration, micros
 from holdfast._core.keys import check_label
-from holdfast._store.contract import Limits
+from holdfast._core.rows import Memo
+from holdfast._store.contract import Limits, Store
 from holdfast._store.gates import has_limits
 from holdfast.errors import UsageError
 
@@ -132,3 +136,29 @@ def seconds(what: str, value: float | dt.timedelta) -> float:
 
 def _is_count(value: object) -> bool:
     return type(value) is int and 0 < value <= PRIORITY_MAX
+
+
+# -- what flows declare ------------------------------------------------------------------------
+
+DECLARED = "holdfast.queues"
+"""The memory of what code declared last, by queue."""
+
+
+def declare_limits(store: Store, flows: Iterable[Any]) -> None:
+    """Write the limits that flows declare, if the code declares others than before: what somebody
+    has set since then stays. A queue that somebody paused stays paused."""
+    declared = {flow.queue.name: flow.queue for flow in flows if flow.queue}
+    limited = [queue.limits for queue in declared.values() if queue.has_limits]
+    if not limited:
+        return
+    known = {state.limits.queue: state.limits for state in store.queues()}
+    for limits in limited:
+        before = known.get(limits.queue)
+        told = codec.encode(msgspec.to_builtins(limits), "limits")
+        last = store.memo(DECLARED, limits.queue)
+        if before is not None and last is not None and last.value == told:
+            continue
+        limits.paused = limits.paused or (before is not None and before.paused)
+        if limits != before:
+            store.set_limits(limits)
+        store.put_memo(Memo(DECLARED, limits.queue, told))

@@ -30,6 +30,7 @@ from holdfast._runtime.flows import FlowLike
 from holdfast._runtime.frames import current_task
 from holdfast._runtime.listening import Bell
 from holdfast._runtime.lookout import Lookout
+from holdfast._runtime.queues import declare_limits
 from holdfast._runtime.rounds import Rounds
 from holdfast._runtime.slots import Place, Slots
 from holdfast._runtime.suspects import Hunger, tell
@@ -192,7 +193,7 @@ class Worker:
             engine.worker = self
         try:
             if self._declares:
-                self._declare()
+                declare_limits(engine.kept, self._flows().values())
             self._slots.run_in(loop)
             engine.facts = self.facts
             engine.kept.pulse(engine.owner(), self.facts(), ())
@@ -203,19 +204,6 @@ class Worker:
         engine.heartbeat.ensure()
         self._bell.start()
         self._taker.start()
-
-    def _declare(self) -> None:
-        """Write the limits that flows declare. A queue that somebody paused stays paused."""
-        declared = {flow.queue.name: flow.queue for flow in self._flows().values() if flow.queue}
-        limited = [queue.limits for queue in declared.values() if queue.has_limits]
-        if not limited:
-            return
-        known = {state.limits.queue: state.limits for state in self._engine.kept.queues()}
-        for limits in limited:
-            before = known.get(limits.queue)
-            limits.paused = limits.paused or (before is not None and before.paused)
-            if limits != before:
-                self._engine.kept.set_limits(limits)
 
     def drain(self) -> None:
         """Take nothing more, wait for what is at work, give back what is left; then end."""
