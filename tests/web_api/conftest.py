@@ -28,6 +28,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is asked too often, and a wrong token costs no time."""
     monkeypatch.setattr(limits, "RATE_PER_S", 1e9)
     monkeypatch.setattr(limits, "BURST", 1e9)
+    monkeypatch.setattr(limits, "WRONG_BURST", 1e9)
     monkeypatch.setattr(limits, "FAILURE_DELAY_MAX_S", 0.0)
 
 

@@ -22,7 +22,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", 
 REFUSED = {401, 403, 405, 415, 421}
 OPEN = {"/health", "/static/sign-in.js", "/static/page.css", "/static/icon.svg"}
 """All that is answered to somebody unknown, beside the sign-in page itself."""
-FORGED = "hf_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+FORGED = "hft_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 JSON = {"Content-Type": "application/json"}
 EVIL = "https://evil.example"
 
@@ -254,11 +254,31 @@ def test_fault_97_a_session_without_consent_changes_nothing(
         del headers[name]
     for method, path, reply in walk.replies(headers, methods=METHODS[2:]):
         allowed = {415, 403, 405} | ({401, 400} if path == "/api/v1/session" else set())
+        if missing == "X-Holdfast-CSRF":
+            allowed = {401} | ({400} if path == "/api/v1/session" else set())
         assert reply.status in allowed, (method, path, reply)
-    wrong = {**browser.headers(), "X-Holdfast-CSRF": "x" * 43}
-    for method, path, reply in walk.replies(wrong, methods=("POST", "DELETE")):
-        if (method, path) != ("POST", "/api/v1/session"):
-            assert reply.status in {403, 405}, (method, path, reply)
+    assert content(store) == before
+
+
+@pytest.mark.parametrize("given", [None, "x" * 43])
+def test_a_cookie_alone_opens_no_route(
+    walk: Walk, browser: Browser, store: Store, given: str | None
+):
+    """Reads included: other servers of the host get the cookie, whatever their port."""
+    before = content(store)
+    headers = browser.headers()
+    del headers["X-Holdfast-CSRF"]
+    if given is not None:
+        headers["X-Holdfast-CSRF"] = given
+    empty = {*pages.pages(), "/health"}
+    for method, path, reply in walk.replies(headers):
+        if path in empty:
+            assert reply.status in {200, 405} or method not in ("GET", "HEAD"), (method, path)
+        elif (method, path) != ("POST", "/api/v1/session"):
+            assert reply.status == 401, (method, path, reply)
+            assert method == "HEAD" or reply.error == "SessionIncomplete"
+    for path in ("/api/v1/changes", "/api/v1/run/tail?id=asking", "/nowhere", "/metrics"):
+        assert browser.client.ask("GET", path, headers).error == "SessionIncomplete"
     assert content(store) == before
 
 
@@ -426,7 +446,9 @@ def test_a_link_to_a_page_may_be_followed_from_elsewhere(browser: Browser):
     followed = {"Cookie": browser.cookie, "Sec-Fetch-Site": "cross-site"}
     followed |= {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     assert browser.client.ask("GET", "/run?id=in-doubt", followed).status == 200
-    assert browser.client.ask("GET", "/api/v1/run?id=in-doubt", followed).status == 403
+    assert browser.client.ask("GET", "/api/v1/run?id=in-doubt", followed).status == 401
+    whole = {**followed, "X-Holdfast-CSRF": browser.csrf}
+    assert browser.client.ask("GET", "/api/v1/run?id=in-doubt", whole).status == 403
     assert browser.client.ask("GET", "/static/dom.js", followed).status == 403
 
 
@@ -459,7 +481,7 @@ def _nothing(*_: Any) -> None:
     [
         ("Gate._check_host", {}, "evil.example", 421),
         ("Gate._check_site", {"Origin": EVIL}, None, 403),
-        ("_check_csrf", {"X-Holdfast-CSRF": "wrong"}, None, 403),
+        ("_check_whole", {"X-Holdfast-CSRF": "wrong"}, None, 401),
         ("_check_json", {"Content-Type": "text/plain"}, None, 415),
     ],
 )

@@ -272,11 +272,11 @@ def test_fault_102_a_browser_is_opened_without_the_token_in_its_arguments(
         return True
 
     monkeypatch.setattr("webbrowser.open", spying)
-    with serving._opened("http://127.0.0.1:1/#token=hf_secret"):
+    with serving._opened("http://127.0.0.1:1/#token=hft_secret"):
         [(address, mode, text)] = opened
-        assert "hf_secret" not in address
+        assert "hft_secret" not in address
         assert mode == 0o600
-        assert 'url=http://127.0.0.1:1/#token=hf_secret"' in text
+        assert 'url=http://127.0.0.1:1/#token=hft_secret"' in text
     assert not Path(address.removeprefix("file://")).exists()
 
 
@@ -314,7 +314,7 @@ def test_tokens_by_the_command_line(tmp_path: Path, store: Store):
     assert tokens.verify(fresh) is None
     assert told("create", "kim", "--expires", "10y")["error"]["type"] == "UsageError"
     plain = CliRunner().invoke(main, ["--url", url, "token", "create", "lee"]).stdout
-    assert re.fullmatch(r"hf_[\w-]{43}\n", plain), "a script can take it as it is"
+    assert re.fullmatch(r"hft_[\w-]{43}\n", plain), "a script can take it as it is"
 
 
 def test_what_a_page_needs_is_loaded_only_by_the_page():

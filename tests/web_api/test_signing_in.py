@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast._ops.tokens import Tokens
@@ -20,7 +21,7 @@ from holdfast._store.contract import Store
 from tests.web_api.served import Browser, Client, Person, Reply, Site
 
 JSON = {"Content-Type": "application/json"}
-FORGED = "hf_" + "A" * 43
+FORGED = "hft_" + "A" * 43
 
 
 def sign_in(site: Site, secret: str) -> Reply:
@@ -49,15 +50,32 @@ def test_with_tls_before_it_the_cookie_is_secure(store: Store, tokens: Tokens):
         assert "Secure" in cookie.split("; ")
 
 
-def test_a_session_says_who_it_is_and_has_its_second_secret(browser: Browser):
-    me = browser.get("me").data
-    assert (me["actor"], me["role"]) == ("lee (page, 127.0.0.1)", "operator")
-    assert len(me["csrf"]) == 43
-    assert me["csrf"] not in browser.cookie
+def test_a_session_says_who_it_is_and_its_second_secret_is_told_once(browser: Browser):
+    me = browser.get("me")
+    assert (me.data["actor"], me.data["role"]) == ("lee (page, 127.0.0.1)", "operator")
+    assert len(browser.csrf) == 43
+    assert browser.csrf not in browser.cookie
+    assert browser.csrf not in me.body.decode()
 
 
-def test_a_token_needs_no_second_secret_and_gets_none(operator: Person):
-    assert operator.get("me").data["csrf"] is None
+def test_a_cookie_without_the_second_secret_is_asked_to_sign_in(browser: Browser, site: Site):
+    """Other servers of the host get the cookie, whatever their port: it opens nothing by itself."""
+    for given in ({}, {"X-Holdfast-CSRF": "x" * 43}, {"X-Holdfast-CSRF": ""}):
+        reply = browser.client.ask("GET", "/api/v1/runs", {"Cookie": browser.cookie, **given})
+        assert (reply.status, reply.error) == (401, "SessionIncomplete")
+        assert b"in-doubt" not in reply.body
+        assert "Set-Cookie" not in reply.headers
+    other = Browser(site, site.tokens.create("zoe", "operator"))
+    crossed = {"Cookie": browser.cookie, "X-Holdfast-CSRF": other.csrf}
+    assert browser.client.ask("GET", "/api/v1/me", crossed).error == "SessionIncomplete"
+    assert browser.get("me").status == 200
+
+
+def test_the_sign_in_page_knows_who_has_led_there(site: Site):
+    for site_, told in (("cross-site", "cross-site"), ("none", "none"), ('"><b>', ""), ("", "")):
+        reply = Client(site).ask("GET", "/", {"Sec-Fetch-Site": site_} if site_ else {})
+        assert reply.status == 401
+        assert f'data-site="{told}"' in reply.body.decode()
 
 
 def test_signing_out_ends_the_session(browser: Browser):
@@ -89,7 +107,7 @@ def test_a_session_is_short(
     monkeypatch.setattr(sessions, limit, -1.0)
     secret = tokens.create("kim", "operator")
     browser = Browser.__new__(Browser)
-    browser.client = site.client()
+    browser.client, browser.csrf = site.client(), ""
     reply = sign_in(site, secret)
     browser.cookie = reply.headers["Set-Cookie"].partition(";")[0]
     assert browser.get("me").status == 401
@@ -100,6 +118,43 @@ def test_a_made_up_cookie_is_nobody(site: Site):
     for value in ("", "x", "A" * 43, "../../etc", '"', "a=b; " * 50):
         reply = Client(site).ask("GET", "/api/v1/me", {"Cookie": f"{name}={value}"})
         assert reply.status == 401, value
+
+
+def test_cookies_of_other_servers_of_the_host_do_not_matter(browser: Browser):
+    """A browser sends them all, whatever the port, and some are not as a grammar wants them."""
+    for other in ("a=b", "broken", 'json={"a": "b, c"}', "x\\=1", "[]=1", "a/b=(c)", "=", ""):
+        for cookie in (f"{other}; {browser.cookie}", f"{browser.cookie}; {other}"):
+            headers = {"Cookie": cookie, "X-Holdfast-CSRF": browser.csrf}
+            assert browser.client.ask("GET", "/api/v1/me", headers).status == 200, cookie
+    name, _, value = browser.cookie.partition("=")
+    for cookie in (
+        f"x{name}={value}",
+        f"{name}x={value}",
+        f"{name.upper()}={value}",
+        f"a={name}={value}",
+    ):
+        headers = {"Cookie": cookie, "X-Holdfast-CSRF": browser.csrf}
+        assert browser.client.ask("GET", "/api/v1/me", headers).status == 401, cookie
+
+
+def test_a_token_has_few_sessions_and_ends_none_of_others(
+    site: Site, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sessions, "SESSIONS_EACH", 3)
+    other = Browser(site, tokens.create("other", "viewer"))
+    secret = tokens.create("kim", "operator")
+    mine = [Browser(site, secret) for _ in range(5)]
+    assert [it.get("me").status for it in mine] == [401, 401, 200, 200, 200]
+    assert other.get("me").status == 200
+
+
+def test_a_session_may_do_what_its_token_may_do_now(site: Site, tokens: Tokens):
+    browser = Browser(site, tokens.create("kim", "admin"))
+    assert browser.act("queue", {"concurrency": 5}, name="mail").status == 200
+    with tokens._changing() as known:
+        known[:] = [msgspec.structs.replace(it, role="viewer") for it in known]
+    assert browser.get("me").data["role"] == "viewer"
+    assert browser.act("queue", {"concurrency": 6}, name="mail").error == "NotAllowed"
 
 
 def test_what_signs_in_is_a_body_and_not_an_address(site: Site, tokens: Tokens):
@@ -251,6 +306,26 @@ def test_fault_115_asking_too_often_is_refused_and_passes(
         while person.get("me").status == 429:
             assert time.monotonic() < until
             time.sleep(0.05)
+
+
+def test_others_who_ask_too_often_keep_nobody_from_signing_in(
+    store: Store, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "BURST", 5.0)
+    monkeypatch.setattr(limits, "RATE_PER_S", 0.01)
+    monkeypatch.setattr(limits, "WRONG_BURST", 3.0)
+    monkeypatch.setattr(limits, "WRONG_PER_S", 0.01)
+    with Site(store, tokens) as site:
+        flood = [Client(site).ask("GET", "/health").status for _ in range(9)]
+        assert (flood[0], flood[-1]) == (200, 429)
+        assert Client(site).ask("GET", "/api/v1/me").status == 429
+        guesses = [sign_in(site, FORGED).status for _ in range(5)]
+        assert (guesses[0], guesses[-1]) == (401, 429)
+        secret = tokens.create("kim", "viewer")
+        for _ in range(9):
+            assert Client(site).ask("GET", "/").status == 401
+            assert Client(site).ask("GET", "/static/sign-in.js").status == 200
+            assert sign_in(site, secret).status == 200
 
 
 def test_fault_108_a_body_that_is_too_large_is_refused(operator: Person, site: Site):

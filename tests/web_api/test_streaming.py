@@ -13,10 +13,10 @@ import pytest
 
 from holdfast._ops import inspect
 from holdfast._ops.tokens import Tokens
-from holdfast._ops.web import limits, streaming
+from holdfast._ops.web import limits, sessions, streaming
 from holdfast._store.contract import Store
 from tests.ops.journals import Journal
-from tests.web_api.served import Person, Site
+from tests.web_api.served import Browser, Person, Site
 
 Event = tuple[str, int | None, Any]
 
@@ -24,9 +24,10 @@ Event = tuple[str, int | None, Any]
 class Stream:
     """One open stream, read event by event."""
 
-    def __init__(self, site: Site, person: Person, path: str, **headers: str) -> None:
+    def __init__(self, site: Site, person: Person | Browser, path: str, **headers: str) -> None:
         self._wire = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
-        self._wire.request("GET", f"/api/v1/{path}", headers={**person.headers, **headers})
+        own = person.headers if isinstance(person, Person) else person.headers()
+        self._wire.request("GET", f"/api/v1/{path}", headers={**own, **headers})
         self.answer = self._wire.getresponse()
 
     def __enter__(self) -> Self:
@@ -182,6 +183,39 @@ def test_a_stream_ends_when_its_token_does(
         assert next(stream.events())[0] == "entry"
         Tokens(tokens.path).revoke("short")
         list(stream.events())  # It comes to an end.
+
+
+@pytest.mark.parametrize("path", ["changes", "run/tail?id=asking"])
+@pytest.mark.parametrize("how", ["signed out", "pushed out", "revoked", "not readable"])
+def test_a_stream_ends_with_its_session_also_if_nothing_happens(
+    site: Site, tokens: Tokens, monkeypatch: pytest.MonkeyPatch, path: str, how: str
+):
+    monkeypatch.setattr(sessions, "SESSIONS_EACH", 1)
+    secret = tokens.create("lee", "operator")
+    browser = Browser(site, secret)
+    kim = Person(site, tokens.create("kim", "viewer"))
+    with Stream(site, browser, path) as stream, Stream(site, kim, "changes") as other:
+        assert stream.answer.status == 200
+        stream.answer.readline()
+        if how == "signed out":
+            assert (
+                browser.client.ask("DELETE", "/api/v1/session", browser.headers(), {}).status == 200
+            )
+        elif how == "pushed out":
+            Browser(site, secret)
+        elif how == "revoked":
+            Tokens(tokens.path).revoke("lee")
+        else:
+            assert tokens.path is not None
+            tokens.path.chmod(0o666)
+        begun = time.monotonic()
+        list(stream.events())
+        took = time.monotonic() - begun
+        assert took < streaming.KEEP_ALIVE_S / 3, "long before the next sign of life"
+        if how in ("signed out", "pushed out"):
+            assert took < 0.9 * streaming.CHECK_S, "at once"
+        if how != "not readable":
+            assert next(other.events())[0] == "change" if how != "revoked" else True
 
 
 def test_too_many_streams_are_refused_and_closed_ones_do_not_count(

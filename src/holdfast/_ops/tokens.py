@@ -30,7 +30,8 @@ import msgspec
 from holdfast._store.contract import Store
 from holdfast.errors import UsageError
 
-PREFIX = "hf_"
+PREFIX = "hft_"
+"""Not `hf_`: so begin idempotency keys, which are shown to the other side."""
 SECRET_BYTES = 32
 SECRET_MAX_CHARS = 200
 NAME_MAX_CHARS = 64
@@ -117,11 +118,10 @@ class Tokens:
                 found = token
         return found if found is not None and found.holds() else None
 
-    def still_holds(self, token: Token) -> bool:
-        """Say whether a token that was verified before is neither over nor revoked."""
-        return token.holds() and any(
-            hmac.compare_digest(known.hash, token.hash) for known in self._all()
-        )
+    def current(self, token: Token) -> Token | None:
+        """Return a token that was verified before as it is now; None if it is over or revoked."""
+        same = [it for it in self._all() if hmac.compare_digest(it.hash, token.hash)]
+        return same[0] if same and same[0].holds() else None
 
     def list(self) -> builtins.list[Token]:
         """Return the tokens of the file, those whose time is over included."""

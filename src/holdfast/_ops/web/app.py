@@ -56,7 +56,8 @@ def application(
     changes: streaming.Changes | None = None,
 ) -> Application:
     """Return the application for one store."""
-    site = Site(store, tokens, Sessions(tokens), front, limits.Failures(), four_eyes)
+    wrong = limits.Rate(limits.WRONG_PER_S, limits.WRONG_BURST)
+    site = Site(store, tokens, Sessions(tokens), front, limits.Failures(), wrong, four_eyes)
     files = pages.pages()
     app = _Calls(site, changes or streaming.Changes(store)).router(files)
     gate = Gate(app, front, doors(files), tokens, site.sessions, site.failures, pages.sign_in())
@@ -185,7 +186,9 @@ def _number(header: str | None) -> int | None:
 
 async def _refused_token(site: Site, problem: Problem, request: Request) -> Response:
     try:
-        await site.failures.delay(str(request.scope["holdfast.address"]))
+        address = str(request.scope["holdfast.address"])
+        site.wrong.take(address)
+        await site.failures.delay(address)
     except Problem as too_many:
         return refusal(too_many)
     return refusal(problem)

@@ -2,9 +2,10 @@
 
     Host is one of ours          else 421
     the path is one of the few without data, or a token or session is valid    else 401
+    of a session: its second secret too, unless it asks for an empty page      else 401
     the route exists, for this method, and the role is enough                  else 404, 405, 403
     no other site has sent it    else 403
-    of anything but GET and HEAD: JSON, and the session's second secret        else 415, 403
+    of anything but GET and HEAD: JSON, and of a session that it says where it comes from  else 415, 403
 
 Paths are compared as they were sent, byte by byte; nothing is decoded, joined or shortened, so no
 other spelling of a path is ever taken for one of these.
@@ -23,12 +24,13 @@ from holdfast._ops.tokens import Role, Tokens
 from holdfast._ops.web import limits
 from holdfast._ops.web.answers import Problem, refusal
 from holdfast._ops.web.headers import Application, Receive, Scope, Send
-from holdfast._ops.web.sessions import Sessions, Visitor, cookie_in, csrf_fits
+from holdfast._ops.web.sessions import Session, Sessions, Visitor, cookie_in, csrf_fits
 from holdfast.errors import HoldfastError
 
 SAFE = ("GET", "HEAD")
 logger = logging.getLogger("holdfast.web")
 OWN_SITE = ("same-origin", "none")
+SITES = (*OWN_SITE, "same-site", "cross-site")
 
 
 class Front(msgspec.Struct, frozen=True):
@@ -50,8 +52,12 @@ class Door(msgspec.Struct, frozen=True):
     """None: it carries no data, and needs no credential."""
     page: bool = False
     """Whether a person opens it in a browser: without a session it is the sign-in page."""
+    empty: bool = False
+    """Whether it is the same for everybody, and holds no data: the cookie alone is enough."""
     signs_in: bool = False
     """Whether its body is the credential."""
+    for_sign_in: bool = False
+    """Whether signing in needs it: it is never refused because others ask too often."""
 
 
 class Gate:
@@ -101,7 +107,7 @@ class Gate:
         door = self._doors.get((_method(scope), _path(scope)))
         if problem.status == 401:
             if door is not None and door.page:
-                answer = Response(self._sign_in, 401, media_type="text/html")
+                answer = Response(_told_site(self._sign_in, scope), 401, media_type="text/html")
             answer.headers["WWW-Authenticate"] = "Bearer"
         await answer(scope, receive, send)
 
@@ -114,14 +120,17 @@ class Gate:
         door = self._doors.get((_method(scope), _path(scope)))
         if door is not None and door.role is None:
             if not door.signs_in:
-                self._strangers.take(address)
+                if not door.for_sign_in:
+                    self._strangers.take(address)
                 return None
             self._check_site(headers, door)
             _check_json(headers)
             _check_has_site(headers)
             return None
-        visitor = await self._visitor(headers, address)
+        visitor = await self._visitor(headers, address, door)
         self._rate.take(visitor.key)
+        if visitor.session is not None and not (door is not None and door.empty):
+            _check_whole(headers, visitor.session)
         door = self._check_route(scope, door)
         if visitor.role < (door.role or Role.ADMIN):
             raise Problem(
@@ -130,7 +139,8 @@ class Gate:
         self._check_site(headers, door)
         if _method(scope) not in SAFE:
             _check_json(headers)
-            _check_csrf(headers, visitor)
+            if visitor.session is not None:
+                _check_has_site(headers)
         return visitor
 
     def _check_host(self, headers: _Headers) -> None:
@@ -138,7 +148,7 @@ class Gate:
         if len(hosts) != 1 or hosts[0] not in self._front.hosts:
             raise Problem(421, "WrongHost", "this server is not known by that name")
 
-    async def _visitor(self, headers: _Headers, address: str) -> Visitor:
+    async def _visitor(self, headers: _Headers, address: str, door: Door | None) -> Visitor:
         given = headers.all("authorization")
         if given:
             scheme, _, secret = given[0].partition(" ")
@@ -153,7 +163,8 @@ class Gate:
         secret = cookie_in("; ".join(headers.all("cookie")), self._front.cookie) or ""
         session = self._sessions.find(secret) if secret else None
         if session is None:
-            self._strangers.take(address)
+            if door is None or not door.page:
+                self._strangers.take(address)
             raise unauthorised()
         return Visitor(session.token, address, session)
 
@@ -176,6 +187,14 @@ class Gate:
             raise Problem(403, "OtherOrigin", "another site has sent this")
 
 
+def _told_site(page: bytes, scope: Scope) -> bytes:
+    """Tell the sign-in page who has led there, by one of the words that a browser has for it: a token
+    that another site has put into the address is not used unasked."""
+    said = _Headers(scope).all("sec-fetch-site")
+    site = said[0] if len(said) == 1 and said[0] in SITES else ""
+    return page.replace(b'data-site=""', f'data-site="{site}"'.encode())
+
+
 def unauthorised() -> Problem:
     """Return the refusal of somebody unknown."""
     return Problem(401, "NotSignedIn", "this needs a token (Authorization: Bearer) or a session")
@@ -194,13 +213,13 @@ def _check_has_site(headers: _Headers) -> None:
         raise Problem(403, "OtherOrigin", "it is not said which site has sent this (Origin)")
 
 
-def _check_csrf(headers: _Headers, visitor: Visitor) -> None:
-    if visitor.session is None:
-        return  # A bearer token is sent by nobody's browser on its own.
-    _check_has_site(headers)
+def _check_whole(headers: _Headers, session: Session) -> None:
+    """The cookie alone is not enough: a browser sends it to every server of the host, on whatever
+    port, and other pages of the host make it do so."""
     given = headers.all("x-holdfast-csrf")
-    if len(given) != 1 or not csrf_fits(visitor.session, given[0]):
-        raise Problem(403, "NoConsent", "the header X-Holdfast-CSRF of this session is missing")
+    if len(given) != 1 or not csrf_fits(session, given[0]):
+        why = "the session's second secret is missing (X-Holdfast-CSRF); sign in again"
+        raise Problem(401, "SessionIncomplete", why)
 
 
 # -- what a request says -----------------------------------------------------------------------

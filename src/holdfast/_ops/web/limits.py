@@ -18,6 +18,8 @@ RATE_PER_S, BURST = 100.0, 400.0
 """Requests of one visitor."""
 KNOWN_MAX = 10_000
 STREAMS_MAX, STREAMS_EACH = 200, 20
+WRONG_PER_S, WRONG_BURST = 2.0, 60.0
+"""Wrong tokens at sign-in, of one address; right ones are not counted."""
 FAILURE_DELAY_S, FAILURE_DELAY_MAX_S, FREE_FAILURES = 0.1, 5.0, 3
 FAILURE_MEMORY_S = 600.0
 DELAYED_MAX = 50
@@ -51,8 +53,8 @@ def too_large() -> Problem:
 class Rate:
     """How often each visitor may ask: so many a second, and a burst."""
 
-    def __init__(self) -> None:
-        self._per_s, self._burst = RATE_PER_S, BURST
+    def __init__(self, per_s: float | None = None, burst: float | None = None) -> None:
+        self._per_s, self._burst = per_s or RATE_PER_S, burst or BURST
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, who: str) -> None:

@@ -89,7 +89,8 @@ _SCHEMES = {
         "type": "apiKey",
         "in": "cookie",
         "name": "holdfast-PORT",
-        "description": "Of the page; changes need the header X-Holdfast-CSRF too.",
+        "description": "Of the page; every request needs the header X-Holdfast-CSRF too, with the `csrf` "
+        "that POST /api/v1/session has answered.",
     },
 }
 

@@ -47,8 +47,9 @@ def pages() -> dict[str, Page]:
         kind = _TYPES.get(file.suffix)
         if kind is not None and not file.is_symlink():
             path = f"/static/{file.name}"
-            role = None if path in OPEN_ASSETS else Role.VIEWER
-            found[path] = Page(file.read_bytes(), kind, Door(role))
+            opened = path in OPEN_ASSETS
+            door = Door(None if opened else Role.VIEWER, empty=True, for_sign_in=opened)
+            found[path] = Page(file.read_bytes(), kind, door)
     return found
 
 
@@ -70,4 +71,4 @@ def _rendered(name: str) -> bytes:
 
 
 _HTML = "text/html; charset=utf-8"
-_PAGE = Door(Role.VIEWER, page=True)
+_PAGE = Door(Role.VIEWER, page=True, empty=True)

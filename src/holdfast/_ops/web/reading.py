@@ -64,7 +64,6 @@ def me(ask: Ask) -> replies.Me:
     return replies.Me(
         actor=ask.actor,
         role=token.role,
-        csrf=None if session is None else session.csrf,
         expires_at=until,
         store=replies.StorePlace(shown(ask.store.url), ask.store.namespace),
         warning=ask.store.regression(),

@@ -47,7 +47,6 @@ class Me(Told, kw_only=True):
 
     actor: str
     role: str
-    csrf: str | None
     expires_at: dt.datetime
     store: StorePlace
     warning: str | None

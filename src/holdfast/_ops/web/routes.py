@@ -18,7 +18,7 @@ import msgspec
 from holdfast._ops.tokens import Role, Tokens
 from holdfast._ops.web.answers import Problem
 from holdfast._ops.web.gate import Door, Front
-from holdfast._ops.web.limits import Failures
+from holdfast._ops.web.limits import Failures, Rate
 from holdfast._ops.web.sessions import Session, Sessions, Visitor
 from holdfast._store.contract import Store
 
@@ -40,6 +40,8 @@ class Site(msgspec.Struct, frozen=True):
     sessions: Sessions
     front: Front
     failures: Failures
+    wrong: Rate
+    """Wrong tokens at sign-in."""
     four_eyes: str | None = None
     """The tag of a run that names who started it, and who therefore may not approve what it asks."""
     kept: dict[str, tuple[float, Any]] = {}
@@ -91,6 +93,11 @@ class Ask(msgspec.Struct):
     def session(self) -> Session | None:
         """The session, if a browser asks."""
         return self.visitor.session
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session was ended since it was asked."""
+        return self.session is not None and self.session.over
 
 
 class Route(msgspec.Struct, frozen=True):

@@ -26,6 +26,8 @@ from holdfast._store.contract import Store
 from holdfast.errors import HoldfastError
 
 KEEP_ALIVE_S = 15.0
+CHECK_S = 1.0
+"""How often it is looked whether who listens may still do so."""
 CHANGE_S = 1.0
 """How often a change is told at most."""
 BATCH = 200
@@ -63,8 +65,16 @@ class Changes:
         self.closed = True
         self.poke()
 
-    async def wait(self, seen: int, timeout_s: float) -> bool:
-        """Wait until something changed since `seen` was read; False if nothing did."""
+    async def wait(self, seen: int, ask: Ask) -> bool:
+        """Wait until something changed since `seen` was read, or who listens may not do so any more;
+        False if it is time to say that the line is open."""
+        until_s = time.monotonic() + KEEP_ALIVE_S
+        while (left_s := until_s - time.monotonic()) > 0:
+            if await self._heard(seen, min(left_s, CHECK_S)) or not valid(ask):
+                return True
+        return False
+
+    async def _heard(self, seen: int, timeout_s: float) -> bool:
         if self.count == seen and not self.closed:
             waiting = self._changed.wait()
             try:
@@ -72,6 +82,12 @@ class Changes:
             except TimeoutError:
                 return False
         return True
+
+    async def pause(self, ask: Ask, seconds: float) -> None:
+        """Wait, changes or not; shorter only if who listens signs out."""
+        until_s = time.monotonic() + seconds
+        while not (ask.ended or self.closed) and (left_s := until_s - time.monotonic()) > 0:
+            await self._heard(self.count, left_s)
 
     def _tell(self) -> None:
         self.count += 1
@@ -99,10 +115,13 @@ STILL_HERE = b": still here\n\n"
 
 
 def valid(ask: Ask) -> bool:
-    """Say whether who listens may still do so."""
-    if ask.session is not None:
-        return ask.site.sessions.holds(ask.session)
-    return ask.site.tokens.still_holds(ask.visitor.token)
+    """Say whether who listens may still do so: not signed out, not revoked, not over."""
+    try:
+        if ask.session is not None:
+            return ask.site.sessions.holds(ask.session)
+        return ask.site.tokens.current(ask.visitor.token) is not None
+    except HoldfastError:
+        return False  # Tokens that cannot be read let nobody in.
 
 
 # -- the entries of one run --------------------------------------------------------------------
@@ -137,6 +156,8 @@ class Tail:
                 yield event("trouble", {"type": type(error).__name__, "message": str(error)})
                 return
             for one in part.events:
+                if self.ask.ended:
+                    return
                 yield one
             self.cursor = part.cursor
             if part.more:
@@ -147,7 +168,7 @@ class Tail:
             if part.final:
                 yield event("end", {"seen": status, "last": self.cursor})
                 return
-            if not await changes.wait(seen, KEEP_ALIVE_S):
+            if not await changes.wait(seen, self.ask):
                 yield STILL_HERE
 
     def _read(self) -> Part:
@@ -185,12 +206,14 @@ class Change:
         seen = changes.count
         yield STILL_HERE
         while valid(self.ask) and not changes.closed:
-            if not await changes.wait(seen, KEEP_ALIVE_S):
+            if not await changes.wait(seen, self.ask):
                 yield STILL_HERE
                 continue
+            if changes.count == seen or not valid(self.ask):
+                continue  # It is over.
             seen = changes.count
             yield event("change", {"count": seen})
-            await asyncio.sleep(CHANGE_S)
+            await changes.pause(self.ask, CHANGE_S)
 
 
 ROUTES = [
