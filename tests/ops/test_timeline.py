@@ -206,7 +206,7 @@ def test_a_killed_process_leaves_a_gap(opened: holdfast.Store) -> None:
     assert told(line.bars) == [
         ("step", "tl.before", "completed"),
         ("step", "tl.dies", "running"),
-        ("gap", "its process had died", "died"),
+        ("gap", "its process died in this time", "died"),
     ]
     assert line.bars[-1].end is None
 
@@ -218,8 +218,13 @@ def test_a_killed_process_leaves_a_gap(opened: holdfast.Store) -> None:
     assert gap.end == line.executions[1].start
     first, second = (bar for bar in line.bars if bar.kind == "attempt")
     assert (first.status, second.status) == ("in_doubt", "completed")
-    assert first.end is not None
-    assert first.end <= gap.start
+    assert line.executions[0].end == gap.start
+    assert line.executions[0].found_dead == gap.end
+    # It may have been at work until it was found dead: nobody knows when in the gap it died.
+    assert first.end == gap.end
+    assert first.known_until is not None
+    assert first.start <= first.known_until <= gap.start
+    assert second.known_until is None
 
 
 def test_a_run_that_nobody_has_taken_yet(opened: holdfast.Store) -> None:

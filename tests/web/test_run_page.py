@@ -78,6 +78,9 @@ def test_followed_live_killed_and_resumed(page: Page, stage: Stage, shoot: Calla
     assert opened.evaluate("(node) => document.activeElement === node && node.parentElement.open")
     expect(page.locator(".timeline .bar.kind-execution")).to_have_count(2)
     expect(page.locator(".timeline-told")).to_contain_text("executed 2 times · 1 gap")
+    # Nobody knows when in the gap it died.
+    died = page.locator(".timeline g", has=page.locator(".bar.kind-gap.is-died")).last
+    expect(died.locator("title")).to_contain_text(re.compile("Last sign of life .*; found dead "))
     expect(page.get_by_label("What is the case")).to_be_hidden()
     page.get_by_role("tab", name="Steps").click()
     expect(page.locator("table.steps tbody tr")).to_have_count(4)

@@ -45,6 +45,9 @@ class Bar(msgspec.Struct):
     """Whether a later generation has left it behind."""
     count: int = 1
     """How many bars it stands for."""
+    known_until: dt.datetime | None = None
+    """Of an attempt whose process died: until when it is known to have been at work. It went on after
+    that for nobody knows how long, but not after `end`."""
 
 
 def branch_of(key: str) -> str:

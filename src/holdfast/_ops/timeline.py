@@ -1,8 +1,11 @@
 """When a run did what, as bars that can be drawn: steps, attempts, waits, gaps, times held.
 
 One walk over the journal (`_Walk`) opens and closes bars; `bars` gives them their lanes, and joins the
-oldest of a long run. A step has a bar of its own, and one for each attempt if there were several. A *gap* is time in which nobody had the run though it was
-to go on: its process had died, or no worker had taken it yet.
+oldest of a long run. A step has a bar of its own, and one for each attempt if there were several.
+
+A *gap* is time in which nobody had the run though it was to go on: no worker had taken it yet, or its process died. When a process died nobody wrote down: it is
+known when it wrote last, and when it was found dead. That gap is the time in which it died, and up to
+its end it may have been at work.
 """
 
 from __future__ import annotations
@@ -36,6 +39,9 @@ class ExecutionView(msgspec.Struct):
     """None while it goes on; of a process that died, its last sign of life."""
     how: str
     """How it ended: `at work`, `died`, `lease ran out`, `waiting`, `released`, `held`, `completed` …"""
+    found_dead: dt.datetime | None = None
+    """Of a process that died: when another one found that out and took the run. It died some time
+    between `end` and then; None while nobody has taken the run."""
 
 
 class Timeline(msgspec.Struct):
@@ -133,7 +139,7 @@ class _Walk:
             self._leave(self.last_us, "died")
             if self._waiting is None or (due := _wakes(self._waiting)) is None:
                 due = None if self._waiting is not None else self.last_us
-            self._interrupt()
+            self._interrupt(now_us, died=True)
             if due is not None and due < now_us:
                 self._gap(due, None, "died")
         elif self._waiting is not None:
@@ -154,6 +160,9 @@ class _Walk:
         elif status is not None:
             since = self.last_us
             self._leave(self.last_us, status.replace("_", " "))
+            if self.executions:
+                self.executions[-1].found_dead = at(entry.at_us)
+            self._interrupt(entry.at_us, died=True)
         self._interrupt()
         if since is not None and (status is not None or entry.at_us - since > GAP_US):
             self._gap(min(since, entry.at_us), entry.at_us, status or "queued")
@@ -184,12 +193,15 @@ class _Walk:
         bar = self._bar("gap", "", _GAPS.get(status, status), status, since_us)
         bar.end = None if until_us is None else at(until_us)
 
-    def _interrupt(self, at_us: int | None = None) -> None:
-        """Attempts that have no outcome ended with the process that made them."""
+    def _interrupt(self, at_us: int | None = None, *, died: bool = False) -> None:
+        """Attempts that have no outcome ended with the process that made them; of one that died it is
+        only known that they ended at the latest when it was found dead."""
         for bar in self._attempts.values():
             if bar.end is None:
                 bar.end = max(bar.start, at(self.last_us if at_us is None else at_us))
                 bar.status = "interrupted"
+                if died:
+                    bar.known_until = max(bar.start, at(self.last_us))
 
     def _release(self, at_us: int) -> None:
         if self._held is not None:
@@ -312,7 +324,7 @@ _LOST = {
     ClaimedBecause.LEASE_RAN_OUT.value: "lease_ran_out",
 }
 _GAPS = {
-    "died": "its process had died",
+    "died": "its process died in this time",
     "lease_ran_out": "its process was not heard of",
     "queued": "nobody had taken it",
 }

@@ -5,6 +5,8 @@ import { count, el, length, moment, ms, nowMs, number, time, words } from "/stat
 import { extent, pieces } from "/static/scale.js";
 
 const WORKS = new Set(["attempt", "step", "joined"]);
+const FOUND = { died: "found dead", "lease ran out": "its lease had run out" };
+const LOST = new Set(Object.keys(FOUND));
 const HEADS = ["What", "Which", "Status", "Attempt", "Start", "After", "Took"];
 
 /** When a bar ends; now, if it has not. */
@@ -24,6 +26,7 @@ export function all({ bars, executions }) {
     status: one.how,
     start: one.start,
     end: one.end,
+    found_dead: one.found_dead,
     attempt: 0,
     generation: 0,
     lane: -1,
@@ -69,7 +72,8 @@ export function inWords(told, bar) {
   const took = length((ended(bar, now) - ms(bar.start)) / 1000);
   const after = length((ms(bar.start) - start) / 1000);
   const when = `${moment(bar.start)} (+${after}), ${took}${bar.end ? "" : " so far"}`;
-  if (bar.kind === "execution") return `${bar.name} had the run: ${words(bar.status)}. ${when}`;
+  if (bar.kind === "execution") return `${bar.name} had the run: ${ending(bar)}. ${when}`;
+  if (bar.kind === "gap" && bar.status !== "queued") return lost(bar, took);
   if (bar.kind === "gap") return `Nobody had the run: ${bar.name}. ${when}`;
   if (bar.kind === "held") return `Held: ${words(bar.status)}. ${when}`;
   if (bar.kind === "joined") return `${count(bar.count, "earlier bar")}, joined. ${when}`;
@@ -77,7 +81,25 @@ export function inWords(told, bar) {
   const what = bar.kind === "attempt" ? `attempt ${bar.attempt} of ${bar.key}` : bar.key;
   const more = bar.kind === "step" && bar.attempt > 1 ? `, ${count(bar.attempt, "attempt")}` : "";
   const left = bar.superseded ? `, superseded (generation ${bar.generation})` : "";
-  return `${bar.effect ? "effect " : ""}${what}: ${words(bar.status)}${more}${left}. ${when}`;
+  const known = bar.known_until
+    ? `. It is known to have been at work until ${moment(bar.known_until)}`
+    : "";
+  return `${bar.effect ? "effect " : ""}${what}: ${words(bar.status)}${more}${left}${known}. ${when}`;
+}
+
+/** How an execution ended. Of a process that died it is known when it wrote last, not when it died. */
+function ending(bar) {
+  if (!bar.end || !LOST.has(bar.status)) return words(bar.status);
+  const found = bar.found_dead ? `; ${FOUND[bar.status]} ${moment(bar.found_dead)}` : "";
+  return `${words(bar.status)}, last sign of life ${moment(bar.end)}${found}`;
+}
+
+/** The time in which a process died: nobody knows when in it. */
+function lost(bar, took) {
+  const found = FOUND[words(bar.status)];
+  const until = bar.end ? `${found} ${moment(bar.end)}` : `${found}, and nobody has taken the run yet`;
+  const long = bar.end ? took : `${took} so far`;
+  return `Last sign of life ${moment(bar.start)}; ${until}. In between it may have been at work. ${long}`;
 }
 
 /** The whole timeline in a line. */

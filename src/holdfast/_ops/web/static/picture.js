@@ -20,7 +20,7 @@ const LEGEND = [
   ["kind-step is-in_doubt", "in doubt"],
   ["kind-wait", "waits"],
   ["kind-held", "held"],
-  ["kind-gap is-died", "its process had died"],
+  ["kind-gap is-died", "died some time in here"],
   ["kind-gap is-lease_ran_out", "not heard of"],
   ["kind-gap is-queued", "not taken yet"],
   ["kind-execution", "a process had it"],
@@ -178,6 +178,7 @@ function classes(view, bar, width) {
     `is-${bar.status}`,
     bar.effect && "is-effect",
     bar.superseded && "is-superseded",
+    bar.known_until && "is-unsure",
     width < 5 && "is-thin",
     idOf(bar) === view.chosen && "is-chosen",
   ];
