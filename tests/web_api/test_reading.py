@@ -6,6 +6,7 @@ from __future__ import annotations
 import html.parser
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -512,3 +513,39 @@ def test_clipping_leaves_small_values_as_they_are():
     assert reading._clipped(None, full=False) is None
     assert reading._clipped(3, full=False) == 3
     assert msgspec.json.encode(reading._clipped({"a": [1]}, full=False)) == b'{"a":[1]}'
+
+
+# -- what is decided about, exactly ------------------------------------------------------------
+
+EXACT = {
+    "big": 9007199254740993,
+    "huge": 10**30,
+    "float": 1.0,
+    "tiny": 5e-324,
+    "decimal": Decimal("1.10"),
+    "text": "1.10",
+}
+EXACT_TEXT = """{
+  "big": 9007199254740993,
+  "huge": 1000000000000000000000000000000,
+  "float": 1.0,
+  "tiny": 5e-324,
+  "decimal": {
+    "decimal": "1.10"
+  },
+  "text": "1.10"
+}"""
+
+
+def test_arguments_are_told_as_one_exact_text(operator: Person, store: Store):
+    """A browser has no numbers but floats: what it shows is what the server wrote."""
+    Journal(store, "exact-approval").asks_approval("charge", EXACT).unloaded("answer:x")
+    Journal(store, "exact-doubt").held_in_doubt("charge", args=EXACT)
+    inbox = operator.get("inbox").data
+    [asked] = [it for it in inbox["questions"] if it["run_id"] == "exact-approval"]
+    [doubt] = [it for it in inbox["doubts"] if it["run_id"] == "exact-doubt"]
+    assert asked["args_text"] == doubt["args_text"] == EXACT_TEXT
+    [again] = operator.get("run", id="exact-approval").data["questions"]
+    assert again["args_text"] == EXACT_TEXT
+    known = operator.get("run", id="exact-doubt").data["explanation"]["known"]
+    assert any('"huge":1000000000000000000000000000000,"float":1.0' in it for it in known)

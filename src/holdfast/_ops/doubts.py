@@ -9,9 +9,9 @@ from holdfast._core.effects import KEY_TTL_S, may_send
 from holdfast._core.history import Record
 from holdfast._core.resume import facts_of
 from holdfast._core.rows import KeyState, RunRow
+from holdfast._ops import exact
 from holdfast._ops.inspect import error_of
-from holdfast._ops.readable import Reader
-from holdfast._ops.text import ago, clipped, length, moment, shown
+from holdfast._ops.text import ago, clipped, length, moment, visible
 from holdfast._store.contract import Store
 
 _WILL = {
@@ -54,8 +54,8 @@ def about_effect(
         known = [f"{record.key}{of} was first started {started}{tries}."]
     first = record.intent or record.doubt
     if first is not None and "args" in first.data():
-        args = Reader(store, row).value(bytes(first.data()["args"]), plain=True)
-        known.append(f"Its arguments: {shown(args)}")
+        args = exact.on_one_line(exact.text_of(store, row, bytes(first.data()["args"])))
+        known.append(f"Its arguments: {clipped(visible(args))}")
     known += _key_and_policy(record, now_us)
     error = error_of(record)
     if error is not None:

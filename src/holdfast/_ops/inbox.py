@@ -14,7 +14,7 @@ import msgspec
 from holdfast._core.history import History, Record
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import RunRow
-from holdfast._ops import doubts as words
+from holdfast._ops import doubts as words, exact
 from holdfast._ops.inspect import at, fold, version_seen
 from holdfast._ops.readable import Reader
 from holdfast._store.contract import Query, Store
@@ -31,6 +31,8 @@ class DoubtView(msgspec.Struct, frozen=True):
     step: str
     args: Any
     """The stored arguments."""
+    args_text: str | None
+    """The same exactly as they are stored, as indented JSON."""
     key: str | None
     """The idempotency key that was shown to the other side."""
     digest: str | None
@@ -72,14 +74,17 @@ def _of(store: Store, row: RunRow) -> Iterator[DoubtView]:
 
 
 def _view(store: Store, row: RunRow, record: Record) -> DoubtView:
-    args = None
-    if record.intent is not None and "args" in record.intent.data():
-        args = Reader(store, row).value(bytes(record.intent.data()["args"]), plain=True)
+    args = text = None
+    first = record.intent or record.doubt
+    if first is not None and "args" in first.data():
+        node = bytes(first.data()["args"])
+        args, text = Reader(store, row).value(node, plain=True), exact.text_of(store, row, node)
     return DoubtView(
         run_id=row.run_id,
         flow=row.flow,
         step=record.key,
         args=args,
+        args_text=text,
         key=record.shown_key(),
         digest=None if record.args_digest is None else record.args_digest.hex(),
         since=at(record.first_started_us),

@@ -20,6 +20,7 @@ from holdfast._core.lifecycle import ENDED
 from holdfast._core.messages import ANSWER, answer_id
 from holdfast._core.rows import Message, Question, RunRow
 from holdfast._core.secrets import masked_value
+from holdfast._ops import exact
 from holdfast._ops.actions import check_actor
 from holdfast._ops.fitting import misfit, placeholder
 from holdfast._ops.inspect import at, fold, found
@@ -57,6 +58,8 @@ class QuestionView(msgspec.Struct, frozen=True):
     """Of an approval: the effect that is to be executed, with its stored arguments and their digest,
     which an approval brings back."""
     args: Any = None
+    args_text: str | None = None
+    """The arguments exactly as they are stored, as indented JSON: what is approved."""
     digest: str | None = None
     holds_s: float | None = None
     """How long an approval holds once it is given; None: until it is used."""
@@ -166,13 +169,15 @@ def view_of(store: Store, row: RunRow, question: Question, *, plain: bool) -> Qu
     asked = None if record is None else record.begun
     if asked is None or asked.args_digest is None or asked.args_digest.hex() != said["digest"]:
         return None
-    args = Reader(store, row).value(bytes(asked.data()["args"]), plain=plain)
+    node = bytes(asked.data()["args"])
+    args = Reader(store, row).value(node, plain=plain)
     expires_us = said.get("expires_us")
     return msgspec.structs.replace(
         view,
         text=f"Execute the effect {said['effect']}?",
         effect=said["effect"],
         args=args,
+        args_text=exact.text_of(store, row, node),
         digest=said["digest"],
         holds_s=None if expires_us is None else expires_us / 1e6,
     )

@@ -8,13 +8,13 @@ import click
 import msgspec
 
 from holdfast._core.commands import command as command_line
-from holdfast._ops import people, signals
+from holdfast._ops import exact, people, signals
 from holdfast._ops.cli.session import Session, command
 from holdfast._ops.expected import other_names
 from holdfast._ops.fitting import misfit, wanted, wants_text
 from holdfast._ops.inspect import RunView
 from holdfast._ops.people import QuestionView
-from holdfast._ops.text import clipped, length, shown
+from holdfast._ops.text import clipped, length, shown, visible
 from holdfast._store.addresses import NoStore
 from holdfast.errors import StaleView, UsageError
 
@@ -68,7 +68,7 @@ def _print_question(session: Session, question: QuestionView, now_us: int) -> No
     whom = f" asks {question.to}" if question.to else " asks"
     session.say(f"Run {question.run_id}{whom}, since {since}: {clipped(question.text)}", "bold")
     if question.kind == "approval":
-        session.say(f"  arguments  {shown(question.args)}")
+        session.say(f"  arguments  {_arguments(question)}")
         session.say(f"  digest     {question.digest}")
         if question.holds_s is not None:
             session.say(f"  holds for  {length(question.holds_s)} once it is given")
@@ -83,6 +83,10 @@ def _print_question(session: Session, question: QuestionView, now_us: int) -> No
     for each in question.commands:
         session.say(f"    {session.pasteable(each)}")
     session.say()
+
+
+def _arguments(question: QuestionView) -> str:
+    return clipped(visible(exact.on_one_line(question.args_text or "null")))
 
 
 # -- answering ---------------------------------------------------------------------------------
