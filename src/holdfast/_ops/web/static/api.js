@@ -1,6 +1,7 @@
 // The one way to the server: reading, acting, and hearing of what changes.
 
 import { listen } from "/static/events.js";
+import { read, written } from "/static/numbers.js";
 import { HEADER, forget, secret } from "/static/session.js";
 
 const ROOT = "/api/v1";
@@ -51,7 +52,7 @@ export function get(path, params) {
 export async function act(path, params, body = {}, seen = null, method = "POST") {
   const headers = { "Content-Type": "application/json" };
   if (seen) headers["If-Match"] = `"${seen}"`;
-  return asked(method, path, params, { headers, body: JSON.stringify(body) });
+  return asked(method, path, params, { headers, body: written(body, { indent: 0 }) });
 }
 
 let known = null;
@@ -122,7 +123,7 @@ function stranger(half) {
 
 async function told(answer) {
   try {
-    return await answer.json();
+    return read(await answer.text());
   } catch {
     return {};
   }
@@ -186,7 +187,7 @@ function heard(state, { event, data, id }) {
   if (id) state.id = id;
   if (event === "open" || !Object.hasOwn(state.handlers, event)) return;
   try {
-    state.handlers[event](data ? JSON.parse(data) : {}, id);
+    state.handlers[event](data ? read(data) : {}, id);
   } catch (error) {
     // One event that cannot be shown does not end the stream.
     reportError(error);

@@ -2,9 +2,10 @@
 // the exact stored arguments and bring their digest back.
 
 import { act, get } from "/static/api.js";
-import { decide, done, exact, tooLate } from "/static/dialogs.js";
+import { decide, done, exact, exactArgs, tooLate } from "/static/dialogs.js";
 import { ago, copyButton, el, length, lines, runLink } from "/static/dom.js";
 import * as fields from "/static/fields.js";
+import { written } from "/static/numbers.js";
 
 /** Identify a question: the same one asked again has another number. */
 export function keyOf(question) {
@@ -56,7 +57,7 @@ function sealed(question) {
       el("dt", null, "Holds"),
       el("dd", null, question.holds_s === null ? "until it is used, once" : `${length(question.holds_s)}, once`),
     ),
-    exact(question.args, `Stored arguments of ${question.effect}`),
+    exactArgs(question, `Stored arguments of ${question.effect}`),
   ];
 }
 
@@ -100,7 +101,7 @@ function answering(question, changed) {
 function schemaOf(question) {
   const kind = question.schema?.type;
   if (!question.schema || question.choices || ["string", "integer", "number", "boolean"].includes(kind)) return null;
-  return el("details", null, el("summary", null, "Schema of the answer"), exact(question.schema, "Schema of the answer"));
+  return el("details", null, el("summary", null, "Schema of the answer"), exact(written(question.schema), "Schema of the answer"));
 }
 
 function refuseButton(question, changed) {
@@ -114,7 +115,7 @@ function refuse(question, changed) {
     title: question.kind === "approval" ? `Refuse ${question.effect}?` : "Refuse to answer?",
     about: [
       el("p", null, "Run ", runLink(question.run_id), " gets a Refused error at this place, and decides what comes next."),
-      question.kind === "approval" ? exact(question.args) : el("p", { class: "asks" }, lines(question.text)),
+      question.kind === "approval" ? exactArgs(question) : el("p", { class: "asks" }, lines(question.text)),
     ],
     fields: [fields.text({ name: "reason", label: "Reason", help: "The flow gets it; it may be left empty." })],
     button: "Refuse",
@@ -144,7 +145,7 @@ function approve(question, changed) {
     wide: true,
     about: [
       el("p", null, "Run ", runLink(question.run_id), " executes it once, with exactly these arguments:"),
-      exact(question.args),
+      exactArgs(question),
       el("p", null, "Digest ", el("code", { class: "digest" }, question.digest)),
     ],
     button: "Approve exactly this",
@@ -173,8 +174,8 @@ function late(question, changed) {
       el(
         "div",
         { class: "beside" },
-        el("section", null, el("h3", null, "You saw"), exact(question.args, "Arguments that you saw"), el("code", { class: "digest" }, question.digest)),
-        el("section", null, el("h3", null, "It asks now"), exact(now.args, "Arguments now"), el("code", { class: "digest" }, now.digest)),
+        el("section", null, el("h3", null, "You saw"), exactArgs(question, "Arguments that you saw"), el("code", { class: "digest" }, question.digest)),
+        el("section", null, el("h3", null, "It asks now"), exactArgs(now, "Arguments now"), el("code", { class: "digest" }, now.digest)),
       ),
     ];
     return stage;

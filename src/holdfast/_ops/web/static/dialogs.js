@@ -6,8 +6,11 @@
 import { act, get } from "/static/api.js";
 import { badge, clear, el, lines, words } from "/static/dom.js";
 import { Misfit, text } from "/static/fields.js";
+import { written } from "/static/numbers.js";
 import { announce, toast } from "/static/shell.js";
 
+const STRING = /("(?:[^"\\\n]|\\.)*")/;
+const EXACT_CHARS = 100_000;
 let opened = 0;
 
 /** Open a dialog. A stage has: title, about (nodes), fields, button, danger, and `send(values)`,
@@ -115,10 +118,18 @@ export function effectList(effects, label) {
   return el("ul", { class: "effects", "aria-label": label }, rows);
 }
 
-/** A value, exactly as it is stored. */
-export function exact(value, label = "Arguments") {
-  const told = JSON.stringify(value, null, 2) ?? "null";
-  return el("pre", { class: "exact", tabindex: 0, "aria-label": label }, lines(told));
+/** JSON exactly as the server wrote it. Each text in it stands by itself: letters that are written from
+ *  right to left move nothing around them. Of very long JSON every letter stands in its order. */
+export function exact(text, label = "Arguments") {
+  const isLong = text.length > EXACT_CHARS;
+  const about = { class: isLong ? "exact in-order" : "exact", dir: "ltr", tabindex: 0, "aria-label": label };
+  const shown = isLong ? lines(text) : text.split(STRING).map((one, at) => (at % 2 ? el("bdi", { dir: "ltr" }, lines(one)) : lines(one)));
+  return el("pre", about, shown);
+}
+
+/** The stored arguments of an approval or a doubt, as the server wrote them. */
+export function exactArgs({ args_text: text, args }, label) {
+  return exact(text ?? written(args), label);
 }
 
 /** The second confirmation: what is concerned, and the button that means it. */

@@ -2,6 +2,7 @@
 // the lines that differ.
 
 import { append, el, lines, number } from "/static/dom.js";
+import { sourceOf } from "/static/numbers.js";
 import { scalar, tree } from "/static/tree.js";
 import { messagesIn } from "/static/messages.js";
 import { conversation } from "/static/values.js";
@@ -22,7 +23,8 @@ export function differencesView(found, { cut = false } = {}) {
   ) : list;
 }
 
-function difference({ path, kind, before, after }) {
+function difference(found) {
+  const { path, kind } = found;
   const [mark, told] = KINDS[kind] ?? ["", kind];
   return el(
     "li",
@@ -34,34 +36,36 @@ function difference({ path, kind, before, after }) {
       el("code", null, path || "the whole value"),
       el("span", { class: "faint" }, ` ${told}`),
     ),
-    kind === "changed" ? change(before, after) : one(kind === "added" ? after : before),
+    kind === "changed" ? change(found) : one(found, kind === "added" ? "after" : "before"),
   );
 }
 
-function change(before, after) {
+function change(found) {
+  const { before, after } = found;
   if (typeof before === "string" && typeof after === "string" && (before + after).includes("\n")) {
     const compared = lineDifferences(split(before), split(after));
     if (compared) return lineView(compared);
   }
-  return el("div", { class: "before-after" }, side("before", before), side("after", after));
+  return el("div", { class: "before-after" }, side(found, "before"), side(found, "after"));
 }
 
 const split = (text) => text.replace(/\n$/, "").split("\n");
 
-function side(name, value) {
+function side(found, name) {
   return el(
     "div",
     { class: `side is-${name}` },
     el("span", { class: "unseen" }, `${name}: `),
-    one(value),
+    one(found, name),
   );
 }
 
-function one(value) {
+function one(found, name) {
+  const value = found[name];
   if (value === null || typeof value !== "object") return el(
     "div",
     { class: "side-text" },
-    scalar(value),
+    scalar(value, sourceOf(found, name)),
   );
   const messages = messagesIn(value, 1);
   return messages ? conversation(messages) : tree(value, { open: 1 });

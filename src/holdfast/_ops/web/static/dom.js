@@ -128,11 +128,13 @@ export function outside(url) {
   return el("a", { href: url, rel: "noopener noreferrer", target: "_blank" }, url);
 }
 
-/** A button that copies a text. What is copied is what is shown: nothing hidden in it. */
+/** A button that copies a text, or what a function returns. What is copied is what is shown: nothing
+ *  hidden in it. */
 export function copyButton(text, name = "Copy") {
   const button = el("button", { type: "button", class: "quiet copy", "aria-label": name }, "Copy");
   button.addEventListener("click", async () => {
-    const done = await copied(visible(text, { lines: true }));
+    const said = typeof text === "function" ? text() : text;
+    const done = await copied(visible(said, { lines: true }));
     say(button, done ? "Copied" : "Select and copy");
     setTimeout(() => say(button, "Copy"), 1600);
   });

@@ -2,6 +2,7 @@
 // wrong with it. A label stands above, help below, and what is wrong is said beside the field.
 
 import { el, say, set, visible } from "/static/dom.js";
+import { sendable, sourceOf, typed, written } from "/static/numbers.js";
 
 /** What a person typed does not fit; `field` knows where. */
 export class Misfit extends Error {
@@ -90,7 +91,7 @@ export function area({ name, label, help, required = false, rows = 3 }) {
 /** A value as JSON; undefined if it is empty and need not be given. */
 export function json({ name, label, help, value, required = false, object = false, rows = 4 }) {
   const control = el("textarea", { rows, class: "mono", spellcheck: "false", required });
-  if (value !== undefined) control.value = visible(JSON.stringify(value, null, 2), { lines: true });
+  if (value !== undefined) control.value = visible(written(value), { lines: true });
   return field(
     framed(label, control, help),
     (misfit) => {
@@ -98,7 +99,7 @@ export function json({ name, label, help, value, required = false, object = fals
       if (!said && !required) return undefined;
       if (!said) throw misfit('This is needed: JSON, such as "a text", 42, null or {"ok": true}.');
       const read = parsed(said, misfit);
-      const isObject = typeof read === "object" && read !== null && !Array.isArray(read);
+      const isObject = read instanceof Object && !Array.isArray(read);
       if (object && !isObject) throw misfit('An object is needed, such as {"topic": "refunds"}.');
       return read;
     },
@@ -108,7 +109,7 @@ export function json({ name, label, help, value, required = false, object = fals
 
 function parsed(said, misfit) {
   try {
-    return JSON.parse(said);
+    return typed(said);
   } catch (error) {
     throw misfit(`This is no JSON: ${error.message}. A text stands in "quotes".`);
   }
@@ -134,7 +135,8 @@ export function number({ name, label, help, value, required = false, whole = fal
         return null;
       }
       if (!control.checkValidity()) throw misfit(control.validationMessage);
-      return Number(control.value);
+      const said = Number(control.value);
+      return /^-?[1-9]\d+$/.test(control.value) ? sendable(said, control.value) : said;
     },
     name,
   );
@@ -204,9 +206,13 @@ export function answer({ choices, schema }, label = "Answer") {
   const values = choices ?? inner.enum ?? (inner.type === "boolean" ? [true, false] : null);
   if (values) {
     const spoken = { true: "Yes", false: "No" };
-    const shown = (value) =>
-      typeof value === "boolean" ? spoken[value] : typeof value === "string" ? value : JSON.stringify(value);
-    return choice({ name, label, options: values.map((value) => ({ value, label: shown(value) })) });
+    const shown = (value, source) =>
+      typeof value === "boolean" ? spoken[value] : typeof value === "string" ? value : written(value, { indent: 0, source });
+    const option = (value, at) => {
+      const source = sourceOf(values, at);
+      return { value: sendable(value, source), label: shown(value, source) };
+    };
+    return choice({ name, label, options: values.map(option) });
   }
   const [min, max] = [inner.minimum, inner.maximum];
   if (inner.type === "integer") return number({ name, label, required: true, whole: true, min, max });

@@ -3,9 +3,10 @@
 import { get } from "/static/api.js";
 import { clear, el, number, say, time, words } from "/static/dom.js";
 import { errorBox } from "/static/explanation.js";
+import { part, sourceOf } from "/static/numbers.js";
 import { failed } from "/static/shell.js";
 import { isClipped, preview } from "/static/tree.js";
-import { valueView } from "/static/values.js";
+import { fieldView, valueView } from "/static/values.js";
 
 const PART = 200;
 const MOST = 500;
@@ -225,9 +226,9 @@ function mood(kind) {
 function hint(body) {
   if (body.error?.type) return `${body.error.type}: ${body.error.message ?? ""}`.slice(0, 140);
   for (const name of ["reason", "why", "detail", "actor", "text", "name", ...VALUES]) {
+    if (!Object.hasOwn(body, name) || body[name] === null) continue;
     const value = body[name];
-    if (value === undefined || value === null) continue;
-    return `${name}: ${isClipped(value) ? "…" : preview(value, 90)}`;
+    return `${name}: ${isClipped(value) ? "…" : preview(value, 90, sourceOf(body, name))}`;
   }
   return "";
 }
@@ -242,14 +243,14 @@ function bodyNode(state, entry, box) {
     const whole = answer?.entries?.[0];
     if (whole) box.lastElementChild.replaceWith(bodyNode(state, whole, box));
   };
-  const isFact = ([name, value]) => !VALUES.includes(name) && !(name === "error" && value?.type);
-  const facts = Object.fromEntries(Object.entries(body).filter(isFact));
-  const parts = VALUES.filter((name) => name in body).map((name) =>
+  const isFact = (name) => !VALUES.includes(name) && !(name === "error" && body.error?.type);
+  const facts = part(body, isFact);
+  const parts = VALUES.filter((name) => Object.hasOwn(body, name)).map((name) =>
     el(
       "div",
       { class: "entry-value" },
       el("h3", null, words(name)),
-      valueView(body[name], { label: `${words(name)} of entry ${entry.seq}`, full }),
+      fieldView(body, name, { label: `${words(name)} of entry ${entry.seq}`, full }),
     ),
   );
   const rest = Object.keys(facts).length ? valueView(

@@ -2,9 +2,11 @@
 // one: { role, name, parts }, where a part is a text, a thought, a call of a tool, its result, or
 // anything else. Pure: nothing here touches the page.
 
+import { part as partOf, read } from "/static/numbers.js";
+
 const DEPTH = 4;
 const PLACES = ["messages", "history", "conversation", "input"];
-const ROLES = { human: "user", ai: "assistant", model: "assistant", function: "tool" };
+const ROLES = new Map(Object.entries({ human: "user", ai: "assistant", model: "assistant", function: "tool" }));
 const KNOWN = new Set([
   "system",
   "developer",
@@ -36,7 +38,7 @@ export function conversationIn(value, depth = DEPTH) {
     const rest = without(value, "choices");
     if (made.length && made.every(isMessage)) return { messages: made.map(normal), rest };
   }
-  for (const name of new Set([...PLACES.filter((one) => one in value), ...Object.keys(value)])) {
+  for (const name of new Set([...PLACES.filter((one) => Object.hasOwn(value, one)), ...Object.keys(value)])) {
     if (value[name] === null || typeof value[name] !== "object") continue;
     const found = conversationIn(value[name], depth - 1);
     if (found) return joined(value, name, found);
@@ -47,15 +49,19 @@ export function conversationIn(value, depth = DEPTH) {
 function joined(value, name, { messages, rest }) {
   const isSystem = name === "messages" && typeof value.system === "string";
   const first = isSystem ? [{ role: "system", parts: [text(value.system)] }] : [];
-  const others = Object.entries(without(value, name, isSystem ? "system" : null) ?? {});
-  if (rest !== undefined) others.push([name, rest]);
-  const left = others.length ? Object.fromEntries(others) : undefined;
-  return { messages: [...first, ...messages], rest: left };
+  const left = without(value, name, isSystem ? "system" : null) ?? {};
+  if (rest !== undefined) define(left, name, rest);
+  return { messages: [...first, ...messages], rest: Object.keys(left).length ? left : undefined };
 }
 
 function without(value, ...names) {
-  const left = Object.entries(value).filter(([name]) => !names.includes(name));
-  return left.length ? Object.fromEntries(left) : undefined;
+  const left = partOf(value, (name) => !names.includes(name));
+  return Object.keys(left).length ? left : undefined;
+}
+
+/** Set a field, also one that is called __proto__. */
+function define(value, name, field) {
+  Object.defineProperty(value, name, { value: field, enumerable: true, writable: true, configurable: true });
 }
 
 function isObject(value) {
@@ -73,13 +79,14 @@ function bare(value) {
 function isMessage(value) {
   const one = bare(value);
   if (!isObject(one)) return false;
-  if (ITEMS.has(one.type)) return ["content", "name", "call_id", "summary"].some((name) => name in one);
+  if (ITEMS.has(one.type)) return ["content", "name", "call_id", "summary"].some((name) => Object.hasOwn(one, name));
   const role = roleOf(one);
-  return KNOWN.has(role) && ["content", "text", "parts", "tool_calls"].some((name) => name in one);
+  return KNOWN.has(role) && ["content", "text", "parts", "tool_calls"].some((name) => Object.hasOwn(one, name));
 }
 
 function roleOf(one) {
-  const role = String(one.role ?? (KNOWN.has(one.type) ? one.type : ""));
+  const said = one.role ?? (KNOWN.has(one.type) ? one.type : "");
+  const role = typeof said === "string" ? said : "";
   return role.includes(".") ? role.split(".").pop().toLowerCase() : role;
 }
 
@@ -111,12 +118,12 @@ export function normal(value) {
     one.function_call.name,
     one.function_call.arguments,
   ));
-  const isResult = ROLES[role] === "tool" || role === "tool";
+  const isResult = ROLES.get(role) === "tool" || role === "tool";
   if (isResult) {
     const told = (part) => (part.kind === "text" ? result(part.text, one.tool_call_id) : part);
     parts = parts.map(told);
   }
-  return { role: ROLES[role] ?? role, name: one.name ?? null, parts };
+  return { role: ROLES.get(role) ?? role, name: word(one.name), parts };
 }
 
 // -- parts --------------------------------------------------------------------------------------
@@ -125,12 +132,17 @@ const text = (said) => ({ kind: "text", text: said });
 const list = (value) => (Array.isArray(value) ? value : []);
 const asThought = (part) => (part.kind === "text" ? { kind: "thought", text: part.text } : part);
 
+/** A name or an id as text; null if it is neither text nor number. */
+function word(value) {
+  return typeof value === "string" ? value : typeof value === "number" ? String(value) : null;
+}
+
 function call(name, given, id = null) {
-  return { kind: "call", name: String(name ?? "tool"), args: parsed(given), id };
+  return { kind: "call", name: word(name) ?? "tool", args: parsed(given), id: word(id) };
 }
 
 function result(value, id = null, failed = false) {
-  return { kind: "result", value: parsed(value), id, failed };
+  return { kind: "result", value: parsed(value), id: word(id), failed };
 }
 
 function toolCall(made) {
@@ -147,7 +159,7 @@ function toolCall(made) {
 function parsed(value) {
   if (typeof value !== "string" || !/^\s*[[{]/.test(value)) return value ?? null;
   try {
-    return JSON.parse(value);
+    return read(value);
   } catch {
     return value;
   }
@@ -175,8 +187,8 @@ const READERS = new Map([
   ["tool_use", (one) => call(one.name, one.input, one.id)],
   ["tool_call", (one) => call(one.name, one.args ?? one.arguments, one.id)],
   ["tool_result", (one) => result(plain(one.content), one.tool_use_id, one.is_error === true)],
-  ["thinking", (one) => ({ kind: "thought", text: String(one.thinking ?? "") })],
-  ["refusal", (one) => text(String(one.refusal ?? ""))],
+  ["thinking", (one) => typeof one.thinking === "string" && asThought(text(one.thinking))],
+  ["refusal", (one) => typeof one.refusal === "string" && text(one.refusal)],
 ]);
 
 /** The content of a result is text, or a list of texts. */

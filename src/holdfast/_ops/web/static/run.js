@@ -9,11 +9,12 @@ import { append, badge, clear, el, set, time, words } from "/static/dom.js";
 import { cannotShow, errorBox, explanationView } from "/static/explanation.js";
 import { headView } from "/static/head.js";
 import { journalView } from "/static/journal.js";
+import { part, written } from "/static/numbers.js";
 import { announce, failed, onChange, ready, shortcut } from "/static/shell.js";
 import { snapshotsView } from "/static/snapshots.js";
 import { stepsView } from "/static/steps.js";
 import { timelineView } from "/static/timeline.js";
-import { valueView } from "/static/values.js";
+import { fieldView } from "/static/values.js";
 
 const REFRESH_MS = 400;
 const OVER_MS = 3000;
@@ -118,7 +119,8 @@ function turn(by) {
 }
 
 function choose(name) {
-  const chosen = Object.hasOwn(TABS, name) ? name : "steps";
+  const isThere = Object.hasOwn(TABS, name) && !view.buttons[name].hidden;
+  const chosen = isThere ? name : "steps";
   view.tab = chosen;
   for (const one of Object.keys(TABS)) {
     set(view.buttons[one], "aria-selected", String(one === chosen));
@@ -148,7 +150,7 @@ async function openStep(key) {
 // -- input, result, and what was said to it -------------------------------------------------------
 
 function showValues({ run }) {
-  const state = JSON.stringify([run.input, run.result, run.error, run.status]);
+  const state = written(part(run, (name) => ["input", "result", "error", "status"].includes(name)));
   if (view.valuesShown === state) return;
   view.valuesShown = state;
   const section = (title, ...content) => el(
@@ -161,37 +163,38 @@ function showValues({ run }) {
     ? section("Error", errorBox(run.error))
     : section(
       "Result",
-      run.status === "completed" ? valueView(
-        run.result,
+      run.status === "completed" ? fieldView(
+        run,
+        "result",
         { label: "Result", full: fullResult },
       ) : el("p", { class: "faint" }, "There is none yet."),
     );
   clear(
     view.values,
-    section("Input", valueView(run.input, { label: "Input", full: fullInput })),
+    section("Input", fieldView(run, "input", { label: "Input", full: fullInput })),
     result,
   );
 }
 
 async function fullInput() {
   const answer = await get("run", { id, full: true }).catch(failed);
-  replaceValue(0, "Input", answer?.run.input);
+  replaceValue(0, "Input", answer?.run, "input");
 }
 
 async function fullResult() {
   const answer = await get("run", { id, full: true }).catch(failed);
-  replaceValue(1, "Result", answer?.run.result);
+  replaceValue(1, "Result", answer?.run, "result");
 }
 
-function replaceValue(at, label, value) {
-  if (value === undefined) return;
-  view.values.children[at].lastElementChild.replaceWith(valueView(value, { label }));
+function replaceValue(at, label, run, name) {
+  if (run === undefined) return;
+  view.values.children[at].lastElementChild.replaceWith(fieldView(run, name, { label }));
 }
 
 function showMessages({ run }) {
   const signals = run.signals ?? [];
   view.buttons.messages.hidden = signals.length === 0;
-  const state = JSON.stringify(signals);
+  const state = written(signals);
   if (view.messagesShown === state) return;
   view.messagesShown = state;
   const heads = [
@@ -212,7 +215,7 @@ function showMessages({ run }) {
       cell("Status", badge(one.status), one.why ? ` ${one.why}` : null),
       cell("By", one.actor),
       cell("When", time(one.sent_at)),
-      cell("Value", valueView(one.value, { label: `Value of ${one.name}`, open: 1 })),
+      cell("Value", fieldView(one, "value", { label: `Value of ${one.name}`, open: 1 })),
     ),
   );
   clear(
@@ -262,17 +265,30 @@ async function look() {
   const before = view.answer?.run.status;
   if (!view.answer) build(answer);
   view.answer = answer;
-  view.explanation.show(answer);
-  view.head.show(answer);
-  view.actions.update(answer.run, answer.seen);
-  if (timeline) view.timeline.show(timeline.timeline ?? timeline);
-  view.steps.show(answer.run, answer.steps_total);
-  showValues(answer);
-  showMessages(answer);
+  each(
+    () => view.explanation.show(answer),
+    () => view.head.show(answer),
+    () => view.actions.update(answer.run, answer.seen),
+    () => timeline && view.timeline.show(timeline.timeline ?? timeline),
+    () => view.steps.show(answer.run, answer.steps_total),
+    () => showValues(answer),
+    () => showMessages(answer),
+  );
   if (!view.tab) choose(location.hash.slice(1));
   else if (view.tab === "snapshots") view.snapshots.load().catch(failed);
   if (before && before !== answer.run.status) announce(`The run is ${words(answer.run.status)}`);
   follow();
+}
+
+/** Show each part; one that cannot be shown takes no other away. */
+function each(...parts) {
+  for (const part of parts) {
+    try {
+      part();
+    } catch (error) {
+      failed(error);
+    }
+  }
 }
 
 function refreshSoon() {

@@ -1,7 +1,7 @@
 // An effect in doubt: what is known of it, and the three ways out.
 
 import { act, get } from "/static/api.js";
-import { confirmation, decide, done, exact, tooLate } from "/static/dialogs.js";
+import { confirmation, decide, done, exactArgs, tooLate } from "/static/dialogs.js";
 import { ago, copyButton, el, runLink } from "/static/dom.js";
 import * as fields from "/static/fields.js";
 
@@ -71,7 +71,7 @@ function stageOf(doubt, context) {
       doubt.verdict ? el("p", { class: "verdict" }, doubt.verdict) : null,
       known(doubt),
       el("h3", null, "Stored arguments"),
-      exact(doubt.args),
+      exactArgs(doubt),
       el("p", { class: "faint" }, "Only the other side can tell whether it happened: look there for its key first."),
     ],
     fields: [as, result, reason],
@@ -96,7 +96,7 @@ async function chosen(doubt, context, { as, result, reason }) {
     title: "Execute it?",
     about: [
       el("p", null, "If it did happen after all, it happens twice. This effect will be executed:"),
-      exact(doubt.args),
+      exactArgs(doubt),
     ],
     effects: [{ step: doubt.step, means: doubt.key ? `under the key ${doubt.key}` : "" }],
     button: "It did not happen: execute it",
@@ -131,7 +131,7 @@ export function doubtCard(doubt, { changed, mayAct }) {
     ),
     el("p", { class: "asks" }, doubt.verdict ?? `${doubt.step} may or may not have happened.`),
     known(doubt),
-    exact(doubt.args, `Stored arguments of ${doubt.step}`),
+    exactArgs(doubt, `Stored arguments of ${doubt.step}`),
     el("footer", null, mayAct ? button : el("span", { class: "faint" }, "You may look (viewer).")),
   );
 }

@@ -4,7 +4,7 @@ import { get } from "/static/api.js";
 import { bytes, clear, el, keep, number, time } from "/static/dom.js";
 import { differencesView } from "/static/differences.js";
 import { failed } from "/static/shell.js";
-import { valueView } from "/static/values.js";
+import { fieldView } from "/static/values.js";
 
 const CHOICES_MAX = 2000;
 
@@ -94,7 +94,8 @@ async function showState(state, full = null) {
   state.show = showState;
   const seq = state.right.field.value;
   if (state.asked === `state ${seq}`) return;
-  const { state: value, at, turn, path } = (await get("run/state", { id: state.id, seq, full })).state;
+  const saved = (await get("run/state", { id: state.id, seq, full })).state;
+  const { at, turn, path } = saved;
   state.asked = `state ${seq}`;
   const size = state.found.find((one) => String(one.seq) === seq)?.bytes;
   const whole = () => {
@@ -110,7 +111,7 @@ async function showState(state, full = null) {
       time(at),
       size ? `, ${bytes(size)} in the journal` : null,
     ),
-    valueView(value, { label: "State", full: whole }),
+    fieldView(saved, "state", { label: "State", full: whole }),
   );
 }
 

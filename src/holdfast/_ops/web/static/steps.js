@@ -1,7 +1,7 @@
 // The steps of a run as a table, newest last; rows keep their place while the run goes on.
 
 import { get } from "/static/api.js";
-import { append, badge, clear, clipped, el, keep, length, number, say, time } from "/static/dom.js";
+import { append, badge, clear, clipped, el, keep, length, number, say, time, words } from "/static/dom.js";
 import { errorBox } from "/static/explanation.js";
 
 const FINAL = new Set(["completed", "cancelled", "rolled_back"]);
@@ -123,6 +123,12 @@ function rowNode(state, step) {
   );
 }
 
+/** Who decided what became of a step, and how much later. */
+function settled({ said, by, after_s: after }) {
+  const later = after >= 1 ? ` (${length(after)} later)` : "";
+  return `settled as ${words(said)} by ${by}${later}`;
+}
+
 function updateRow(node, step) {
   const state = JSON.stringify(step);
   if (node.shown === state) return;
@@ -136,6 +142,7 @@ function updateRow(node, step) {
   const error = step.error && { ...step.error, message: clipped(step.error.message ?? "", 600) };
   clear(
     wrong,
+    step.settled ? el("p", { class: "faint settled" }, settled(step.settled)) : null,
     errorBox(error),
     step.degraded ? [
       el("span", { class: "faint" }, "Its fallback was used: "),

@@ -4,12 +4,14 @@
 // Parts are made when they are first opened, so that a large value costs nothing until it is read.
 
 import { append, bytes, clear, count, el, lines, number, outside } from "/static/dom.js";
+import { sourceOf } from "/static/numbers.js";
 
 const PART = 100;
 const BARE_MAX = 40;
 const STRING_CHARS = 600;
 const OPEN_CHARS = 400;
 const CLIPPED = "…clipped";
+const DEPTH = 8;
 
 /** Return a value as a tree. `open` says how many levels are open from the start; `full` is called
  *  by the button of a value that the server has cut. */
@@ -21,6 +23,7 @@ export function tree(value, { open = 2, full = null, label = "Value" } = {}) {
     name,
     one,
     { open: open - 1, full },
+    sourceOf(value, name),
   ));
   else root.append(node(null, value, { open, full }));
   root.addEventListener("keydown", walk);
@@ -29,18 +32,18 @@ export function tree(value, { open = 2, full = null, label = "Value" } = {}) {
 
 /** Say whether the server has cut something out of this value. */
 export function isClipped(value) {
-  return isObject(value) && Object.keys(value).length === 1 && CLIPPED in value;
+  return isObject(value) && Object.keys(value).length === 1 && typeof value[CLIPPED] === "number";
 }
 
 function isObject(value) {
   return value !== null && typeof value === "object" && !Array.isArray(value);
 }
 
-function node(name, value, options) {
+function node(name, value, options, source) {
   if (isClipped(value)) return leaf(name, cut(value, options));
   if (Array.isArray(value)) return branch(name, value, value.map((one, at) => [at, one]), options);
   if (isObject(value)) return branch(name, value, Object.entries(value), options);
-  return leaf(name, scalar(value));
+  return leaf(name, scalar(value, source));
 }
 
 function label(name) {
@@ -72,11 +75,11 @@ function cut(value, { full }) {
 
 // -- scalars ------------------------------------------------------------------------------------
 
-/** A string, number, boolean or null. */
-export function scalar(value) {
+/** A string, number, boolean or null; a number as it was written, if that is said. */
+export function scalar(value, source) {
   if (typeof value === "string") return string(value);
   const kind = value === null ? "null" : typeof value;
-  return el("span", { class: `tree-${kind}` }, String(value));
+  return el("span", { class: `tree-${kind}` }, source ?? String(value));
 }
 
 function string(value) {
@@ -123,16 +126,27 @@ function branch(name, value, entries, options) {
   );
   const box = el("details", { class: "tree-branch" }, summary);
   const inside = { ...options, open: options.open - 1 };
-  const make = () => box.open && box.children.length === 1 && parts(box, entries, inside, 0);
+  const make = () => box.open && box.children.length === 1 && parts(box, value, entries, inside, 0);
   box.addEventListener("toggle", make);
-  box.open = options.open > 0 && (name === null || JSON.stringify(value).length <= OPEN_CHARS * options.open);
+  box.open = options.open > 0 && (name === null || sizeOf(value) <= OPEN_CHARS * options.open);
   make();
   return box;
 }
 
-function parts(box, entries, options, from) {
+/** How long a value is as text; one that is nested too deeply counts as long. */
+export function sizeOf(value) {
+  try {
+    return JSON.stringify(value).length;
+  } catch {
+    return Infinity;
+  }
+}
+
+function parts(box, value, entries, options, from) {
   const until = Math.min(entries.length, from + PART);
-  for (const [name, value] of entries.slice(from, until)) box.append(node(name, value, options));
+  for (const [name, one] of entries.slice(from, until)) {
+    box.append(node(name, one, options, sourceOf(value, name)));
+  }
   if (until === entries.length) return;
   const left = entries.length - until;
   const more = el(
@@ -142,25 +156,26 @@ function parts(box, entries, options, from) {
   );
   more.addEventListener("click", () => {
     more.remove();
-    parts(box, entries, options, until);
+    parts(box, value, entries, options, until);
   });
   box.append(more);
 }
 
 /** The beginning of a value in one short line, for what is closed. */
-export function preview(value, chars = 80) {
-  const told = short(value, chars);
+export function preview(value, chars = 80, source = undefined) {
+  const told = short(value, chars, source);
   return told.length <= chars ? told : `${told.slice(0, chars)}…`;
 }
 
-function short(value, chars) {
+function short(value, chars, source, depth = 0) {
   if (typeof value === "string") return JSON.stringify(value.slice(0, chars + 1));
-  if (value === null || typeof value !== "object") return String(value);
+  if (value === null || typeof value !== "object") return source ?? String(value);
+  if (depth === DEPTH) return "…";
   let told = "";
   const isList = Array.isArray(value);
   for (const [name, one] of Object.entries(value)) {
     if (told.length > chars) break;
-    told += (told ? ", " : "") + (isList ? "" : `${name}: `) + short(one, chars - told.length);
+    told += (told ? ", " : "") + (isList ? "" : `${name}: `) + short(one, chars - told.length, sourceOf(value, name), depth + 1);
   }
   return isList ? `[${told}]` : `{${told}}`;
 }

@@ -3,17 +3,33 @@
 
 import { clear, clipped, copyButton, count, el, lines, number, words } from "/static/dom.js";
 import { conversationIn } from "/static/messages.js";
-import { isClipped, scalar, tree } from "/static/tree.js";
+import { sourceOf, written } from "/static/numbers.js";
+import { isClipped, scalar, sizeOf, tree } from "/static/tree.js";
 
 const SHOWN = 30;
 const TEXT_CHARS = 3000;
 
-/** Return a value for people. `full` loads what the server has cut; `label` names it. */
-export function valueView(value, { label = "Value", full = null, open = 2 } = {}) {
+/** Return a field of an object for people, as `valueView` does. */
+export function fieldView(holder, name, options) {
+  return valueView(holder[name], { ...options, source: sourceOf(holder, name) });
+}
+
+/** Return a value for people. `full` loads what the server has cut; `label` names it; `source` is how
+ *  a number was written. A value that cannot be shown takes nothing else away. */
+export function valueView(value, options = {}) {
+  try {
+    return shown(value, options);
+  } catch (error) {
+    reportError(error);
+    return el("div", { class: "value trouble-box" }, "This value cannot be shown here. The command line shows it: holdfast history.");
+  }
+}
+
+function shown(value, { label = "Value", full = null, open = 2, source = undefined }) {
   if (value === null || value === undefined) return el("div", { class: "value faint" }, "nothing");
   if (typeof value === "string" && value) return el("div", { class: "value talk-text" }, long(value));
-  if (typeof value !== "object") return el("div", { class: "value mono" }, scalar(value));
-  const talk = isClipped(value) ? null : conversationIn(value);
+  if (typeof value !== "object") return el("div", { class: "value mono" }, scalar(value, source));
+  const talk = isClipped(value) ? null : talkIn(value);
   const box = el("div", { class: "value" });
   const place = el("div", null);
   const asTree = () => clear(place, tree(value, { label, full, open }));
@@ -24,9 +40,18 @@ export function valueView(value, { label = "Value", full = null, open = 2 } = {}
     tools.append(choice([["Conversation", asTalk], ["Tree", asTree]], label));
     asTalk();
   } else asTree();
-  tools.append(copyButton(JSON.stringify(value, null, 2), `Copy ${label} as JSON`));
+  tools.append(copyButton(() => written(value), `Copy ${label} as JSON`));
   box.append(tools, place);
   return box;
+}
+
+/** What looks like a conversation and is none is shown as what it is. */
+function talkIn(value) {
+  try {
+    return conversationIn(value);
+  } catch {
+    return null;
+  }
 }
 
 function choice(options, label) {
@@ -105,7 +130,7 @@ function part(one) {
 }
 
 function toolCall({ name, args, id }) {
-  const isSmall = args === null || typeof args !== "object" || JSON.stringify(args).length < 400;
+  const isSmall = args === null || typeof args !== "object" || sizeOf(args) < 400;
   return el(
     "div",
     { class: "talk-call" },
@@ -115,7 +140,7 @@ function toolCall({ name, args, id }) {
       el("span", { class: "talk-arrow", "aria-hidden": "true" }, "→ "),
       el("span", { class: "faint" }, "calls "),
       el("code", null, name),
-      id ? el("span", { class: "faint mono" }, ` ${clipped(String(id), 40)}`) : null,
+      id ? el("span", { class: "faint mono" }, ` ${clipped(id, 40)}`) : null,
     ),
     args === null ? null : typeof args === "object" ? tree(
       args,
@@ -134,7 +159,7 @@ function toolResult({ value, id, failed }) {
       null,
       el("span", { class: "talk-arrow", "aria-hidden": "true" }, "← "),
       el("span", { class: "faint" }, told),
-      id ? el("span", { class: "faint mono" }, ` ${clipped(String(id), 40)}`) : null,
+      id ? el("span", { class: "faint mono" }, ` ${clipped(id, 40)}`) : null,
     ),
     typeof value === "string" ? el(
       "div",
