@@ -12,12 +12,14 @@ import zoneinfo
 import msgspec
 import pytest
 
+from holdfast import Done
 from holdfast._core.chunks import Values
 from holdfast._core.known import Known
-from holdfast._ops import inspect
+from holdfast._ops import actions, inspect
 from holdfast._ops.readable import readable
 from holdfast._store.contract import Query, Store
 from holdfast.errors import Corrupt, RunNotFound
+from tests.ops.conftest import Clock
 from tests.ops.journals import Journal
 
 
@@ -159,6 +161,36 @@ def test_a_run_as_a_whole(store: Store):
     assert (think.status, think.attempts, think.retry_count) == ("retrying", 2, 1)
     assert think.error == inspect.ErrorView("TimeoutError", "the model did not answer")
     assert search.started_at.tzinfo is dt.UTC
+
+
+def test_a_persons_time_is_not_the_steps(store: Store, clock: Clock):
+    Journal(store, "r").held_in_doubt("charge", why="error")
+    before = inspect.view(store, "r").steps[0].duration_s
+    clock.advance(120)
+    actions.settle(store, "r", "charge", Done("paid"), actor="kim")
+    [charge] = inspect.view(store, "r").steps
+    assert charge.duration_s == before
+    assert charge.settled is not None
+    assert str(charge.settled) == "settled as done by kim"
+    assert charge.settled.after_s == pytest.approx(120, abs=1)
+    assert charge.settled.at == charge.ended_at
+
+
+def test_an_attempt_that_died_has_no_known_length(store: Store, clock: Clock):
+    Journal(store, "r").held_in_doubt("charge", why="process_died")
+    assert inspect.view(store, "r").steps[0].duration_s is None
+
+
+def test_a_pause_between_attempts_is_no_work(store: Store, clock: Clock):
+    journal = Journal(store, "r")
+    journal.failing("think", 1, final=False)
+    worked = inspect.view(store, "r").steps[0].duration_s
+    assert worked is not None
+    clock.advance(60)
+    journal.failing("think", 2, final=False)
+    after = inspect.view(store, "r").steps[0].duration_s
+    assert after is not None
+    assert after < 60
 
 
 def test_how_runs_end(store: Store):

@@ -157,12 +157,15 @@ class Folding:
         record.intent = entry
         record.ended = False
         record.lost_us = None
+        record.settled = None
 
-    def _attempted(self, entry: Entry) -> Record:
+    def _attempted(self, entry: Entry, *, died: bool = False) -> Record:
         record = self._record(entry)
         record.attempts = max(record.attempts, entry.attempt)
         record.started_us = entry.started_us or record.started_us
         record.ended_us = entry.at_us
+        if record.started_us and not died and record.state is not State.IN_DOUBT:
+            record.worked_us = (record.worked_us or 0) + max(0, entry.at_us - record.started_us)
         return record
 
     def _step_completed(self, entry: Entry) -> None:
@@ -188,7 +191,8 @@ class Folding:
             record.retry_at_us = data.get("retry_at_us")
 
     def _step_in_doubt(self, entry: Entry) -> None:
-        record = self._attempted(entry)
+        # When it is found in doubt says nothing of how long an attempt worked whose process died.
+        record = self._attempted(entry, died=b'"why":"process_died"' in entry.body)
         record.state = State.IN_DOUBT
         record.doubt = entry
         record.ended = record.ended or b'"ended":true' in entry.body
@@ -196,6 +200,7 @@ class Folding:
     def _step_settled(self, entry: Entry) -> None:
         record = self._record(entry)
         record.ended_us = entry.at_us
+        record.settled = entry
         settled = facts(entry)["as"]
         if settled == "not_done":
             record.state = State.NOT_DONE

@@ -45,6 +45,10 @@ class Record(msgspec.Struct):
     intent: Entry | None = None
     """The last `step_started` of an effect: key, policy, arguments."""
     outcome: Entry | None = None
+    settled: Entry | None = None
+    """Who said what became of it, unless it was started again since."""
+    worked_us: int | None = None
+    """How long its attempts were at work, as far as that is known."""
     doubt: Entry | None = None
     failure: Entry | None = None
     """The last failed attempt."""

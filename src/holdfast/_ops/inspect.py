@@ -22,6 +22,7 @@ from holdfast._core.resume import facts_of, held_facts
 from holdfast._core.rows import RunRow
 from holdfast._ops import ancestry
 from holdfast._ops.budget_view import BudgetView, budget_of
+from holdfast._ops.efforts import SettledView, ended_us, settled_of, worked_s
 from holdfast._ops.entries import EntryView
 from holdfast._ops.families import ChildView, children_of, deadline_us
 from holdfast._ops.messages import SignalView, messages_of, waiting_for
@@ -62,6 +63,7 @@ class StepView(msgspec.Struct, frozen=True):
     started_at: dt.datetime
     ended_at: dt.datetime | None
     duration_s: float | None
+    """How long its attempts were at work; None if it has not ended, or its process died in it."""
     error: ErrorView | None
     degraded: ErrorView | None
     generation: int
@@ -70,6 +72,8 @@ class StepView(msgspec.Struct, frozen=True):
     """Whether it is an effect in the store's own database."""
     borrowed: bool = False
     """Whether it is of the run that this one was forked from."""
+    settled: SettledView | None = None
+    """Who decided what became of it, if nobody else knows."""
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -340,10 +344,7 @@ def steps_of(past: History) -> list[tuple[Record, bool]]:
 
 
 def _step_view(record: Record, *, superseded: bool) -> StepView:
-    ended_us = record.ended_us if record.state is not State.RUNNING else None
-    if ended_us is None and record.outcome is not None:
-        ended_us = record.outcome.at_us
-    duration_s = None if ended_us is None else max(0, ended_us - record.first_started_us) / 1e6
+    ended = ended_us(record)
     return StepView(
         key=record.key,
         name=name_of(record.key),
@@ -352,14 +353,15 @@ def _step_view(record: Record, *, superseded: bool) -> StepView:
         retry_count=max(record.attempts - 1, 0),
         effect=record.effect,
         started_at=at(record.first_started_us),
-        ended_at=None if ended_us is None else at(ended_us),
-        duration_s=duration_s,
+        ended_at=None if ended is None else at(ended),
+        duration_s=worked_s(record),
         error=error_of(record),
         degraded=_error(record.outcome, "degraded"),
         generation=record.generation,
         superseded=superseded,
         transaction=record.transaction,
         borrowed=record.borrowed,
+        settled=settled_of(record),
     )
 
 

@@ -132,6 +132,10 @@ def _steps_table(steps: list[StepView]) -> Table:
             notes.append("borrowed")
         if step.degraded is not None:
             notes.append(f"degraded: {step.degraded}")
+        if step.settled is not None:
+            after = step.settled.after_s
+            later = "" if after is None or after < 1 else f" ({length(after)} later)"
+            notes.append(f"{step.settled}{later}")
         if step.error is not None:
             notes.append(clipped(str(step.error), 120))
         rows.add_row(
