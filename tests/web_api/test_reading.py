@@ -549,3 +549,50 @@ def test_arguments_are_told_as_one_exact_text(operator: Person, store: Store):
     assert again["args_text"] == EXACT_TEXT
     known = operator.get("run", id="exact-doubt").data["explanation"]["known"]
     assert any('"huge":1000000000000000000000000000000,"float":1.0' in it for it in known)
+
+
+# -- one damaged run ---------------------------------------------------------------------------
+
+
+def test_one_damaged_run_takes_no_list_away(operator: Person, store: Store, tmp_path: Path):
+    """What waits for people is shown, with the damage beside it; nothing is said to the damaged."""
+    Journal(store, "other").asks_approval("charge", {"amount": 13}).unloaded("answer:x")
+    Journal(store, "doubtful").held_in_doubt("charge", args={"amount": 13})
+    Journal(store, "stopped").held("paused", "13")
+    numbers = [row.run_no for it in ("other", "doubtful", "stopped") if (row := store.get(it))]
+    connection = apsw.Connection(str(tmp_path / "runs.db"))
+    for number in numbers:
+        connection.execute(
+            "UPDATE journal SET body = replace(body, '13', '14') WHERE id >> 32 = ?", (number,)
+        )
+    connection.close()
+    inbox = operator.get("inbox")
+    assert inbox.status == 200, inbox
+    assert {it["run_id"] for it in inbox.data["questions"]} == {"asking", "approving"}
+    assert [it["run_id"] for it in inbox.data["doubts"]] == ["in-doubt"]
+    assert {it["run_id"] for it in inbox.data["troubles"]} == {"other", "doubtful"}
+    listed = {it["run_id"]: it for it in operator.get("runs").data["runs"]}
+    assert {"other", "doubtful", "stopped", "asking"} <= listed.keys()
+    assert listed["stopped"]["held_reason"] == "corrupt"
+    found = operator.get("findings")
+    assert found.status == 200
+    assert sum("cannot be read" in it for it in found.data["troubles"]) >= 3
+    assert operator.get("fleet").status == 200
+    approval = {"name": "charge", "digest": "61" * 16}
+    for path, body in (("approve", approval), ("refuse", {"name": "charge"})):
+        reply = operator.act(f"run/{path}", body, id="other")
+        assert (reply.status, reply.error) == (500, "Corrupt")
+    row = store.get("other")
+    assert row is not None
+    assert store.messages(row.run_no) == []
+
+
+def test_a_damaged_part_of_the_fleet_leaves_the_rest(
+    operator: Person, store: Store, tmp_path: Path
+):
+    connection = apsw.Connection(str(tmp_path / "runs.db"))
+    connection.execute("UPDATE queues SET concurrency = 99")
+    connection.close()
+    reply = operator.get("fleet")
+    assert reply.status == 200, reply
+    assert [it.partition(":")[0] for it in reply.data["troubles"]] == ["queues"]

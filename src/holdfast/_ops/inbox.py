@@ -16,6 +16,7 @@ from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import RunRow
 from holdfast._ops import doubts as words, exact
 from holdfast._ops.inspect import at, fold, version_seen
+from holdfast._ops.people import Unreadable
 from holdfast._ops.readable import Reader
 from holdfast._store.contract import Query, Store
 from holdfast.errors import Corrupt
@@ -47,14 +48,17 @@ class DoubtView(msgspec.Struct, frozen=True):
     """What a decision brings back: the run as it was seen."""
 
 
-def doubts(store: Store, limit: int = PAGE) -> list[DoubtView]:
-    """Return the effects in doubt of runs that are held for them, the newest runs first."""
+def doubts(
+    store: Store, limit: int = PAGE, unreadable: list[Unreadable] | None = None
+) -> list[DoubtView]:
+    """Return the effects in doubt of runs that are held for them, the newest runs first. A damaged
+    run is left out, and told in `unreadable`."""
     found: list[DoubtView] = []
     query = Query(status=[Status.HELD], held_reason=HeldReason.IN_DOUBT.value, limit=PAGE)
     while len(found) < limit:
         rows = store.list(query)
         for row in rows:
-            found += _of(store, row)
+            found += _of(store, row, unreadable)
             query.before_run_no = row.run_no
         if len(rows) < PAGE:
             break
@@ -66,11 +70,12 @@ def doubts_of(store: Store, row: RunRow, past: History) -> list[DoubtView]:
     return [_view(store, row, record) for record in past.open_doubts()]
 
 
-def _of(store: Store, row: RunRow) -> Iterator[DoubtView]:
+def _of(store: Store, row: RunRow, unreadable: list[Unreadable] | None) -> Iterator[DoubtView]:
     try:
         yield from doubts_of(store, row, fold(store, row))
-    except Corrupt:
-        return  # A damaged run is the concern of `verify`, and no reason to show nothing.
+    except Corrupt as damage:  # The concern of `verify`, and no reason to show nothing.
+        if unreadable is not None:
+            unreadable.append(Unreadable(row.run_id, str(damage)))
 
 
 def _view(store: Store, row: RunRow, record: Record) -> DoubtView:

@@ -30,7 +30,7 @@ from holdfast._ops.readable import Reader
 from holdfast._store import lineage, watchdog
 from holdfast._store.addresses import place
 from holdfast._store.contract import Query, Store
-from holdfast.errors import RunDeleted, RunNotFound
+from holdfast.errors import Corrupt, RunDeleted, RunNotFound
 
 MOVED = "moved"
 """What is shown as the reason of a run that is held because it was moved to another store."""
@@ -259,7 +259,10 @@ def owner_of(store: Store, row: RunRow) -> str | None:
 def reason_of(store: Store, row: RunRow) -> str | None:
     """Return why a run is held; one that goes on in another store is told from a paused one."""
     if row.status is Status.HELD and row.held_reason == HeldReason.PAUSED:
-        last = store.entry(row.run_no, row.last_seq)
+        try:
+            last = store.entry(row.run_no, row.last_seq)
+        except Corrupt:
+            return HeldReason.CORRUPT.value  # One damaged run is no reason to list none.
         if last is not None and last.kind is Kind.RUN_HELD and "moved_to" in facts_of(last):
             return MOVED
     return row.held_reason

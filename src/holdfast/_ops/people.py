@@ -27,7 +27,7 @@ from holdfast._ops.inspect import at, fold, found
 from holdfast._ops.messages import did_not_fit, messages_of
 from holdfast._ops.readable import Reader
 from holdfast._store.contract import Posted, Store
-from holdfast.errors import AnswerConflict, RunEnded, StaleView, UsageError
+from holdfast.errors import AnswerConflict, Corrupt, RunEnded, StaleView, UsageError
 
 LISTED = 10_000
 """How many questions are looked through for those of one person."""
@@ -82,6 +82,13 @@ class QuestionView(msgspec.Struct, frozen=True):
         return *(command("answer", self.run_id, self.name, text) for text in texts), refuse
 
 
+class Unreadable(msgspec.Struct, frozen=True):
+    """A run that may wait for a person, and cannot be read."""
+
+    run_id: str
+    error: str
+
+
 class Answered(msgspec.Struct, frozen=True):
     """What was said to a run: it is recorded, and the run takes it."""
 
@@ -104,8 +111,10 @@ def questions(
     run_id: str | None = None,
     limit: int = 100,
     plain: bool = False,
+    unreadable: list[Unreadable] | None = None,
 ) -> list[QuestionView]:
-    """Return what is asked and not answered, oldest first."""
+    """Return what is asked and not answered, oldest first. With `unreadable`, a damaged run is put
+    there, and does not keep the others from being shown."""
     if run_id is not None:
         found(store, run_id)
     views: list[QuestionView] = []
@@ -113,10 +122,16 @@ def questions(
     for question in store.questions(run_id, LISTED):
         if to is not None and question.to != to:
             continue
-        run = runs.get(question.run_id)
-        if run is None:
-            run = runs[question.run_id] = _Run(store, question.run_id)
-        view = run.view(question, plain=plain)
+        try:
+            run = runs.get(question.run_id)
+            if run is None:
+                run = runs[question.run_id] = _Run(store, question.run_id)
+            view = run.view(question, plain=plain)
+        except Corrupt as damage:
+            if unreadable is None:
+                raise
+            unreadable.append(Unreadable(question.run_id, str(damage)))
+            continue
         if view is not None:
             views.append(view)
         if len(views) >= limit:
@@ -261,6 +276,7 @@ def _open(store: Store, run_id: str, name: str) -> tuple[RunRow, Question | None
         if given is not None:
             raise AnswerConflict(run_id, repr(name.removeprefix(APPROVE)), given.actor)
         raise RunEnded(run_id, row.status, f"an answer to {name.removeprefix(APPROVE)!r}")
+    fold(store, row)  # Nothing is said to a run that is damaged.
     asked = {question.name: question for question in store.questions(run_id, LISTED)}
     question = asked.get(name) or asked.get(APPROVE + name)
     if question is None:

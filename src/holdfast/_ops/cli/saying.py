@@ -46,7 +46,10 @@ def _questions(session: Session, to: str | None, run_id: str | None, limit: int)
         else:
             session.say(f"No questions: {missing}.")
         return
-    asked = people.questions(store, to=to, run_id=run_id, limit=limit, plain=True)
+    bad: list[people.Unreadable] = []
+    asked = people.questions(store, to=to, run_id=run_id, limit=limit, plain=True, unreadable=bad)
+    for it in bad:
+        session.note(f"Run {it.run_id} cannot be read: {it.error}")
     if session.as_json:
         session.answer(questions=[_data(session, question) for question in asked])
         return

@@ -298,19 +298,23 @@ def fork_plan(ask: Ask) -> replies.ForkTold:
 def inbox(ask: Ask) -> replies.Inbox:
     """Show what waits for a person."""
     asked: requests.InboxQuery = ask.query
-    return replies.Inbox(
-        questions=people.questions(ask.store, to=asked.to, limit=asked.limit, plain=True),
-        doubts=inboxes.doubts(ask.store, asked.limit),
-    )
+    bad: list[people.Unreadable] = []
+    asking = people.questions(ask.store, to=asked.to, limit=asked.limit, plain=True, unreadable=bad)
+    doubts = inboxes.doubts(ask.store, asked.limit, bad)
+    bad = list({it.run_id: it for it in bad}.values())
+    return replies.Inbox(questions=asking, doubts=doubts, troubles=bad)
 
 
 def fleet(ask: Ask) -> replies.Fleet:
     """Show who works, on what."""
-    return replies.Fleet(
-        workers=queues.workers(ask.store),
-        queues=queues.queues(ask.store),
-        schedules=schedules.schedules(ask.store),
-    )
+    told = replies.Fleet(workers=[], queues=[], schedules=[], troubles=[])
+    parts = {"workers": queues.workers, "queues": queues.queues, "schedules": schedules.schedules}
+    for name, read in parts.items():
+        try:
+            setattr(told, name, read(ask.store))
+        except Corrupt as damage:
+            told.troubles.append(f"{name}: {damage}")
+    return told
 
 
 def findings(ask: Ask) -> replies.Findings:

@@ -14,7 +14,7 @@ from holdfast._ops.differences import Difference
 from holdfast._ops.explanation import Explanation
 from holdfast._ops.inbox import DoubtView
 from holdfast._ops.inspect import RunSummary, RunView, StepView
-from holdfast._ops.people import QuestionView
+from holdfast._ops.people import QuestionView, Unreadable
 from holdfast._ops.queues import QueueView, WorkerView
 from holdfast._ops.rollback import RollbackPlan
 from holdfast._ops.schedules import ScheduleView
@@ -167,6 +167,8 @@ class Inbox(Told, kw_only=True):
 
     questions: list[QuestionView]
     doubts: list[DoubtView]
+    troubles: list[Unreadable]
+    """Runs that may wait for somebody, and are damaged."""
 
 
 class Fleet(Told, kw_only=True):
@@ -175,6 +177,8 @@ class Fleet(Told, kw_only=True):
     workers: list[WorkerView]
     queues: list[QueueView]
     schedules: list[ScheduleView]
+    troubles: list[str]
+    """What of this is damaged, and so left out."""
 
 
 class Findings(Told, kw_only=True):
