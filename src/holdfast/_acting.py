@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast._core.budgets import Budget
 from holdfast._core.effects import Done, Fail, NotDone
 from holdfast._core.forking import NOT_GIVEN
+from holdfast._core.masks import masked
 from holdfast._runtime import handle
 from holdfast._runtime.frames import current_task
 from holdfast._runtime.queues import Queue
@@ -68,7 +69,7 @@ class Acting:
         """Cancel a run and its children. The answer is the truth: "cancelled", "finished" before, or
         "pending", with what stands against it. A process that has the run is waited for a while."""
         _refuse_in_a_loop("cancel", run_id, wait_s)
-        return _cancel(self.kept, run_id, actor, reason, wait_s)
+        return _cancel(self.kept, run_id, actor, masked(reason), wait_s)
 
     def pause(
         self, run_id: str, *, actor: str | None = None, reason: str = "", wait_s: float = 10.0
@@ -78,7 +79,7 @@ class Acting:
 
         _refuse_in_a_loop("pause", run_id, wait_s)
         who = actor_or_user(actor)
-        return control.pause(self.kept, run_id, actor=who, reason=reason, wait_s=wait_s)
+        return control.pause(self.kept, run_id, actor=who, reason=masked(reason), wait_s=wait_s)
 
     def answer(
         self,
@@ -111,7 +112,12 @@ class Acting:
         from holdfast._ops import people
 
         return people.refuse(
-            self.kept, run_id, name, reason=reason, actor=actor_or_user(actor), number=number
+            self.kept,
+            run_id,
+            name,
+            reason=masked(reason),
+            actor=actor_or_user(actor),
+            number=number,
         )
 
     def approve(
@@ -193,7 +199,12 @@ class Acting:
         from holdfast._runtime.recovery import take_up
 
         answer = rollback.rollback(
-            self.kept, run_id, actor=actor_or_user(actor), reason=reason, to=to, confirm=confirm
+            self.kept,
+            run_id,
+            actor=actor_or_user(actor),
+            reason=masked(reason),
+            to=to,
+            confirm=confirm,
         )
         if answer.goes_on and take_up(self.engine, run_id):
             return rollback.told_now(self.kept, run_id)

@@ -11,7 +11,8 @@ import pytest
 import holdfast
 from holdfast import Secret, effect, errors, flow, step
 from holdfast._core import masks
-from holdfast.observers.logging import RunFilter
+from holdfast.observers.logging import JsonFormatter, LineFormatter, RunFilter
+from tests.runtime.facts import until
 
 CANARY = "canary-3f9a/b+c\"d'é"
 
@@ -156,3 +157,67 @@ def test_async_flows_mask_too(tmp_path, canary):
     with holdfast.open(f"sqlite:///{tmp_path}/s.db"):
         assert asyncio.run(go.run("a-1")) == "[secret canary]"
     assert b"canary-3f9a" not in bytes_of(tmp_path)
+
+
+class SecretKind(Exception):
+    pass
+
+
+@step
+def secret_model() -> dict:
+    holdfast.usage(model=f"m-{CANARY}", note=CANARY)
+    holdfast.progress({CANARY: 1})
+    return {CANARY: {f"x{CANARY}": bytearray(CANARY.encode("utf-16-le"))}}
+
+
+@flow
+def secret_asks() -> str:
+    secret_model()
+    return holdfast.ask(f"say {CANARY}?", name="word", choices=[CANARY, "no"], timeout="1h")
+
+
+def test_110_questions_reasons_keys_and_names_are_masked_too(tmp_path, canary):
+    with holdfast.open(f"sqlite:///{tmp_path}/s.db", default=True) as store:
+        secret_asks.start("q-1")
+        until(lambda: len(store.questions()) == 1)
+        [question] = store.questions()
+        assert question.text == "say [secret canary]?"
+        store.cancel("q-1", reason=f"because of {CANARY}")
+        secret_asks.start("q-2")
+        until(lambda: len(store.questions()) == 1)
+        store.refuse("q-2", "word", reason=CANARY)
+        until(lambda: store.get("q-2").status == "failed")
+        with pytest.raises(errors.RunNotFound, match=r"\[secret canary\]"):
+            store.get(CANARY)
+        with pytest.raises(errors.UsageError, match="the tag 'a' must not hold a secret"):
+            secret_asks.with_options(tags={"a": CANARY})
+        assert not list(store.verify())
+    stored = bytes_of(tmp_path)
+    forms = [*FORMS, CANARY.encode("utf-16-le")]
+    assert not [form for form in forms if form in stored]
+
+
+def test_110_a_line_of_json_tells_the_type_of_an_error_and_no_text(canary):
+    out = io.StringIO()
+    handler = logging.StreamHandler(out)
+    handler.addFilter(RunFilter())
+    handler.setFormatter(JsonFormatter())
+    logger = logging.getLogger("secret-json")
+    logger.addHandler(handler)
+    try:
+        try:
+            raise SecretKind(f"no {CANARY}\nsecond line")
+        except SecretKind as error:
+            error.add_note("a note")
+            logger.exception("failed")
+    finally:
+        logger.removeHandler(handler)
+    assert '"exception": "SecretKind"' in out.getvalue()
+    assert "second line" not in out.getvalue()
+    assert "a note" not in out.getvalue()
+
+
+def test_110_what_a_format_adds_is_masked(canary):
+    record = logging.LogRecord("n", logging.INFO, "p", 1, "x", (), None)
+    record.mine = CANARY
+    assert LineFormatter("%(message)s %(mine)s").format(record) == "x [secret canary]"

@@ -79,6 +79,13 @@ def _check_open(what: str, text: str) -> None:
         raise UsageError(f"{what} must not hold a secret: {masked(text)!r:.80}")
 
 
+def checked_tags(tags: dict[str, str]) -> dict[str, str]:
+    """Return the tags of a run, or raise a UsageError: everybody sees them."""
+    for name, value in tags.items():
+        _check_open(f"the tag {name!r}", str(value))
+    return tags
+
+
 def quoted(step_key: object) -> str:
     """Return an explicit step key in a form that cannot be mistaken for a path."""
     if not isinstance(step_key, str) or not step_key:
@@ -144,6 +151,12 @@ def undo_key(step: str, generation: int) -> str:
 def is_undo(step: str) -> bool:
     """Tell the undo of an effect from other steps."""
     return step.startswith(("undo/", "undo["))
+
+
+def told_name(name: str, step: str) -> str:
+    """Return what a step is called where steps are counted by name: to take an effect back is not
+    to do it."""
+    return f"{name}.undo" if is_undo(step) else name
 
 
 def is_within(scope: str, ancestor: str) -> bool:

@@ -6,6 +6,8 @@ _texts: dict[str, str] = {}
 """The secrets of this process, by name."""
 _masks: list[tuple[str, str]] = []
 """What is looked for, the longest first, and what stands in its place."""
+_in_json: list[tuple[bytes, bytes]] = []
+"""The same inside of encoded JSON."""
 
 
 def mask(name: str, text: str) -> None:
@@ -18,6 +20,10 @@ def mask(name: str, text: str) -> None:
     for form in (text, json.dumps(text)[1:-1], repr(text)[1:-1], urllib.parse.quote(text, safe="")):
         found[form] = f"[secret {name}]"
     _masks[:] = sorted(found.items(), key=lambda pair: -len(pair[0]))
+    _in_json[:] = [
+        (json.dumps(form, ensure_ascii=False)[1:-1].encode(), json.dumps(shown)[1:-1].encode())
+        for form, shown in _masks
+    ]
 
 
 def text_of(name: str) -> str | None:
@@ -41,3 +47,11 @@ def masked(text: str) -> str:
 def holds_secret(text: str) -> bool:
     """Say whether a registered secret is part of a text."""
     return any(form in text for form, _ in _masks)
+
+
+def masked_json(body: bytes) -> bytes:
+    """Return encoded JSON in which every registered secret is replaced by its name."""
+    for form, shown in _in_json:
+        if form in body:
+            body = body.replace(form, shown)
+    return body

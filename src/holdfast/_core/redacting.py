@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from holdfast._core.known import KNOWN, Known
+from holdfast._core.masks import masked
 from holdfast._core.reader import DEPTH_MAX_LEVELS
 from holdfast._core.shapes import Misfit, class_of
 from holdfast.errors import ValueRefused
@@ -84,8 +85,10 @@ class _Redacting:
             raise ValueRefused(path, why) from error
 
     def _dict(self, value: dict[Any, Any], path: str, level: int) -> Any:
-        made = {key: self.part(it, _under(path, key), level + 1) for key, it in value.items()}
-        same = all(made[key] is it for key, it in value.items())
+        made = {
+            _open(key): self.part(it, _under(path, key), level + 1) for key, it in value.items()
+        }
+        same = all(key in made and made[key] is it for key, it in value.items())
         return value if same else made
 
     def _items(self, value: Any, kind: type[Any], path: str, level: int) -> Any:
@@ -102,6 +105,11 @@ class _Redacting:
         made = tuple(self._dict(part, path, level) for part in parts)
         same = all(new is old for new, old in zip(made, parts, strict=True))
         return value if same else shape.build(made)
+
+
+def _open(key: object) -> object:
+    """Return the key of a dict as it may be seen."""
+    return masked(key) if type(key) is str else key
 
 
 def _under(path: str, key: object) -> str:

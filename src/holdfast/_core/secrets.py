@@ -15,6 +15,7 @@ from holdfast._core import masks
 from holdfast._core.keys import check_label
 from holdfast._core.known import KNOWN
 from holdfast._core.redacting import Redact, redacted
+from holdfast._core.rows import Write
 from holdfast.errors import UsageError
 
 SECRET_MIN_CHARS = 8
@@ -77,8 +78,31 @@ def masking(own: Redact | None) -> Redact | None:
 def _mask_part(_path: str, part: Any) -> Any:
     if type(part) is str and masks.holds_secret(part):
         return masks.masked(part)
-    if type(part) is bytes:
-        text = part.decode("latin-1")
-        if masks.holds_secret(text):
-            return masks.masked(text).encode("latin-1", "replace")
+    if isinstance(part, bytes | bytearray):
+        return _masked_bytes(part)
     return part
+
+
+def _masked_bytes(part: bytes | bytearray) -> bytes | bytearray:
+    """Return bytes without secrets, in whichever usual way the text was encoded."""
+    for encoding in ("utf-8", "latin-1", "utf-16-le", "utf-16-be"):
+        try:
+            text = part.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        if masks.holds_secret(text):
+            return type(part)(masks.masked(text).encode(encoding, "replace"))
+    return part
+
+
+def hide(write: Write) -> None:
+    """Take every secret out of what is about to be committed: facts that are no values (questions,
+    reasons, names of models and errors) are told as they came."""
+    if not masks.any_masked():
+        return
+    for draft in write.drafts:
+        draft.body = masks.masked_json(draft.body)
+    for question in write.opens:
+        question.body = masks.masked_json(question.body)
+    for post in write.posts:
+        post.message.body = masks.masked_json(post.message.body)

@@ -6,6 +6,8 @@ the run remembers that it is stopping, and every later durable call raises it ag
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from holdfast.errors import HoldfastError
@@ -18,6 +20,13 @@ class Waiting(msgspec.Struct, frozen=True):
     name: str
     until_us: int | None
     step: str
+
+
+def waits_for(waiting: list[Waiting]) -> str:
+    """Return in a word what a run waits for: of several things the one with the first time limit,
+    since that is the time which is told with it."""
+    first = min(waiting, key=lambda one: math.inf if one.until_us is None else one.until_us)
+    return f"{first.what}:{first.name}" if first.name else first.what
 
 
 class Unload(msgspec.Struct):

@@ -18,6 +18,7 @@ from holdfast._core.findings import Found
 from holdfast._core.history import History, Record, State
 from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import CLAIMABLE, HeldReason, Status
+from holdfast._core.masks import masked
 from holdfast._core.resume import facts_of, held_facts
 from holdfast._core.rows import RunRow
 from holdfast._ops import ancestry
@@ -240,7 +241,7 @@ def found(store: Store, run_id: str) -> RunRow:
     """Return the row of a run, or raise RunNotFound."""
     row = store.get(run_id)
     if row is None:
-        raise RunNotFound(run_id, place(store.url, store.namespace))
+        raise RunNotFound(masked(run_id), place(store.url, store.namespace))
     if row.deleted_us is not None:
         raise RunDeleted(run_id)
     return row

@@ -16,10 +16,10 @@ from holdfast._core.history import Record
 from holdfast._core.masks import masked
 from holdfast._core.redacting import redact_error, redact_text
 from holdfast._core.rollback import RollBack, Wanted
-from holdfast._core.stops import Unload, Unwind
+from holdfast._core.stops import Unload, Unwind, waits_for
 from holdfast._core.superseding import escaped
 from holdfast._runtime.attempt import INTERRUPTS
-from holdfast._runtime.execution import Execution, waits_for
+from holdfast._runtime.execution import Execution
 
 TRACE_MAX_CHARS = 20_000
 

@@ -7,7 +7,6 @@ queued, never while a commit is waited for.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,8 @@ from holdfast._core.keys import Scope, derived_key
 from holdfast._core.memories import going
 from holdfast._core.requests import Append, Note, StepCall
 from holdfast._core.rows import Lease, Post, Write
-from holdfast._core.stops import Unwind, Waiting
+from holdfast._core.secrets import hide
+from holdfast._core.stops import Unwind, Waiting, waits_for
 from holdfast._runtime import deadlines
 from holdfast._runtime.committer import Ticket
 from holdfast._runtime.drafting import drafted
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 EFFECT_PATIENCE_S = 20.0
 """How long an effect waits for a full disk, with its intent as with its outcome: most of a lease."""
+
+_ENDS_INTENT = frozenset({Kind.STEP_IN_DOUBT, Kind.STEP_SETTLED, Kind.STEP_CANCELLED})
 
 _encode = msgspec.json.Encoder().encode
 
@@ -81,6 +83,8 @@ class Execution:
         self.children: dict[str, Any] = {}
         """Child runs that the flow has called, by run id."""
         self.open_calls: dict[str, StepCall] = {}
+        self.intents: set[str] = set()
+        """Effects whose start is written, or on its way, and that are not known to have ended."""
         self.progress: dict[str, Any] = {}
         self.unawaited: set[str] = set()
         """Calls of async steps that took their key and were not awaited yet."""
@@ -185,7 +189,16 @@ class Execution:
             self._submit(ticket)
             if request.notes and request.notes[-1].ends_attempt:
                 self.open_calls.pop(call.key, None)
+            if call.spec.effect:
+                self._track(call, request.notes)
             return ticket, copy
+
+    def _track(self, call: StepCall, notes: list[Note]) -> None:
+        for note in notes:
+            if note.kind is Kind.STEP_STARTED:
+                self.intents.add(call.key)
+            elif note.ends_attempt or note.kind in _ENDS_INTENT:
+                self.intents.discard(call.key)
 
     def prepared(self, request: Append) -> tuple[Write, Any]:
         """Encode what a script wants written, under the run's lock; the numbers are taken."""
@@ -251,6 +264,7 @@ class Execution:
         self.skipping.count(drafts)
 
     def _submit(self, ticket: Ticket) -> None:
+        hide(ticket.write)
         self._last = ticket
         if ticket.write.memos:
             self.remembering = ticket
@@ -272,6 +286,11 @@ class Execution:
             self.engine.committer.submit(ticket)
         else:
             self.engine.committer.submit_background(ticket)
+
+    @property
+    def parks(self) -> bool:
+        """Whether an effect in the store's own database is at work."""
+        return self._parked is not None
 
     def park(self) -> Ticket | None:
         """Keep the writes of this run back from now on; returns the last one that was queued."""
@@ -364,7 +383,7 @@ class Execution:
         """Write the starts of plain steps that are still at work and not noted yet, if any."""
         with self.lock:
             drafts: list[Draft] = []
-            for call in self.open_calls.values():
+            for call in () if self.fenced else self.open_calls.values():
                 if not call.noted and not call.spec.effect and call.started_us:
                     draft, _ = drafted(self, call, Note(Kind.STEP_STARTED))
                     drafts.append(draft)
@@ -381,13 +400,6 @@ class Execution:
         """End a loop."""
         with self.lock:
             self.skipping.leave(loop)
-
-
-def waits_for(waiting: list[Waiting]) -> str:
-    """Return in a word what a run waits for: of several things the one with the first time limit,
-    since that is the time which is told with it."""
-    first = min(waiting, key=lambda one: math.inf if one.until_us is None else one.until_us)
-    return f"{first.what}:{first.name}" if first.name else first.what
 
 
 def _as_holdfast(error: BaseException, run_id: str) -> HoldfastError:

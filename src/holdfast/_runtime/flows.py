@@ -12,7 +12,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 from holdfast._core.budgets import Budget
 from holdfast._core.durations import Duration
 from holdfast._core.findings import Watch, checked_watch
-from holdfast._core.keys import CHILD_SEPARATOR, check_run_id
+from holdfast._core.keys import CHILD_SEPARATOR, check_run_id, checked_tags
 from holdfast._core.retention import checked_keep
 from holdfast._runtime import children, ending, engine as engines, registry
 from holdfast._runtime.admission import Ended, RunRequest, admit, submit
@@ -124,7 +124,7 @@ class FlowLike:
     def _with(self, store: HasEngine | None, tags: Mapping[str, str] | None, **placing: Any) -> Any:
         other = copy.copy(self)
         other._store = store or self._store
-        other._tags = {**self._tags, **(tags or {})}
+        other._tags = checked_tags({**self._tags, **(tags or {})})
         other._placing = placed(self._placing, **placing)
         return other
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast._core.budgets import added
 from holdfast._core.entries import Draft, Kind
+from holdfast._core.masks import masked
 from holdfast._core.redacting import redact_text
 from holdfast._core.requests import Spec, StepCall
 from holdfast._core.scripts import find
@@ -163,7 +164,7 @@ def usage(
         if amount:
             used[name] = added(name, used.get(name, 0), amount)
     if model is not None:
-        used["model"] = str(model)
+        used["model"] = masked(str(model))
     if cost is not None:
         used.setdefault("cost", 0)  # A call that cost nothing is not one that nobody knows of.
     elif input_tokens or output_tokens:

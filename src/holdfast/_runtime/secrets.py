@@ -39,5 +39,7 @@ def mask_record(record: logging.LogRecord) -> bool:
     if record.exc_info and not record.exc_text:
         whole = logging.Formatter().formatException(record.exc_info)
         if masked(whole) != whole:
-            record.exc_text, record.exc_info = masked(whole), None
+            record.exc_text = masked(whole)
+            record.raised = type(record.exc_info[1]).__name__
+            record.exc_info = None
     return True

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast._core.requests import Append, Called, StepCall, Transact, Transacted
 from holdfast._core.rows import KeyClaim, KeyState, Write
+from holdfast._core.secrets import hide
 from holdfast._core.stops import Unwind
 from holdfast._runtime import attempt
 from holdfast._runtime.shield import Shield
@@ -186,6 +187,7 @@ class _Work:
         with execution.lock:
             self._write, self.copy = execution.prepared(append)
             self._write.chunks = execution.values.take_fresh()
+            hide(self._write)
         return self._write
 
     def undo(self) -> None:

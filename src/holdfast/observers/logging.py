@@ -88,7 +88,7 @@ class LineFormatter(logging.Formatter):
         """Return the line, and those of a traceback."""
         record.message = _cut(masked(_message(record)))
         record.asctime = self.formatTime(record)
-        lines = [_inert(self.formatMessage(record))]
+        lines = [_inert(masked(self.formatMessage(record)))]
         raised = record.exc_text  # Of one who has taken secrets out of it.
         if record.exc_info and not raised:
             raised = self.formatException(record.exc_info)
@@ -104,7 +104,7 @@ def _raised(record: logging.LogRecord) -> dict[str, Any]:
     if error is not None:
         return {"exception": type(error).__name__, "places": _places(error)}
     if record.exc_text:  # A secret was taken out of it; what is left of it is text.
-        return {"exception": record.exc_text.rsplit("\n", 1)[-1].split(":", 1)[0]}
+        return {"exception": getattr(record, "raised", "Exception")}
     return {}
 
 
