@@ -9,11 +9,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
-from holdfast import Retry, ask, effect, flow, step, usage
+from holdfast import Retry, Rollback, ask, effect, flow, step, usage
 from holdfast._ops import metrics as store_side
 from holdfast._ops.figures import Family, Sums, collected, text_of
 from holdfast._ops.metrics import store_metrics
-from holdfast.errors import RunFailed, RunHeld
+from holdfast._ops.trends import trends
+from holdfast.errors import RunFailed, RunHeld, RunRolledBack
 from holdfast.observers import metrics
 from holdfast.testing.store_contract.ground import new_run
 
@@ -100,6 +101,52 @@ def test_a_process_counts_attempts_runs_tokens_and_cost(holdfast_store, counted)
     assert value(text, "runs_executing") == 0
     assert CANARY not in text
     assert "count-" not in text  # No id of a run is a label.
+
+
+@effect(undo=lambda result, text: None)
+def counted_book(text: str) -> str:
+    return text
+
+
+@flow
+def counted_regretted(text: str) -> None:
+    counted_book(text)
+    raise Rollback
+
+
+def test_an_undo_is_not_counted_as_the_effect(holdfast_store, counted):
+    with pytest.raises(RunRolledBack):
+        counted_regretted.run("count-undo", "x")
+    text = counted.text()
+    where = {"flow": "counted_regretted", "outcome": "completed"}
+    assert value(text, "attempts_total", step="counted_book", **where) == 1
+    assert value(text, "attempts_total", step="counted_book.undo", **where) == 1
+
+
+def poisoned(store, run_id: str) -> None:
+    """A run that was claimed four times and never got on: the next claim holds it."""
+    counted_report.submit(run_id, "x")
+    for _ in range(4):
+        store.kept.claim(run_id, store.engine.owner(), store.kept.now_us())
+
+
+def test_a_quarantine_is_counted_by_who_finds_it(holdfast_store, counted):
+    poisoned(holdfast_store, "count-called")
+    with pytest.raises(RunHeld):
+        counted_report.run("count-called", "x")
+    with pytest.raises(RunHeld):  # It is held already: nothing new.
+        counted_report.run("count-called", "x")
+    where = {"flow": "counted_report", "reason": "quarantined"}
+    assert value(counted.text(), "runs_held_total", **where) == 1
+    poisoned(holdfast_store, "count-taken")
+    with holdfast_store.worker(flows=[counted_report]):
+        limit_s = time.monotonic() + 60
+        while holdfast_store.get("count-taken").status != "held":
+            assert time.monotonic() < limit_s
+            time.sleep(0.01)
+    assert value(counted.text(), "runs_held_total", **where) == 2
+    holdfast_store.engine.measuring.flush()
+    assert sum(it or 0 for it in [*trends(holdfast_store.kept).totals.runs_held]) == 2
 
 
 def test_what_is_replayed_is_not_counted_again(holdfast_store, counted):

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.history import History, Record, State
-from holdfast._core.keys import name_of
+from holdfast._core.keys import name_of, told_name
 from holdfast._core.lifecycle import ClaimedBecause
 from holdfast._core.observing import ObservedCut, ObservedEntry, ObservedPast
 from holdfast._core.record import facts
@@ -79,7 +79,7 @@ def _is_cut(record: Record, began_us: int) -> bool:
 def _cut(record: Record) -> ObservedCut:
     return ObservedCut(
         key=record.key,
-        name=name_of(record.key),
+        name=told_name(name_of(record.key), record.key),
         generation=record.generation,
         effect=record.effect,
         attempt=record.attempts,

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast._core.attempts import told
 from holdfast._core.entries import VALUES, Draft, Entry
-from holdfast._core.keys import name_of
+from holdfast._core.keys import name_of, told_name
 from holdfast._core.redacting import Redact, redact_error
 from holdfast._core.rows import RunRow
 from holdfast._core.tracing import span_id_of, trace_id_of
@@ -100,8 +100,8 @@ class ObservedEntry:
 
     @property
     def name(self) -> str:
-        """The name of its step; empty if it is about the run."""
-        return name_of(self.step or "")
+        """The name of its step (of the undo of an effect `name.undo`); empty if it is about the run."""
+        return told_name(name_of(self.step or ""), self.step or "")
 
     def facts(self) -> dict[str, Any]:
         """Return what it says, but for values. It is read once for all observers."""
@@ -120,6 +120,7 @@ class ObservedAttempt(msgspec.Struct):
     key: str
     """The step key."""
     name: str
+    """The name of the step; of the undo of an effect `name.undo`."""
     number: int
     what: str
     """"body", "on_doubt", "fallback", or "look" (at what a run watches)."""

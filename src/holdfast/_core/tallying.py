@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast._core.budgets import nanos
-from holdfast._core.entries import Draft, Kind
+from holdfast._core.entries import Draft, Entry, Kind
 from holdfast._core.measures import MINUTE_US, Counts, Measure, minute_of, note
 from holdfast._core.rows import RunRow
 
@@ -54,7 +54,7 @@ class Tally:
         self._floor_us = 0
         """Minutes before this are told already: what comes late is counted here."""
 
-    def wrote(self, row: RunRow, drafts: Sequence[Draft]) -> None:
+    def wrote(self, row: RunRow, drafts: Sequence[Draft | Entry]) -> None:
         """Count entries that were committed; the row is the run's, as it is now."""
         for draft in drafts:
             kind = draft.kind
@@ -68,13 +68,13 @@ class Tally:
             elif kind in ENDS:
                 self._end(row, draft)
 
-    def _end(self, row: RunRow, draft: Draft) -> None:
+    def _end(self, row: RunRow, draft: Draft | Entry) -> None:
         counts, status = self.at(draft.at_us, row.flow), ENDS[draft.kind]
         counts.ended[status] = counts.ended.get(status, 0) + 1
         if status == "completed":
             note(counts.run_us, draft.at_us - row.created_us)
 
-    def _outcome(self, row: RunRow, draft: Draft) -> None:
+    def _outcome(self, row: RunRow, draft: Draft | Entry) -> None:
         counts = self.at(draft.at_us, row.flow)
         began_us = draft.started_us
         if began_us is None:

@@ -27,7 +27,7 @@ from holdfast._core.history import History, State
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import Lease, RunRow, Write
 from holdfast._core.stops import Unwind
-from holdfast._runtime import observing, spending
+from holdfast._runtime import noticing, observing, spending
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.queues import Placing
@@ -110,10 +110,12 @@ def submit(engine: Engine, request: RunRequest) -> RunRow:
 
 def claim(engine: Engine, run_id: str) -> Lease:
     """Take a run for execution in this process."""
-    claimed = engine.kept.claim(run_id, engine.owner(), engine.now_us())
+    at_us = engine.now_us()
+    claimed = engine.kept.claim(run_id, engine.owner(), at_us)
     if isinstance(claimed, Lease):
         return claimed
     if claimed.row.status is Status.HELD:
+        noticing.quarantined(engine, [claimed.row], at_us)
         raise held_error(engine, claimed.row)
     raise errors.RunBusy(run_id, claimed.owner)
 

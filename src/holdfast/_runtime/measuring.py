@@ -13,8 +13,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from holdfast._core.entries import Entry
 from holdfast._core.measures import MINUTE_US, Counts, Measure, minute_of
-from holdfast._core.rows import Write
+from holdfast._core.rows import RunRow, Write
 from holdfast._core.tallying import Tally
 from holdfast._runtime import logs
 
@@ -64,6 +65,12 @@ class Measuring:
             if not self._complained:
                 logs.failure("a write could not be counted; runs go on", error=error)
             self._complained = True
+
+    def noticed(self, row: RunRow, entry: Entry) -> None:
+        """The store has written an entry by itself when this process asked for the run."""
+        if not self._is_off:
+            with self._lock:
+                self._tally.wrote(row, [entry])
 
     def traced(self, flow: str) -> None:
         """An attempt had a span of a trace."""

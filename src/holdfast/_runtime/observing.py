@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
+from holdfast._core.entries import Entry
+from holdfast._core.keys import told_name
 from holdfast._core.observed_past import past_of
 from holdfast._core.observing import (
     ObservedAttempt,
@@ -79,6 +81,13 @@ def wrote(store: Store, write: Write) -> None:
         _tell("written", lambda it: it.written(run, entries))
 
 
+def noticed(store: Store, row: RunRow, entry: Entry) -> None:
+    """The store wrote an entry by itself when this process asked for the run."""
+    if observers:
+        run = _run(store, row)
+        _tell("written", lambda it: it.written(run, [ObservedEntry(entry)]))
+
+
 class Unobserved:
     """A call of user code that nobody observes."""
 
@@ -116,7 +125,7 @@ class Attempt(Unobserved):
         self._observed = ObservedAttempt(
             run=_run(engine.kept, execution.lease.row),
             key=call.key,
-            name=call.spec.name,
+            name=told_name(call.spec.name, call.key),
             number=call.attempt,
             what=what,
             effect=call.spec.effect,

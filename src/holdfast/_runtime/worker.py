@@ -24,7 +24,7 @@ import msgspec
 
 from holdfast._core.keys import check_label
 from holdfast._core.rows import Lease
-from holdfast._runtime import logs, registry
+from holdfast._runtime import logs, noticing, registry
 from holdfast._runtime.clock import CHANCE
 from holdfast._runtime.flows import FlowLike
 from holdfast._runtime.frames import current_task
@@ -346,6 +346,7 @@ class Worker:
             )
             leases = engine.kept.take(wanted)
             tell(wanted, leases)
+            noticing.quarantined(self._engine, wanted.quarantined)
             flows = self._flows()
             self.taken += len(leases)
             for lease in leases:
