@@ -49,6 +49,13 @@ Rolling run r of flow letters back:
 """
 
 
+def test_back_to_a_step_says_that_the_run_is_held_then(sqlite, holdfast):
+    Journal(sqlite, "r", flow="letters").effect("mail").effect("more").completed("done")
+    told = holdfast("rollback", "r", "--to", "mail", "--plan").stdout
+    assert "then the run is held (paused) until somebody resumes it: holdfast resume r" in told
+    assert "held (paused)" not in holdfast("rollback", "r", "--plan").stdout
+
+
 def test_the_plan_changes_nothing(mailed, holdfast):
     result = holdfast("rollback", "r", "--plan")
     assert (result.exit_code, result.stdout) == (0, PLAN)

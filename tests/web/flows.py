@@ -74,6 +74,23 @@ def order(order: str, cents: int = 4200) -> str:
     return charge(order, cents)
 
 
+@flow(name="web-parent")
+def parent(name: str) -> None:
+    """Calls one child that ends and one that waits."""
+    look_up_child(f"{name}-ends")
+    waiting_child(f"{name}-waits")
+
+
+@flow(name="web-child-ends")
+def look_up_child(topic: str) -> int:
+    return len(look_up(topic))
+
+
+@flow(name="web-child-waits")
+def waiting_child(topic: str) -> None:
+    wait("go")
+
+
 @flow(name="web-payment")
 def payment(to: str) -> str:
     """A payment that a person approves, of the amount that stands in a file."""

@@ -63,6 +63,15 @@ def test_pause_and_resume(page: Page, stage: Stage, shoot: Callable[..., Any]):
     assert "(page, 127.0.0.1)" in actors(stage, "paused", "run_resumed")[-1]
 
 
+def test_cancel_counts_children_that_have_not_ended(page: Page, stage: Stage):
+    stage.submit(flows.parent, "mother", "mother")
+    until(
+        lambda: [it.status for it in stage.store.get("mother").children] == ["completed", "waiting"]
+    )
+    shown(page, stage, "mother").get_by_role("button", name="Cancel run").click()
+    expect(dialog(page)).to_contain_text("1 child run of it is cancelled too.")
+
+
 def test_cancel_lists_what_stays(page: Page, stage: Stage, shoot: Callable[..., Any]):
     stage.submit(flows.trip, "cancelled", "cancelled")
     stage.until_status("cancelled", "waiting")
@@ -204,6 +213,20 @@ def test_rollback_shows_the_plan_first(page: Page, stage: Stage, shoot: Callable
     opened.get_by_role("button", name="Roll back, and leave the rest").click()
     stage.until_status("undone", "rolled_back")
     assert stage.marked("refunded-undone")
+
+
+def test_back_to_a_step_is_held_until_somebody_resumes_it(page: Page, stage: Stage):
+    stage.submit(flows.trip, "partly", "partly")
+    stage.until_status("partly", "waiting")
+    shown(page, stage, "partly").get_by_role("button", name="Roll back").click()
+    opened = dialog(page)
+    expect(opened).to_contain_text("held (paused) until somebody resumes it")
+    opened.get_by_label("Back to the step").fill("web-charge")
+    opened.get_by_role("button", name="Show the plan").click()
+    expect(opened).to_contain_text("Then the run is held (paused) until somebody resumes it.")
+    opened.get_by_role("button", name="Roll back, and leave the rest").click()
+    stage.until_status("partly", "held")
+    assert stage.store.get("partly").held_reason == "paused"
 
 
 # -- budget, signals ---------------------------------------------------------------------------

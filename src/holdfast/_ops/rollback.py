@@ -79,6 +79,9 @@ class RollbackPlan(msgspec.Struct, frozen=True):
         lines += [f"  {number}. {it.step} {it.means}" for number, it in enumerate(self.effects, 1)]
         if not self.effects:
             lines.append("  no effect is to be undone")
+        if self.to is not None:
+            resume = command("resume", self.run_id)
+            lines.append(f"  then the run is held (paused) until somebody resumes it: {resume}")
         used_up = [it.business_key for it in self.effects if it.business_key and it.fate == "undo"]
         if used_up and self.to is not None:
             keys = ", ".join(used_up)

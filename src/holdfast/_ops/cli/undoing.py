@@ -33,7 +33,8 @@ def _rollback(
     """Undo what a run did, the last effect first.
 
     The undo functions of its effects are called by a process that has the flow. With --to, what
-    came after that step is undone, and the run waits to be resumed: the rest is executed anew.
+    came after that step is undone, and the run is held (paused) until somebody resumes it: then the
+    rest is executed anew.
     """
     store = session.store()
     plan = rollback.plan(store, run_id, to)

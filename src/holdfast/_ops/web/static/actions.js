@@ -95,7 +95,7 @@ function cancel(context) {
   const stay = happened(run);
   const about = told(
     "It stops at its next step, and cannot be resumed.",
-    run.children?.length ? `${count(run.children.length, "child run")} of it are cancelled too.` : null,
+    openChildren(run),
     stay.length ? "What it did stays as it is:" : "It has done nothing outside so far.",
   );
   decide({
@@ -107,6 +107,13 @@ function cancel(context) {
     send: (values) => sender(context, "run/cancel")({ reason: values.reason ?? "" }),
     conflict: conflicts(context),
   });
+}
+
+/** Which of the runs that it called go down with it: those that have not ended. */
+function openChildren(run) {
+  const open = (run.children ?? []).filter((child) => OPEN.has(child.status)).length;
+  if (!open) return null;
+  return `${count(open, "child run")} of it ${open === 1 ? "is" : "are"} cancelled too.`;
 }
 
 function happened(run) {
@@ -127,7 +134,7 @@ function rollback(context) {
       fields.text({
         name: "to",
         label: "Back to the step",
-        help: "That step stays done, and the run goes on after it. Left empty: all of the run is undone.",
+        help: "That step stays done. The run is then held (paused) until somebody resumes it, and executes what comes after the step anew. Left empty: all of the run is undone.",
         list: keys,
         mono: true,
       }),
@@ -144,6 +151,7 @@ function rollback(context) {
 function planned(context, plan, body) {
   const notes = [
     plan.effects.length ? null : "No effect is to be undone.",
+    plan.to ? "Then the run is held (paused) until somebody resumes it." : null,
     ...plan.stopped.map((id) => `Run ${id}, which it started, has not ended: it is cancelled.`),
     ...plan.children.map((id) => `Run ${id}, which it started, is not rolled back with it.`),
     ...plan.forks.map((id) => `Run ${id} was forked from it and stands on what is undone: it is left as it is.`),
