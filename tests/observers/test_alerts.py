@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 import holdfast
 from holdfast import Alert, Budget, Watch, effect, flow, step, wait
 from holdfast._runtime import alerter, alerting
-from holdfast.errors import RunFailed, RunHeld, UsageError
+from holdfast._runtime.patrol import Patrol
+from holdfast.errors import RunFailed, RunHeld, StoreFailed, UsageError
 from holdfast.observers.alerts import AlertNotSent, Command
 
 PATIENCE_S = 30
@@ -386,3 +388,135 @@ def test_a_command_that_fails_or_is_late_has_not_sent_it(alert, tmp_path):
     for wrong in ("", "notify 'open"):
         with pytest.raises(UsageError):
             Command(wrong)
+
+
+# -- what must not be lost, and what must not stay -----------------------------------------------
+
+
+@pytest.mark.parametrize("fails_in", ["load", "put_memo"])
+def test_an_alert_is_not_lost_when_the_store_fails_for_a_moment(
+    store, told, quick, monkeypatch, fails_in
+):
+    """The run was held elsewhere, and the first look at it fails."""
+    monkeypatch.setattr(alerter, "AGAIN_S", 0.02)
+    swept(store)
+    kept = store.engine.kept
+    whole, failures = getattr(kept, fails_in), ["the server was away for a moment"]
+
+    def fails_once(*args, **kwargs):
+        if threading.current_thread().name == "holdfast-alerts" and failures:
+            raise StoreFailed(failures.pop())
+        return whole(*args, **kwargs)
+
+    monkeypatch.setattr(kept, fails_in, fails_once)
+    with holdfast.open(store.url, default=False) as other:
+        alerted_fine.with_options(store=other).submit("alert-30", "x")
+        other.pause("alert-30", actor="ana")
+    assert [it.run_id for it in told.wait_for(1)] == ["alert-30"]
+    assert not failures
+
+
+def test_a_run_that_cannot_be_looked_at_keeps_no_other_from_its_turn(
+    store, told, quick, monkeypatch
+):
+    monkeypatch.setattr(alerter, "AGAIN_S", 0.02)
+    swept(store)
+    kept, bad = store.engine.kept, threading.Event()
+    load = kept.load
+
+    def loads(row, *args):
+        if row.run_id == "alert-31" and not bad.is_set():
+            raise StoreFailed("this page cannot be read")
+        return load(row, *args)
+
+    monkeypatch.setattr(kept, "load", loads)
+    with holdfast.open(store.url, default=False) as other:
+        for name in ("alert-31", "alert-32"):
+            alerted_fine.with_options(store=other).submit(name, "x")
+            other.pause(name, actor="ana")
+            alerting.alerter(store.engine).hear(name)
+    assert [it.run_id for it in told.wait_for(1)] == ["alert-32"]
+    bad.set()
+    assert [it.run_id for it in told.wait_for(2)] == ["alert-32", "alert-31"]
+
+
+def test_what_there_was_no_room_for_is_offered_again(store, told, quick, monkeypatch):
+    monkeypatch.setattr(alerter, "QUEUED_MAX", 1)
+    swept(store)
+    with holdfast.open(store.url, default=False) as other:
+        for number in range(3):
+            alerted_fine.with_options(store=other).submit(f"alert-33-{number}", "x")
+            other.pause(f"alert-33-{number}", actor="ana")
+    until(lambda: {it.run_id for it in told.alerts} == {f"alert-33-{n}" for n in range(3)})
+
+
+def test_a_run_that_was_heard_of_waits_for_room(store, told, quick, monkeypatch):
+    monkeypatch.setattr(alerter, "QUEUED_MAX", 2)
+    told.goes_on.clear()
+    fail("alert-34")
+    until(lambda: told.calls == 1)
+    fail("alert-35")
+    fail("alert-36")
+    told.goes_on.set()
+    assert [it.run_id for it in told.wait_for(3)] == ["alert-34", "alert-35", "alert-36"]
+
+
+def test_the_watchdog_offers_again_what_there_was_no_room_for(store, told, monkeypatch):
+    with store.worker(flows=[alerted_loop]):
+        alerted_loop.submit("alert-37")
+        until(lambda: store.get("alert-37").status == "waiting")
+    rounds = Patrol(store.engine, lambda: {"alerted_loop": alerted_loop})
+    monkeypatch.setattr(alerter, "QUEUED_MAX", 0)
+    list(rounds.round())
+    assert not alerting.alerter(store.engine)._pending
+    monkeypatch.undo()
+    list(rounds.round())
+    assert [(it.kind, it.run_id) for it in told.wait_for(1)] == [("finding", "alert-37")]
+
+
+def test_a_command_does_not_outlive_its_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(alerter, "ENDING_S", 0.2)
+    code = "os.fork()\n(here / f'pid-{os.getpid()}').touch()\ntime.sleep(60)"
+    end = holdfast.alert(Command(command(tmp_path, code)))
+    store = holdfast.open(f"sqlite:///{tmp_path}/runs.db")
+    try:
+        fail("alert-38")
+        until(lambda: len(list(tmp_path.glob("pid-*"))) == 2)
+        store.close()
+    finally:
+        end()
+    started = [int(it.name.removeprefix("pid-")) for it in tmp_path.glob("pid-*")]
+    until(lambda: all(is_gone(pid) for pid in started))
+    with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as again:
+        told = Told()
+        end = holdfast.alert(told, name=Command(command(tmp_path, code)).name)
+        monkeypatch.setattr(alerter, "LOOK_US", 20_000)
+        swept(again)
+        assert [it.run_id for it in told.wait_for(1)] == ["alert-38"]  # It was not sent.
+        end()
+
+
+def test_a_command_can_say_as_much_as_it_likes(alert, tmp_path, monkeypatch):
+    """Its standard error is read as it is written, and only the end is kept; nothing of it is put
+    into a file."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = (
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "[os.write(2, b'x' * 65536) for _ in range(200)]\n"
+        "os.write(2, b'\\nthe last words\\n')\nsys.exit(3)"
+    )
+    with pytest.raises(AlertNotSent, match="exit code 3: the last words$"):
+        Command(command(tmp_path, code))(alert)
+
+
+def test_what_a_command_leaves_behind_may_write_on(alert, tmp_path):
+    """It is sent, and neither waited for nor cut off."""
+    code = (
+        "if os.fork() == 0:\n"
+        "    while not (here / 'go').exists(): time.sleep(0.01)\n"
+        "    os.write(2, b'late'); (here / 'wrote').touch()\n"
+    )
+    Command(command(tmp_path, code), timeout_s=20)(alert)
+    (tmp_path / "go").touch()
+    until((tmp_path / "wrote").exists)

@@ -9,8 +9,11 @@ What is to be told is read from the store, so it is not lost with the process th
 
 from __future__ import annotations
 
+import itertools
 import threading
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -25,6 +28,8 @@ from holdfast.errors import Corrupt
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
+
+T = TypeVar("T")
 
 SPACE = "holdfast.alerts"
 """The memory in which workers say who sends an alert, and that it is sent."""
@@ -44,6 +49,10 @@ TAILS = (32, 1024)
 """How many entries are read from the end of a journal, before all of them are."""
 ENDING_S = 3.0
 """How long the end of a process may be delayed by alerts that are on their way."""
+STOPPING_S = 1.0
+"""How long, after that, by a call that was told to stop."""
+AGAIN_S, AGAIN_MAX_S = 1.0, 8.0
+"""How soon it is looked again after something could not be looked at."""
 QUEUED_MAX = 10_000
 
 
@@ -79,6 +88,9 @@ class Alerter:
         self._since: dict[str, int] = {}
         self._sweep_us: int | None = None
         self._closed = False
+        self._given_up = False
+        """Whether the process does not wait any longer for what is on its way."""
+        self._calling: Pending | None = None
         self._thread: threading.Thread | None = None
 
     # -- called by others; never waits for a call ----------------------------------------------
@@ -97,24 +109,41 @@ class Alerter:
                 self._sweep_us = 0
             self._ensure()
 
-    def offer(self, alert: Alert, since_us: int | None) -> None:
-        """Send an alert about something that has been the case since this time; None is now."""
+    def offer(self, alert: Alert, since_us: int | None) -> bool:
+        """Send an alert about something that has been the case since this time; None is now. Says
+        whether there was room for it: if not, it has to be offered again."""
         wanted = [it for it in alerting.receivers if self._is_told(it, since_us)]
         now_us = self._engine.now_us()
         with self._changed:
             for receiver in wanted:
                 key = f"{alert.id}:{receiver.mark}"
-                if len(self._pending) < QUEUED_MAX:
-                    self._pending.setdefault(key, Pending(alert, receiver, now_us))
+                if key not in self._pending:
+                    if not self._has_room():
+                        return False
+                    self._pending[key] = Pending(alert, receiver, now_us)
             self._ensure()
+        return True
+
+    def _has_room(self) -> bool:
+        return len(self._pending) < QUEUED_MAX
 
     def close(self) -> None:
-        """Send what can be sent in a moment, and end."""
+        """Send what can be sent in a moment, and end. A command does not outlive its process: what
+        it was to send is sent by another one, or later."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(ENDING_S)
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        thread.join(ENDING_S)
+        self._given_up = True
+        deadline = time.monotonic() + STOPPING_S
+        while thread.is_alive() and time.monotonic() < deadline:
+            pending = self._calling
+            if pending is not None and pending.receiver.stop is not None:
+                pending.receiver.stop(pending.alert)
+            thread.join(0.02)
 
     def _ensure(self) -> None:
         if self._closed:
@@ -127,27 +156,40 @@ class Alerter:
     # -- its thread ----------------------------------------------------------------------------
 
     def _run(self) -> None:
+        again_s = AGAIN_S
         while not self._engine.closed:
             now_us = self._engine.now_us()
             with self._changed:
                 wait_s = self._due_s(now_us)
                 if wait_s > 0 and not self._closed:
                     self._changed.wait(wait_s)
-                if self._closed and not self._heard and not self._due(now_us):
+                if self._closed and not self._hears() and not self._due(now_us):
                     return
-            try:
-                self._look()
-                for key in self._due(self._engine.now_us()):
-                    self._send(key)
-            except Exception as error:
-                if self._closed or self._engine.closed:
-                    return
-                logs.warning("alerts could not be looked after: %s", error)
-                with self._changed:
-                    self._changed.wait(1.0)
+            error = self._turn()
+            if error is None:
+                again_s = AGAIN_S
+                continue
+            if self._closed or self._engine.closed:
+                return
+            logs.warning("alerts could not be looked after: %s", error)
+            with self._changed:
+                self._changed.wait(again_s)
+            again_s = min(AGAIN_MAX_S, again_s * 2)
+
+    def _turn(self) -> Exception | None:
+        """Look and send; returns the first error, after all of it was tried."""
+        try:
+            looked = self._look()
+            return _each(self._due(self._engine.now_us()), self._send) or looked
+        except Exception as error:
+            return error
+
+    def _hears(self) -> bool:
+        """Say whether there is a run to look at, and room for what is the case of it."""
+        return bool(self._heard) and self._has_room()
 
     def _due_s(self, now_us: int) -> float:
-        if self._heard:
+        if self._hears():
             return 0.0
         times = [it.due_us for it in self._pending.values()]
         if self._sweep_us is not None:
@@ -157,41 +199,54 @@ class Alerter:
     def _due(self, now_us: int) -> list[str]:
         return [key for key, it in list(self._pending.items()) if it.due_us <= now_us]
 
-    def _look(self) -> None:
-        """See what is the case of the runs that were heard of, and of all if it is time."""
-        while self._heard:
-            run_id = next(iter(self._heard))
-            row = self._engine.kept.get(run_id)
-            if row is not None:
-                self._look_at(row, heard=True)
-            with self._changed:
-                self._heard.pop(run_id, None)
+    def _look(self) -> Exception | None:
+        """See what is the case of the runs that were heard of, and of all if it is time. Returns the
+        first error; what it came of is looked at again."""
+        failed = _each(list(self._heard) if self._hears() else (), self._look_for)
         began_us = self._engine.now_us()
         if self._sweep_us is None or self._closed or began_us < self._sweep_us:
-            return
-        self._sweep_all(began_us)
+            return failed
+        failed = self._sweep_all(began_us) or failed
         took_us = self._engine.now_us() - began_us
         self._sweep_us = began_us + max(SWEEP_US, took_us * SHARE)
+        return failed
 
-    def _sweep_all(self, now_us: int) -> None:
+    def _look_for(self, run_id: str) -> None:
+        row = self._engine.kept.get(run_id)
+        if row is None or self._look_at(row, heard=True):
+            with self._changed:
+                self._heard.pop(run_id, None)
+
+    def _sweep_all(self, now_us: int) -> Exception | None:
         since_us = min((self._since_us(it) for it in alerting.receivers), default=now_us)
         since_us = max(since_us, now_us - RECENT_US)
         met: set[int] = set()
-        query = Query(status=list(alerts.ENTRIES))
-        for row in watchdog.open_rows(self._engine.kept, query):
-            if self._closed:
-                return
+
+        def look(row: RunRow) -> None:
             met.add(row.run_no)
             if row.updated_us >= since_us and self._known.get(row.run_no) != row.last_seq:
                 self._look_at(row, heard=False)
-        self._known = {run_no: seq for run_no, seq in self._known.items() if run_no in met}
 
-    def _look_at(self, row: RunRow, *, heard: bool) -> None:
-        """Send what is the case of a run that is held or failed."""
-        if row.status in alerts.ENTRIES and row.deleted_us is None:
-            self._known[row.run_no] = row.last_seq
-            alert = self._state(row)
-            self.offer(alert, None if heard else round(alert.since.timestamp() * 1e6))
+        query = Query(status=list(alerts.ENTRIES))
+        rows = watchdog.open_rows(self._engine.kept, query)
+        failed = _each(itertools.takewhile(lambda _: not self._closed, rows), look)
+        self._known = {run_no: seq for run_no, seq in self._known.items() if run_no in met}
+        return failed
+
+    def _look_at(self, row: RunRow, *, heard: bool) -> bool:
+        """Send what is the case of a run that is held or failed; says whether nothing is left of
+        that. It is known from then on, and not before: what fails here is looked at again."""
+        if row.status not in alerts.ENTRIES or row.deleted_us is not None:
+            return True
+        alert = self._state(row)
+        since_us = round(alert.since.timestamp() * 1e6)
+        if heard:  # If it is not sent from here, it is no past for others.
+            for receiver in alerting.receivers:
+                self._since_us(receiver, since_us)
+        if not self.offer(alert, None if heard else since_us):
+            return False
+        self._known[row.run_no] = row.last_seq
+        return True
 
     def _state(self, row: RunRow) -> Alert:
         return state_of(self._engine, row)
@@ -203,11 +258,11 @@ class Alerter:
             return True
         return since_us >= max(told_since_us, self._engine.now_us() - RECENT_US)
 
-    def _since_us(self, receiver: Receiver) -> int:
+    def _since_us(self, receiver: Receiver, now_us: int | None = None) -> int:
         """Return since when a receiver is told: whoever is new is not told of the past."""
         known = self._since.get(receiver.mark)
         if known is None:
-            kept, now_us = self._engine.kept, self._engine.now_us()
+            kept, now_us = self._engine.kept, now_us or self._engine.now_us()
             key = f"since:{receiver.mark}"
             kept.put_memo(Memo(SPACE, key, b"%d" % now_us), 0)
             memo = kept.memo(SPACE, key)
@@ -218,6 +273,8 @@ class Alerter:
     # -- sending -------------------------------------------------------------------------------
 
     def _send(self, key: str) -> None:
+        if self._given_up:
+            return
         pending = self._pending[key]
         due_us = None if self._is_over(pending) else self._try(key, pending)
         with self._changed:
@@ -249,10 +306,13 @@ class Alerter:
         mine = self._note(key, claim, 0 if memo is None else memo.version)
         if mine is None:
             return now_us + LOOK_US
+        self._calling = pending
         try:
             pending.receiver.call(pending.alert)
         except Exception as error:
             return self._failed(key, pending, mine, tries, error)
+        finally:
+            self._calling = None
         self._note(key, Sending(sent=True, tries=tries), mine)
         return None
 
@@ -280,6 +340,17 @@ class Alerter:
         memo = Memo(SPACE, key, msgspec.json.encode(said), expires_us=expires_us)
         made: Memo | None = self._engine.kept.put_memo(memo, expected)
         return None if made is None else made.version
+
+
+def _each(what: Iterable[T], do: Callable[[T], object]) -> Exception | None:
+    """Do something with each. One that fails keeps no other from its turn; returns the first error."""
+    first: Exception | None = None
+    for one in what:
+        try:
+            do(one)
+        except Exception as error:
+            first = first or error
+    return first
 
 
 def _read(value: bytes) -> Sending:

@@ -36,6 +36,8 @@ class Receiver(msgspec.Struct, frozen=True):
     name: str
     mark: str
     """Its name, shortened: the same in every process of the fleet."""
+    stop: Callable[[Alert], object] | None = None
+    """Ends a call that is under way, if it can be ended."""
 
 
 receivers: tuple[Receiver, ...] = ()
@@ -57,7 +59,7 @@ def alert(function: Callable[[Alert], object], *, name: str | None = None) -> Ca
         raise UsageError(f"holdfast.alert({function!r:.80}): a function of an alert")
     named = name or getattr(function, "name", None) or _name_of(function)
     mark = hashlib.sha256(str(named).encode()).hexdigest()[:12]
-    receiver = Receiver(function, str(named), mark)
+    receiver = Receiver(function, str(named), mark, getattr(function, "stop", None))
     with _lock:
         receivers = (*receivers, receiver)
         if _ends_hearing is None:
@@ -129,23 +131,24 @@ def sweep(engine: Engine) -> None:
         alerter(engine).sweep()
 
 
-def watched(engine: Engine, row: RunRow, found: Iterable[Finding]) -> None:
+def watched(engine: Engine, row: RunRow, found: Iterable[Finding]) -> bool:
     """The watchdog has looked at a run: somebody is told of what it found, and of a budget that is
-    nearly used up."""
+    nearly used up. Says whether there was room for all of it."""
     if not receivers:
-        return
+        return True
     store_id, now_us = engine.kept.store_id, engine.now_us()
     goes_on = row.status not in alerts.ENTRIES
+    told = alerter(engine)
+    taken = True
     for finding in found:
         if finding.severity is not Severity.INFO:
             # Of a run that stands still, what is found is as old as its state.
             began = finding.noted_at if goes_on else finding.since
             at_us = None if began is None else round(began.timestamp() * 1e6)
-            alerter(engine).offer(alerts.of_finding(store_id, row, finding), at_us)
+            taken &= told.offer(alerts.of_finding(store_id, row, finding), at_us)
     pot = engine.kept.pot(row.root or row.run_id) if goes_on else None
     nearly = None if pot is None else alerts.of_budget(store_id, row, pot, now_us)
-    if nearly is not None:
-        alerter(engine).offer(nearly, None)
+    return taken if nearly is None else told.offer(nearly, None) and taken
 
 
 def _after_fork() -> None:

@@ -8,7 +8,7 @@ once. A function is called by one worker at a time, and again if that one dies b
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.findings import Finding, Found, Severity, Watch, note, noted_in, read
@@ -76,17 +76,28 @@ class Patrol:
         )
 
     def round(self) -> Iterator[Finding]:
-        """Look at what has changed, and act; yields what was acted on."""
+        """Look at what has changed, and act; yields what was acted on. A run that cannot be looked
+        at keeps no other from its turn."""
+        failed: Exception | None = None
         left = LOADED_MAX
         flows = self._flows()
         met: set[int] = set()
         for row in watchdog.open_rows(self._engine.kept):
             if self._engine.closed or left <= 0:
-                return
+                break
             met.add(row.run_no)
             if self._is_worth_it(row):
                 left -= 1
-                yield from self._look_at(row, flows)
+                try:
+                    yield from self._look_at(row, flows)
+                except Exception as error:
+                    failed = failed or error
+        else:
+            self._forget(met)
+        if failed is not None:
+            raise failed
+
+    def _forget(self, met: set[int]) -> None:
         self._seen = {run_no: it for run_no, it in self._seen.items() if run_no in met}
 
     def _is_worth_it(self, row: RunRow) -> bool:
@@ -100,9 +111,10 @@ class Patrol:
         return not (sleeps and row.owner is None and not row.attempts)
 
     def _look_at(self, row: RunRow, flows: Mapping[str, Any]) -> Iterator[Finding]:
-        self._seen[row.run_no] = (row.last_seq, self._survey.stuck_us(row))
+        quiet_us = self._survey.stuck_us(row)
         found = self._survey.findings(row)
-        yield from _acted(self._engine, row, found, flows.get(row.flow))
+        if (yield from _acted(self._engine, row, found, flows.get(row.flow))):
+            self._seen[row.run_no] = (row.last_seq, quiet_us)
 
 
 def patrol(engine: Engine, flows: Mapping[str, Any], run_id: str | None = None) -> list[Finding]:
@@ -118,12 +130,13 @@ def patrol(engine: Engine, flows: Mapping[str, Any], run_id: str | None = None) 
 
 def _acted(
     engine: Engine, row: RunRow, found: list[Finding], flow: FlowLike | None
-) -> Iterator[Finding]:
+) -> Generator[Finding, None, bool]:
     """Do what a flow declares about findings. Of a flow that is not known here, only what no worker
-    could act on is noted: that nobody executes it."""
+    could act on is noted: that nobody executes it. Says in the end whether somebody is told of all of
+    it, if somebody is to be."""
     declared = None if flow is None else flow.watch
     watch = declared or engine.watch or Watch()
-    alerting.watched(engine, row, [it for it in found if watch.act(it.kind) != "ignore"])
+    is_told = alerting.watched(engine, row, [it for it in found if watch.act(it.kind) != "ignore"])
     for finding in found:
         if flow is None and finding.kind is not Found.STUCK:
             continue
@@ -150,6 +163,7 @@ def _acted(
         text = "run %s is %s (%s): %s"
         logs.warning(text, row.run_id, finding.kind, did, finding.text, about=row)
         yield finding
+    return is_told
 
 
 def _called(engine: Engine, finding: Finding, act: Callable[[Finding], object]) -> str | None:

@@ -13,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from holdfast.errors import UsageError
 __all__ = ["Alert", "AlertNotSent", "Command"]
 
 TOLD_BYTES = 300
+TOLD_S = 1.0
+"""How long the last words of a command are waited for, if something that it started writes on."""
 
 
 class AlertNotSent(RuntimeError):
@@ -41,6 +44,8 @@ class Command:
         if not timeout_s > 0:
             raise UsageError(f"timeout_s={timeout_s!r}: positive seconds")
         self.timeout_s = timeout_s
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        """By the id of the alert that it sends."""
 
     def __repr__(self) -> str:
         return f"<command {Path(self._argv[0]).name}>"
@@ -53,7 +58,7 @@ class Command:
     def __call__(self, alert: Alert) -> None:
         """Send one alert; raises AlertNotSent."""
         program = Path(self._argv[0]).name
-        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as given:
+        with tempfile.TemporaryFile() as given:
             given.write(alert.json() + b"\n")
             given.seek(0)
             try:
@@ -61,14 +66,25 @@ class Command:
                     self._argv,
                     stdin=given,
                     stdout=subprocess.DEVNULL,
-                    stderr=said,
+                    stderr=subprocess.PIPE,
                     start_new_session=True,
                 )
             except OSError as error:
                 raise AlertNotSent(f"{program} cannot be started: {error.strerror}") from None
+        said = _Tail(process)
+        self._running[alert.id] = process
+        try:
             code = self._ended(process, program)
-            if code != 0:
-                raise AlertNotSent(f"{program} ended with exit code {code}{_last(said.fileno())}")
+        finally:
+            self._running.pop(alert.id, None)
+        if code != 0:
+            raise AlertNotSent(f"{program} ended with exit code {code}{said.last_line()}")
+
+    def stop(self, alert: Alert) -> None:
+        """Kill the command that sends an alert, with all that it has started: its process ends."""
+        process = self._running.get(alert.id)
+        if process is not None:
+            _kill(process)
 
     def _ended(self, process: subprocess.Popen[bytes], program: str) -> int:
         try:
@@ -77,14 +93,34 @@ class Command:
             raise AlertNotSent(f"{program} was not through in {self.timeout_s:g} s") from None
         finally:
             if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # With all that it has started.
+                _kill(process)
                 process.wait()
 
 
-def _last(said: int) -> str:
-    """Return the last line that a command wrote to its standard error."""
-    size = os.fstat(said).st_size
-    tail = os.pread(said, TOLD_BYTES, max(0, size - TOLD_BYTES)).decode("utf-8", "replace")
-    lines = tail.strip().splitlines()
-    return f": {lines[-1]}" if lines else ""
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.returncode is None:  # Else its number may be somebody else's by now.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+class _Tail:
+    """The end of what a command writes to its standard error, however much that is."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._kept = b""
+        # What the command leaves behind may go on writing: the thread lives as long as that.
+        self._thread = threading.Thread(target=self._read, name="holdfast-alert-said", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        said = self._process.stderr
+        assert said is not None
+        with said:
+            while chunk := os.read(said.fileno(), 65_536):
+                self._kept = (self._kept + chunk)[-TOLD_BYTES:]
+
+    def last_line(self) -> str:
+        self._thread.join(TOLD_S)
+        lines = self._kept.decode("utf-8", "replace").strip().splitlines()
+        return f": {lines[-1]}" if lines else ""
