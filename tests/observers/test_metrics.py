@@ -246,6 +246,9 @@ def test_a_store_says_what_waits_who_works_and_who_is_asked(tmp_path: Path):
         assert value(text, "queue_runs", queue=hostile, status="ready") == 1
         assert value(text, "queue_runs", queue="default", status="held") == 1
         assert value(text, "queue_oldest_ready_seconds", queue=hostile) > 0
+        # What waits for an answer is not late: it is not due.
+        after = store_metrics(store.kept)
+        assert value(after, "queue_runs", queue="default", status="not_due") == 1
         assert value(text, "workers", draining="false") == 1
         worker = next(key for key in figures(text) if key[0] == "holdfast_fleet_places")
         assert dict(worker[1:])["worker"] == "w-1"

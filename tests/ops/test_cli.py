@@ -343,3 +343,12 @@ def test_the_actor_is_the_user_of_the_system(holdfast, runs):
     holdfast("settle", "held", "charge", "--not-done")
     entries = as_json(holdfast("history", "held", "--json"))["entries"]
     assert entries[-1]["body"]["actor"] == session.os_user()
+
+
+def test_queues_say_in_words_what_is_held_and_what_is_not_due(sqlite: Store, holdfast):
+    Journal(sqlite, "held").held("paused")
+    Journal(sqlite, "poison").held("quarantined")
+    shown = holdfast("queues").stdout
+    assert "2, 1 quarantined" in shown
+    assert "NOT DUE" in shown
+    assert "q.)" not in shown

@@ -53,6 +53,7 @@ def test_the_fleet_with_a_real_worker(page: Page, stage: Stage, shoot: Callable[
     queue = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="default"))
     expect(queue).to_contain_text("1 worker")
     expect(page.locator("#numbers")).to_contain_text("1 of 4")
+    expect(page.locator("#numbers")).to_contain_text("Not due")
     both(page, shoot)
 
 

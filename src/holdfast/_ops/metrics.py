@@ -73,13 +73,15 @@ def _queues(views: list[queues.QueueView]) -> Iterator[Family]:
     paused: dict[str, float] = {}
     for number, view in enumerate(views):
         name = _label(view.name, number)
-        for status in ("ready", "delayed", "running", "failed", "held", "quarantined"):
+        for status in ("ready", "running", "failed", "held", "quarantined"):
             runs[name, status] += getattr(view, status)
+        runs[name, "not_due"] += view.delayed
         oldest[name] = max(oldest.get(name, 0.0), view.oldest_s or 0.0)
         paused[name] = max(paused.get(name, 0.0), float(view.paused))
     yield _family(
         "queue_runs",
-        "Runs of a queue; those that are held and quarantined are counted as both",
+        "Runs of a queue; not_due: they wait for an answer, a message or their time; those that are "
+        "held and quarantined are counted as both",
         [({"queue": queue, "status": status}, value) for (queue, status), value in runs.items()],
     )
     yield _family(

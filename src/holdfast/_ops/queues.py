@@ -48,6 +48,7 @@ class QueueView(msgspec.Struct, frozen=True):
     name: str
     ready: int
     delayed: int
+    """Runs that are not due: they wait for an answer, a message or their time."""
     running: int
     failed: int
     held: int

@@ -27,7 +27,7 @@ HELP = """\
 holdfast top shows the fleet of a store as it is now.
 
   workers   processes that execute runs, and how many of their places are in use
-  queues    runs that are ready, delayed, at work, failed and held; for how long
+  queues    runs that are ready, not due, at work, failed and held; for how long
             the oldest ready one has waited; what the queue allows
   runs      first those that need a person (held, asking, failed), then those
             whose process died, those at work, those that are queued or wait
@@ -154,7 +154,7 @@ def _workers(alive: Sequence[WorkerView], width: int, plain: bool) -> list[Text]
 def _queues(known: Sequence[QueueView], width: int, room: int) -> list[Text]:
     if not known:
         return []
-    titles = ("QUEUE", "READY", "DELAYED", "RUNNING", "FAILED", "HELD", "OLDEST", "ALLOWS")
+    titles = ("QUEUE", "READY", "NOT DUE", "RUNNING", "FAILED", "HELD", "OLDEST", "ALLOWS")
     widths = _widths(width, (18, 7, 9, 9, 8, 7, 8, 0))
     lines = [_row(titles, widths, "bold")]
     fullest = sorted(known, key=lambda it: (-it.ready, -it.running, it.name))

@@ -60,11 +60,11 @@ def _queues(session: Session) -> None:
 
 def queues_table(found: list[QueueView]) -> Table:
     """Return the queues as a table that fits into 80 columns."""
-    rows = table("QUEUE", "READY", "DELAYED", "RUNNING", "FAILED", "HELD", "OLDEST", "ALLOWS")
+    rows = table("QUEUE", "READY", "NOT DUE", "RUNNING", "FAILED", "HELD", "OLDEST", "ALLOWS")
     for queue in found:
         held = str(queue.held)
         if queue.quarantined:
-            held += f" ({queue.quarantined} q.)"
+            held += f", {queue.quarantined} quarantined"
         rows.add_row(
             cell(queue.name),
             cell(str(queue.ready), "yellow" if queue.ready else ""),

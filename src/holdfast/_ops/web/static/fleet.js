@@ -55,8 +55,8 @@ function summary(workers, queues, schedules) {
     ["Workers", number(workers.length), workers.some((one) => one.draining) ? "some are draining" : ""],
     ["Places in use", places ? `${number(working)} of ${number(places)}` : "–", places ? `${Math.round((100 * working) / places)} %` : "no worker"],
     ["Ready", number(sum("ready")), oldest.length ? `oldest for ${length(Math.max(...oldest))}` : ""],
-    ["Later", number(sum("delayed")), "not due yet"],
-    ["Held", number(sum("held")), "need a person"],
+    ["Not due", number(sum("delayed")), "wait for an answer, a message or their time"],
+    ["Held", number(sum("held")), sum("quarantined") ? `${number(sum("quarantined"))} quarantined` : "need a person"],
     ["Failed", number(sum("failed")), ""],
   ];
   clear(
@@ -76,12 +76,30 @@ function workerCells(worker) {
   );
   return [
     el("code", null, worker.name),
-    worker.draining ? badge("draining") : badge(worker.working ? "running" : "idle"),
+    workerState(worker),
     wide(meter(worker.saturation, `${number(worker.working)} of ${number(worker.concurrency)}`, "Places in use")),
     worker.queues === null ? "all" : worker.queues.join(", "),
     wide(el("div", { class: "flows" }, flows)),
     wide(el("span", { class: "nowrap" }, `${worker.host} · ${worker.pid}`)),
   ];
+}
+
+/** What a worker does; one that takes nothing although it has room says why. */
+function workerState(worker) {
+  if (worker.draining) return badge("draining");
+  const state = badge(worker.working ? "running" : "idle");
+  if (worker.alone) {
+    const only = ["executes only ", runLink(worker.alone.run_id), ` now, because ${worker.alone.why}`];
+    return wide([state, " ", el("span", { class: "faint" }, only)]);
+  }
+  if (!worker.emptying) return state;
+  const why = "takes nothing until it is empty: a run is to be executed alone";
+  return wide([state, " ", el("span", { class: "faint" }, why)]);
+}
+
+function heldCell(queue) {
+  if (!queue.quarantined) return numeric(queue.held, queue.held ? "wants" : "");
+  return { content: `${number(queue.held)}, ${number(queue.quarantined)} quarantined`, kind: "num wants" };
 }
 
 function queueCells(queue) {
@@ -92,7 +110,7 @@ function queueCells(queue) {
     { content: queue.oldest_s === null ? "–" : length(queue.oldest_s), kind: "num" },
     numeric(queue.delayed),
     numeric(queue.running),
-    numeric(queue.held, queue.held ? "wants" : ""),
+    heldCell(queue),
     numeric(queue.failed, queue.failed ? "broke" : ""),
     own === null ? "no limit" : wide(meter(own, `${number(queue.running)} of ${number(queue.concurrency)}`, "Its own limit in use")),
     queue.workers ? wide(meter(queue.workers_saturation, count(queue.workers, "worker"), "Places of its workers in use")) : { content: "no worker", kind: queue.ready ? "wants" : "" },
