@@ -22,7 +22,11 @@ CORPUS = [
     "[bold red]markup[/] :warning:",
     "<script>alert(1)</script>",
     "no\u00a0break and \u3000wide",
+    "fillers \u115f\u1160\u3164\uffa0\u2800, joiner \u034f, variant \ufe0f\U000e0100",
 ]
+UNSEEN = (
+    "\u034f\u115f\u1160\u17b4\u180b\u2800\u3164\ufe00\ufe0f\uffa0\U0001d159\U000e0100\U000e01ef"
+)
 
 
 @pytest.mark.parametrize("text", CORPUS)
@@ -36,6 +40,26 @@ def test_nothing_hidden_is_left(text: str):
 def test_what_can_be_seen_is_left_alone():
     assert visible("Zürich 東京 🙂 [x] <b>") == "Zürich 東京 🙂 [x] <b>"
     assert visible("a\nb\tc", lines=True) == "a\nb\\tc"
+    for text in (
+        "cafe\u0301",
+        "\u0e17\u0e35\u0e48",
+        "\u0928\u093f",
+        "\u05e9\u05c1\u05b8",
+        "x\u0301\u0302\u0303\u0304",
+    ):
+        assert visible(text) == text
+
+
+@pytest.mark.parametrize("char", UNSEEN)
+def test_blanks_that_count_as_letters_are_seen(char: str):
+    assert visible(f"alice{char}") == f"alice{ascii(char)[1:-1]}"
+
+
+def test_marks_that_stand_on_nothing_or_on_each_other_are_seen():
+    assert visible("\u0301\u0302a") == "\\u0301\\u0302a"
+    assert visible("a\u200b\u0301") == "a\\u200b\\u0301"
+    assert visible("a\n\u0301", lines=True) == "a\n\\u0301"
+    assert visible("a" + "\u0301" * 6) == "a" + "\u0301" * 4 + "\\u0301" * 2
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,17 @@ def test_what_is_approved_is_what_is_stored(page: Page, hostile: Stage, shoot: C
     shoot(page, size=NARROW)
 
 
+def test_arguments_from_the_right_stand_in_their_order(page: Page, hostile: Stage):
+    at(page, hostile, "asks-hebrew")
+    exact = page.locator("article.card pre.exact")
+    assert json.loads(exact.inner_text()) == {HEBREW: f"{HEBREW} 100 {HEBREW}"}
+    key, value = exact.locator("bdi").all()
+    places = [one.bounding_box() for one in (key, value)]
+    assert places[0] is not None
+    assert places[1] is not None
+    assert places[0]["x"] + places[0]["width"] < places[1]["x"]
+
+
 def test_what_is_typed_is_what_is_sent(page: Page, stage: Stage):
     sent = page.evaluate(
         """async () => {

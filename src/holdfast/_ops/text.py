@@ -7,6 +7,7 @@ it cannot move a cursor, change a colour, or make text look like what it is not.
 from __future__ import annotations
 
 import datetime as dt
+import re
 import unicodedata
 from typing import Any
 
@@ -14,6 +15,13 @@ import msgspec
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Control, formatting (bidi marks and zero-width among them), surrogate, private, unassigned."""
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U0001d159\U000e0100-\U000e01ef]"
+)
+"""Of other categories, and yet nothing is seen of them: fillers, blanks, selectors of variants."""
+_MARKS_MAX = 4
+"""How many marks may stand on one letter. More hide what is below or beside them."""
 
 SHOWN_CHARS = 400
 """How much of one value stands in a text for people; `--json` and `history` have all of it."""
@@ -23,14 +31,27 @@ def visible(text: str, *, lines: bool = False) -> str:
     """Return text with everything that is not plainly visible escaped; with `lines`, breaks stay."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        char if (lines and char == "\n") or not _is_hidden(char) else _escaped(char)
-        for char in text
-    )
+    made: list[str] = []
+    room = 0  # How many marks the last letter may still have; none stands on nothing.
+    for char in text:
+        kind = unicodedata.category(char)
+        is_mark = kind.startswith("M")
+        if lines and char == "\n":
+            made.append(char)
+            room = 0
+        elif _is_hidden(char, kind) or (is_mark and room == 0):
+            made.append(_escaped(char))
+            room = 0
+        else:
+            made.append(char)
+            room = room - 1 if is_mark else _MARKS_MAX
+    return "".join(made)
 
 
-def _is_hidden(char: str) -> bool:
-    return unicodedata.category(char) in _HIDDEN or (char != " " and char.isspace())
+def _is_hidden(char: str, kind: str) -> bool:
+    if kind in _HIDDEN or (char != " " and char.isspace()):
+        return True
+    return _UNSEEN.match(char) is not None
 
 
 def _escaped(char: str) -> str:

@@ -4,7 +4,7 @@
 // What a dialog shows does not change while it is open: a person decides on what they have read.
 
 import { act, get } from "/static/api.js";
-import { badge, clear, el, lines, words } from "/static/dom.js";
+import { badge, clear, el, inert, lines, words } from "/static/dom.js";
 import { Misfit, text } from "/static/fields.js";
 import { written } from "/static/numbers.js";
 import { announce, toast } from "/static/shell.js";
@@ -123,7 +123,8 @@ export function effectList(effects, label) {
 export function exact(text, label = "Arguments") {
   const isLong = text.length > EXACT_CHARS;
   const about = { class: isLong ? "exact in-order" : "exact", dir: "ltr", tabindex: 0, "aria-label": label };
-  const shown = isLong ? lines(text) : text.split(STRING).map((one, at) => (at % 2 ? el("bdi", { dir: "ltr" }, lines(one)) : lines(one)));
+  const aside = (one) => el("bdi", { dir: "ltr" }, inert(one));
+  const shown = isLong ? inert(text) : text.split(STRING).map((one, at) => (at % 2 ? aside(one) : inert(one)));
   return el("pre", about, shown);
 }
 

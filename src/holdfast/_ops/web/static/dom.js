@@ -3,30 +3,39 @@
 // Names, payloads and what models wrote may hold anything. Whatever is shown is a text node, and
 // passes `visible`, so that it can neither become an element nor look like what it is not.
 
-const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]|(?! )\p{White_Space}/gu;
-const SHORT = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+import { isolated, pieces, visible } from "/static/text.js";
+
+export { visible };
+
 const SPOKEN = new Set(["title", "aria-label", "aria-description", "placeholder", "alt"]);
+const BARE = new Set(["option", "title", "textarea"]);
 const SVG = "http://www.w3.org/2000/svg";
 
 // -- text ---------------------------------------------------------------------------------------
 
-/** Return text with everything that is not plainly visible escaped; with `lines`, breaks stay. */
-export function visible(text, { lines = false } = {}) {
-  return String(text).replace(HIDDEN, (char) => (lines && char === "\n" ? char : escaped(char)));
-}
-
-function escaped(char) {
-  if (SHORT[char]) return SHORT[char];
-  const code = char.codePointAt(0);
-  if (code < 0x100) return "\\x" + code.toString(16).padStart(2, "0");
-  if (code < 0x10000) return "\\u" + code.toString(16).padStart(4, "0");
-  return "\\U" + code.toString(16).padStart(8, "0");
-}
-
-/** Return a text node in which breaks and tabs stay as they are; the parent keeps white space. */
+/** Return prose as a node in which breaks and tabs stay as they are; the parent keeps white space.
+ *  Each line has the direction of its first letter, and moves nothing around it. */
 export function lines(text) {
-  const parts = String(text).replace(/\r\n/g, "\n").split("\t");
+  return el("bdi", { class: "prose" }, inert(text));
+}
+
+/** The same as a bare text node, for where direction is taken care of. */
+export function inert(text) {
+  const parts = text.replace(/\r\n/g, "\n").split("\t");
   return document.createTextNode(parts.map((part) => visible(part, { lines: true })).join("\t"));
+}
+
+/** The nodes of a text: words that are written from right to left stand by themselves. */
+function worded(node, shown) {
+  const found = pieces(shown);
+  if (found.length === 1) return [document.createTextNode(shown)];
+  if (BARE.has(node.localName)) return [document.createTextNode(isolated(shown))];
+  const aside = (text) => {
+    const made = node.namespaceURI === SVG ? svg("tspan", { class: "aside" }) : el("bdi", null);
+    made.textContent = text;
+    return made;
+  };
+  return found.map((text, at) => (at % 2 ? aside(text) : document.createTextNode(text)));
 }
 
 /** Return text that is no longer than this, saying how much is left out. */
@@ -61,7 +70,7 @@ export function set(node, name, value) {
   if (value === null || value === undefined || value === false) return node.removeAttribute(name);
   let text = value === true ? "" : String(value);
   if (name === "href" && !isSafe(text)) throw new TypeError("not a link that may be made");
-  if (SPOKEN.has(name)) text = visible(text, { lines: true });
+  if (SPOKEN.has(name)) text = isolated(visible(text, { lines: true }));
   if (node.getAttribute(name) !== text) node.setAttribute(name, text);
 }
 
@@ -73,7 +82,8 @@ function isSafe(href) {
 export function append(node, ...children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
-    node.append(child instanceof Node ? child : document.createTextNode(visible(child)));
+    if (child instanceof Node) node.append(child);
+    else node.append(...worded(node, visible(child)));
   }
   return node;
 }
@@ -87,7 +97,7 @@ export function clear(node, ...children) {
 /** Make the text of a node this, and touch nothing if it is. */
 export function say(node, text) {
   const shown = visible(text);
-  if (node.textContent !== shown) node.textContent = shown;
+  if (node.textContent !== shown) node.replaceChildren(...worded(node, shown));
 }
 
 /** Make the children of a node be one per item, in order. Nodes of items that stay are kept and

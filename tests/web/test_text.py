@@ -1,0 +1,105 @@
+"""Text of others is inert on the page: nothing unseen, nothing that moves what stands around it."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from typing import Any
+
+from playwright.sync_api import Page
+
+from holdfast._ops.text import visible
+
+ESCAPED = """async () => {
+  const { visible } = await import("/static/text.js");
+  const found = { after: [], alone: [], lines: [] };
+  for (let code = 0; code <= 0x10ffff; code++) {
+    const char = String.fromCodePoint(code);
+    if (visible("a" + char) !== "a" + char) found.after.push(code);
+    if (visible(char) !== char) found.alone.push(code);
+    if (visible("a" + char, { lines: true }) !== "a" + char) found.lines.push(code);
+  }
+  return found;
+}"""
+SAMPLES = [
+    "a\u0301\u0301\u0301\u0301\u0301b\u0301",
+    "\u0301\u0302a\u200b\u0301",
+    "❤\ufe0f 👩\u200d🚀 alice\u3164\u2800",
+    "\u0e17\u0e35\u0e48 \u05e9\u05c1\u05b8",
+    "\n\u0301 \u0301\r\t\x1b[0m\U000e0100",
+]
+WHERE = """(texts) => {
+  // Where each letter of a text is seen, in the order in which they are written.
+  const box = document.createElement("div");
+  document.querySelector("main").append(box);
+  return import("/static/dom.js").then(({ el }) => texts.map((text) => {
+    const node = el("p", null, text);
+    box.replaceChildren(node);
+    const walker = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
+    const found = [];
+    while (walker.nextNode()) {
+      const range = document.createRange();
+      for (let at = 0; at < walker.currentNode.length; at++) {
+        range.setStart(walker.currentNode, at);
+        range.setEnd(walker.currentNode, at + 1);
+        found.push([walker.currentNode.data[at], range.getBoundingClientRect().left]);
+      }
+    }
+    return found;
+  }));
+}"""
+
+
+def test_page_and_terminal_escape_the_same_of_all_unicode(page: Page):
+    told: dict[str, list[int]] = page.evaluate(ESCAPED)
+    # Which code points are assigned depends on the age of the tables; a browser's may be newer.
+    known = [code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) != "Cn"]
+    assert len(known) > 280_000
+    for name, before, lines in (("after", "a", False), ("alone", "", False), ("lines", "a", True)):
+        page_says = set(told[name])
+        wrong = [
+            hex(code)
+            for code in known
+            if (visible(f"{before}{chr(code)}", lines=lines) != f"{before}{chr(code)}")
+            != (code in page_says)
+        ]
+        assert wrong == [], name
+    blank = [0x034F, 0x115F, 0x1160, 0x2800, 0x3164, 0xFE0F, 0xFFA0, 0xE0100, 0x202E, 0x200B]
+    assert set(blank) <= set(told["after"])
+
+
+def test_samples_are_escaped_alike(page: Page):
+    says = "async (all) => { const { visible } = await import('/static/text.js'); return all.map((one) => visible(one)); }"
+    assert page.evaluate(says, SAMPLES) == [visible(one) for one in SAMPLES]
+
+
+def test_letters_from_the_right_move_nothing_else(page: Page):
+    texts = [
+        "\u05d0\u05d1 100 \u05d2, pay 200",
+        "to \u0627\u0644: 5, \u0628: 17",
+        "1\u05d02\u05d13",
+    ]
+    for text, seen in zip(texts, page.evaluate(WHERE, texts), strict=True):
+        assert "".join(char for char, _ in seen) == text
+        others = [left for char, left in seen if unicodedata.bidirectional(char) not in ("R", "AL")]
+        assert others == sorted(others), text
+        # A word stands between what is written before and behind it.
+        for at, (char, left) in enumerate(seen):
+            if unicodedata.bidirectional(char) in ("R", "AL"):
+                assert all(left > x for before, x in seen[:at] if before.isdecimal())
+                assert all(left < x for behind, x in seen[at:] if behind.isdecimal())
+
+
+def test_all_letters_from_the_right_are_known(page: Page):
+    kinds = ("R", "AL", "AN")
+    codes = [it for it in range(0x110000) if unicodedata.bidirectional(chr(it)) in kinds]
+    shown = [it for it in codes if visible(f"a{chr(it)}") == f"a{chr(it)}"]
+    left: list[Any] = page.evaluate(
+        """async (codes) => {
+            const { pieces } = await import("/static/text.js");
+            return codes.filter((code) => pieces(String.fromCodePoint(code)).length !== 3);
+        }""",
+        shown,
+    )
+    assert len(shown) > 1000
+    assert [hex(it) for it in left] == []
