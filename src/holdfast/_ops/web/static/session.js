@@ -2,9 +2,21 @@
 // what stands in localStorage belongs to this origin alone. Only both together are a session.
 
 const NAME = "holdfast-session";
+const OFFERED = "holdfast-offered";
 
 /** The header that carries it. */
 export const HEADER = "X-Holdfast-CSRF";
+
+/** Take the token that sign-in.js left because another site had sent it; null if there is none. */
+export function offered() {
+  try {
+    const found = sessionStorage.getItem(OFFERED);
+    sessionStorage.removeItem(OFFERED);
+    return found;
+  } catch {
+    return null;
+  }
+}
 
 /** Return the second secret, or null if this browser does not have it. */
 export function secret() {

@@ -4,6 +4,7 @@
 
 import { connection, get, me, signOut } from "/static/api.js";
 import { clear, el, number, runUrl, say, set, setClock, visible } from "/static/dom.js";
+import { offered as waiting } from "/static/session.js";
 import { changes } from "/static/shared.js";
 
 const COUNT_EVERY_MS = 4000;
@@ -14,13 +15,13 @@ const byId = (id) => document.getElementById(id);
 // -- messages -----------------------------------------------------------------------------------
 
 /** Show a short message, and say it to screen readers. Kinds: "info", "good", "bad". A bad one
- *  stays until it is closed. */
-export function toast(text, kind = "info") {
+ *  stays until it is closed, and so does one with a button. */
+export function toast(text, kind = "info", button = null) {
   const close = el("button", { type: "button", class: "quiet", "aria-label": "Close message" }, "×");
-  const node = el("div", { class: `toast is-${kind}` }, el("span", null, text), close);
+  const node = el("div", { class: `toast is-${kind}` }, el("span", null, text), button, close);
   close.addEventListener("click", () => node.remove());
   byId("toasts").append(node);
-  if (kind !== "bad") setTimeout(() => node.remove(), TOAST_MS);
+  if (kind !== "bad" && !button) setTimeout(() => node.remove(), TOAST_MS);
   return node;
 }
 
@@ -194,6 +195,32 @@ function showTheme() {
 
 // -- signing in ---------------------------------------------------------------------------------
 
+let token = null;
+
+/** A token came with the address, though somebody is signed in: no token stays in sight, and nobody
+ *  becomes somebody else without asking for it. */
+function offered() {
+  const found = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (found !== null) history.replaceState(null, "", location.pathname + location.search);
+  const given = found ?? waiting();
+  if (!given) return;
+  token = given;
+  ready.then(({ actor }) => {
+    const said = `The address came with a token. It was not used: you are signed in as ${actor}.`;
+    toast(said, "info", useToken("Use it instead"));
+  }, () => {});
+}
+
+function useToken(name) {
+  const button = el("button", { type: "button" }, name);
+  button.addEventListener("click", async () => {
+    const { exchange } = await import("/static/sign-in.js");
+    const wrong = await exchange(token);
+    if (wrong) toast(wrong, "bad");
+  });
+  return button;
+}
+
 /** The cookie let this page in, but the other half of the session is gone: ask for a token here. */
 function signInHere() {
   const field = el("input", { id: "token", type: "password", autocomplete: "off", required: true });
@@ -211,6 +238,7 @@ function signInHere() {
         field,
         el("button", { class: "primary" }, "Sign in"),
       ),
+      token === null ? null : useToken("Sign in with the token of the address"),
       el("p", { id: "trouble", class: "trouble", role: "alert" }),
     ),
   );
@@ -234,10 +262,8 @@ async function introduce() {
 }
 
 function start() {
-  // Somebody who is signed in opened the printed address once more: no token stays in sight.
-  if (location.hash.startsWith("#token=")) {
-    history.replaceState(null, "", location.pathname + location.search);
-  }
+  offered();
+  addEventListener("hashchange", offered);
   for (const link of document.querySelectorAll("nav a")) {
     if (link.pathname === location.pathname) set(link, "aria-current", "page");
   }
