@@ -1,6 +1,7 @@
 """Figures for Prometheus: what a process counts, what several count together, and what a store says."""
 
 import asyncio
+import threading
 import time
 from pathlib import Path
 
@@ -101,6 +102,43 @@ def test_a_process_counts_attempts_runs_tokens_and_cost(holdfast_store, counted)
     assert value(text, "runs_executing") == 0
     assert CANARY not in text
     assert "count-" not in text  # No id of a run is a label.
+
+
+counted_goes_on = threading.Event()
+counted_ended: list[threading.Thread] = []
+
+
+@step(timeout=0.5, retry=Retry(attempts=2, first_s=0.001))
+def counted_hang(number: int) -> int:
+    counted_ended.append(threading.current_thread())
+    if holdfast.attempt() == 1:
+        counted_goes_on.wait(30)
+    return number
+
+
+@flow
+def counted_late() -> int:
+    return counted_hang(1)
+
+
+def test_an_attempt_that_was_given_up_counts_once_and_not_as_completed(holdfast_store, counted):
+    counted_goes_on.clear()
+    counted_ended.clear()
+    assert counted_late.run("count-late") == 1
+    hang = {"flow": "counted_late", "step": "counted_hang"}
+
+    def attempts() -> dict[str, float]:
+        return {
+            outcome: value(counted.text(), "attempts_total", **hang, outcome=outcome)
+            for outcome in ("completed", "failed")
+        }
+
+    assert attempts() == {"completed": 1, "failed": 1}  # The first one is still at work.
+    counted_goes_on.set()
+    for thread in counted_ended:
+        thread.join(30)
+    assert attempts() == {"completed": 1, "failed": 1}
+    assert value(counted.text(), "attempt_duration_seconds_count", **hang) == 2
 
 
 @effect(undo=lambda result, text: None)

@@ -173,16 +173,21 @@ def abandons() -> str:
     return "in time"
 
 
-def test_a_call_that_nobody_could_stop_is_told_when_it_ends(telling, holdfast_store):
+def test_a_call_that_nobody_could_stop_is_told_when_it_is_given_up(telling, holdfast_store, caplog):
+    """Once, as what it came to for the run, and not again when it ends after all."""
     going.clear()
     assert abandons.run("ott-large") == "late"
-    assert "attempt 1" not in telling.names()
-    step = telling.one("step ott-at-large")
+    attempt = telling.one("attempt 1")
+    assert failed(attempt)
+    assert attempt.attributes["error.type"] == "TimeoutError"
+    assert attempt.parent.span_id == id_of(telling.one("step ott-at-large"))
     going.set()
     threads = [it for it in threading.enumerate() if it.name == "holdfast-ott-at-large"]
     for thread in threads:
         thread.join(10)
-    assert telling.one("attempt 1").parent.span_id == id_of(step)
+    assert telling.names().count("attempt 1") == 1
+    assert not trace.get_current_span().get_span_context().is_valid
+    assert "detach" not in caplog.text
 
 
 # -- failures ----------------------------------------------------------------------------------

@@ -162,7 +162,8 @@ class Observer:
         """User code is about to be called, here; what is returned comes back at its end."""
 
     def attempt_ended(self, attempt: ObservedAttempt, begun: Any) -> None:
-        """It returned or raised, in the same thread or task."""
+        """It returned or raised, in the same thread or task; or its time was up and nobody waits
+        for it any longer, which is told in another thread, and nothing when it ends after all."""
 
     def written(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
         """Entries of a run were committed by this process."""

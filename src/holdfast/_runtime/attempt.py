@@ -78,17 +78,18 @@ def call_blocking(execution: Execution, body: Body, what: str) -> Called:
     """Call sync user code in this thread, or in a helper thread if it has a time limit."""
     if body.timeout_s is not None and what != "fallback":
         return _with_limit(execution, body, what, body.timeout_s)
-    return _called(lambda: _invoke(execution, body, what))
+    observed = observing.attempt(execution, body.call, what)
+    return _called(lambda: _invoke(execution, body, what, observed))
 
 
-def _invoke(execution: Execution, body: Body, what: str) -> Any:
+def _invoke(execution: Execution, body: Body, what: str, observed: observing.Unobserved) -> Any:
     frame = Frame(execution, execution.root, here(awaits=False), awaits=False, call=body.call)
     token = current.set(frame)
     try:
         args, kwargs = body.arguments()
         body.call.begun = True
         body.call.memos = None  # What an earlier try wrote to memories was never committed.
-        with observing.attempt(execution, body.call, what):
+        with observed:
             result = body.target(what)(*args, **kwargs)
     finally:
         current.reset(token)
@@ -116,10 +117,11 @@ def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -
     box: list[Called | BaseException] = []
     finished = threading.Event()
     context = contextvars.copy_context()
+    observed = observing.attempt(execution, body.call, what)
 
     def work() -> None:
         try:
-            box.append(context.run(_called, lambda: _invoke(execution, body, what)))
+            box.append(context.run(_called, lambda: _invoke(execution, body, what, observed)))
         except BaseException as error:
             box.append(error)
         finally:
@@ -131,12 +133,11 @@ def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -
     thread = threading.Thread(target=work, name=name, daemon=True)
     thread.start()
     if not _waited(finished, timeout_s):
-        execution.engine.at_large.add(thread)
-        return Called(
-            error=TimeoutError(f"{body.call.key} did not end within {timeout_s:g} s"),
-            timed_out=True,
-            ended=False,
-        )
+        late = TimeoutError(f"{body.call.key} did not end within {timeout_s:g} s")
+        if observed.give_up(late):
+            execution.engine.at_large.add(thread)
+            return Called(error=late, timed_out=True, ended=False)
+        finished.wait()  # It has just ended, and those who observe have heard of that.
     result = box[0]
     if isinstance(result, BaseException):
         raise result

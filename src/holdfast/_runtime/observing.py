@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -102,6 +103,10 @@ class Unobserved:
     def came_to(self, error: BaseException | None) -> None:
         """Nobody is told."""
 
+    def give_up(self, error: BaseException) -> bool:
+        """Nobody is told."""
+        return True
+
 
 _UNOBSERVED = Unobserved()
 
@@ -114,14 +119,16 @@ def attempt(execution: Execution, call: StepCall, what: str) -> Unobserved:
 class Attempt(Unobserved):
     """A call of user code that observers are told of."""
 
-    __slots__ = ("_before", "_begun", "_call", "_engine", "_observed")
+    __slots__ = ("_before", "_begun", "_call", "_engine", "_is_over", "_lock", "_observed")
 
     def __init__(self, execution: Execution, call: StepCall, what: str) -> None:
         self._engine: Engine = execution.engine
         engine = self._engine
         self._call = call
         self._before = call.usage
-        self._begun: list[tuple[Observer, Any]] = []
+        self._begun: list[tuple[Observer, Any]] | None = None
+        self._is_over = False
+        self._lock = threading.Lock()
         self._observed = ObservedAttempt(
             run=_run(engine.kept, execution.lease.row),
             key=call.key,
@@ -134,24 +141,44 @@ class Attempt(Unobserved):
         )
 
     def __enter__(self) -> Self:
-        _tell("attempt_began", self._begin)
+        with self._lock:
+            if not self._is_over:
+                self._begin()
         return self
 
-    def _begin(self, observer: Observer) -> None:
-        self._begun.append((observer, observer.attempt_began(self._observed)))
+    def _begin(self) -> list[tuple[Observer, Any]]:
+        begun: list[tuple[Observer, Any]] = []
+        _tell("attempt_began", lambda it: begun.append((it, it.attempt_began(self._observed))))
+        self._begun = begun
+        return begun
 
     def came_to(self, error: BaseException | None) -> None:
         """It ended with an error that is not raised here, or with none."""
         self._observed.error = error
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._end(error)
+
+    def give_up(self, error: BaseException) -> bool:
+        """Nobody waits for it any longer, and what it comes to does not count: those who observe
+        hear of it now, in this thread, and not again. Says False if it has ended after all."""
+        return self._end(error)
+
+    def _end(self, error: BaseException | None) -> bool:
+        with self._lock:
+            if self._is_over:
+                return False
+            self._is_over = True
+            # Given up before user code was called at all, it is an attempt nevertheless.
+            told = self._begin() if self._begun is None else self._begun
         observed = self._observed
         observed.error = error or observed.error
         observed.usage = _used(self._before, self._call.usage)
-        for observer, begun in reversed(self._begun):
+        for observer, begun in reversed(told):
             _guarded("attempt_ended", observer, lambda it: it.attempt_ended(observed, begun))  # noqa: B023
         if observed.traced and observed.what == "body":
             self._engine.measuring.traced(observed.run.flow)
+        return True
 
 
 def _used(before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -177,7 +177,7 @@ class Tracing(Observer):
 
     # -- steps and attempts --------------------------------------------------------------------
 
-    def attempt_began(self, attempt: ObservedAttempt) -> tuple[Span, Any]:
+    def attempt_began(self, attempt: ObservedAttempt) -> tuple[Span, Any, int]:
         """Begin an attempt, and make it current here."""
         run = attempt.run
         it = self._executions.get((_key(run), run.epoch))
@@ -196,12 +196,15 @@ class Tracing(Observer):
             saying.attempt(attempt),
         )
         attempt.traced = span.is_recording()
-        return span, contexts.attach(trace.set_span_in_context(span))
+        token = contexts.attach(trace.set_span_in_context(span))
+        return span, token, threading.get_ident()
 
-    def attempt_ended(self, attempt: ObservedAttempt, begun: tuple[Span, Any]) -> None:
-        """End it, with what it used and what it raised."""
-        span, token = begun
-        contexts.detach(token)
+    def attempt_ended(self, attempt: ObservedAttempt, begun: tuple[Span, Any, int]) -> None:
+        """End it, with what it used and what it raised. In the thread of one that was given up its
+        span stays current: what that does belongs to nothing else."""
+        span, token, thread = begun
+        if thread == threading.get_ident():
+            contexts.detach(token)
         saying.used(span, attempt)
         saying.raised(span, attempt, messages=self._messages)
         span.end()
