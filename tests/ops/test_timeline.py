@@ -174,7 +174,7 @@ def test_waits(opened: holdfast.Store) -> None:
     waits = [bar for bar in line.bars if bar.kind == "wait"]
     assert [(bar.name, bar.status) for bar in waits] == [
         ("sleep", "ended"),
-        ("signal", "timed_out"),
+        ("signal go", "timed_out"),
     ]
     assert all((bar.end - bar.start).total_seconds() >= 0.05 for bar in waits if bar.end)
     assert [it.how for it in line.executions] == ["failed"]
@@ -266,6 +266,21 @@ def test_a_long_run_is_thinned_and_says_so(opened: holdfast.Store) -> None:
     assert line.bars[0].kind == "joined"
     assert line.joined == line.bars[0].count == 700 - (BARS_MAX - 1)
     assert line.bars[-1].key == "turns[699]/tl.plain"
+
+
+def test_waits_are_called_by_what_they_wait_for(store: Store) -> None:
+    Journal(store, "asks").asks("ask:size", "size", "Which?").asks_approval("mail", {"to": "x"})
+    Journal(store, "calls").child_called("report", "report-7")
+    Journal(store, "hears").waits("wait:go", "go").sleeps("sleep", 60)
+    named = {
+        run_id: [bar.name for bar in timeline(store, run_id).bars if bar.kind == "wait"]
+        for run_id in ("asks", "calls", "hears")
+    }
+    assert named == {
+        "asks": ["answer to size", "approval of mail"],
+        "calls": ["child report-7"],
+        "hears": ["signal go", "sleep"],
+    }
 
 
 def test_a_wait_that_a_worker_unloaded_is_no_gap(store: Store, clock: Clock) -> None:

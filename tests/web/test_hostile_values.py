@@ -124,6 +124,13 @@ def test_what_is_approved_is_what_is_stored(page: Page, hostile: Stage, shoot: C
     shoot(page, size=NARROW)
 
 
+def test_a_wait_is_called_by_what_it_waits_for(page: Page, hostile: Stage):
+    at(page, hostile, "asks-numbers")
+    bar = page.locator(".timeline g", has=page.locator(".bar.kind-wait")).last
+    expect(bar.locator("title")).to_contain_text("charge waits for: approval of charge")
+    expect(bar.locator("text")).to_contain_text("approval of charge")
+
+
 def test_arguments_from_the_right_stand_in_their_order(page: Page, hostile: Stage):
     at(page, hostile, "asks-hebrew")
     exact = page.locator("article.card pre.exact")

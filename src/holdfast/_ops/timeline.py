@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast._core.approvals import APPROVE
 from holdfast._core.entries import WAIT_BEGINS, WAIT_ENDS, Entry, Kind
 from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import ENDED, ClaimedBecause, Status
@@ -293,7 +294,7 @@ class _Walk:
 
     def wait_begun(self, entry: Entry) -> None:
         key = entry.step or ""
-        self._waits[key] = self._bar("wait", key, _WAITS[entry.kind], "waiting", entry.at_us)
+        self._waits[key] = self._bar("wait", key, _waited_for(entry), "waiting", entry.at_us)
 
     def wait_ended(self, entry: Entry) -> None:
         bar = self._waits.get(entry.step or "")
@@ -329,12 +330,20 @@ _GAPS = {
     "queued": "nobody had taken it",
 }
 _SETTLED = {"done": "completed", "not_done": "not_done"}
-_WAITS = {
-    Kind.TIMER_SET: "sleep",
-    Kind.SIGNAL_AWAITED: "signal",
-    Kind.QUESTION_ASKED: "question",
-    Kind.CHILD_STARTED: "child",
-}
+
+
+def _waited_for(entry: Entry) -> str:
+    """Say what a call waits for, by the name that people know it by."""
+    said = facts(entry)
+    name = str(said.get("name", ""))
+    if entry.kind is Kind.SIGNAL_AWAITED:
+        return f"signal {name}"
+    if entry.kind is Kind.CHILD_STARTED:
+        return f"child {said.get('run', '')}".rstrip()
+    if entry.kind is not Kind.QUESTION_ASKED:
+        return "sleep"
+    is_approval = name.startswith(APPROVE)
+    return f"approval of {name.removeprefix(APPROVE)}" if is_approval else f"answer to {name}"
 
 
 def _wakes(waiting: Entry) -> int | None:

@@ -134,7 +134,7 @@ function row(bar, start, now) {
     "tr",
     null,
     el("td", null, words(bar.kind)),
-    el("td", { class: "mono" }, bar.key || bar.name),
+    el("td", { class: "mono" }, bar.kind === "wait" ? `${bar.key}: ${bar.name}` : bar.key || bar.name),
     el("td", null, words(bar.status)),
     el("td", { class: "num" }, bar.attempt || ""),
     el("td", { class: "nowrap" }, time(bar.start)),
