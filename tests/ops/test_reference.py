@@ -3,6 +3,7 @@ really prints is held against the types that the pages are made of."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -22,7 +23,7 @@ import holdfast
 from holdfast import Budget, ask, effect, flow, step, turns, wait
 from holdfast._core.ticks import Spec, When
 from holdfast._ops.cli import json_page
-from holdfast._ops.cli.main import main
+from holdfast._ops.cli.main import COMMANDS as MODULES, main
 from holdfast._ops.cli.reference import reference
 from holdfast._ops.cli.sections import SECTIONS
 from holdfast._ops.cli.shapes import SHAPES, answer_type, failure_type
@@ -319,3 +320,25 @@ def test_the_schema_is_one(everything: holdfast.Store, url: str) -> None:
     said = CliRunner().invoke(main, ["--url", url, "runs", "--json"], catch_exceptions=False)
     for run in json.loads(said.stdout)["runs"]:
         assert set(run) == set(summary["properties"])
+
+
+def test_the_table_of_commands_is_what_their_modules_add():
+    for module, names in MODULES.items():
+        group = click.Group("main")
+        importlib.import_module(f"holdfast._ops.cli.{module}").add_to(group)
+        assert sorted(group.commands) == sorted(names)
+
+
+def test_a_command_loads_what_it_needs_and_not_what_others_need(tmp_path: Path):
+    script = (
+        "import sys\n"
+        "from holdfast._ops.cli.main import main\n"
+        "main(['--url', sys.argv[1], 'runs'], standalone_mode=False)\n"
+        "print(*(it for it in sys.modules if it.startswith('holdfast')), file=sys.stderr)\n"
+    )
+    url = f"sqlite:///{tmp_path}/none.db"
+    command = [sys.executable, "-c", script, url]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stderr.split()
+    assert "holdfast._ops.cli.listing" in loaded
+    others = {f"holdfast._ops.cli.{name}" for name in MODULES} - {"holdfast._ops.cli.listing"}
+    assert others & set(loaded) == {"holdfast._ops.cli.completing"}

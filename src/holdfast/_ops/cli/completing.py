@@ -34,13 +34,19 @@ _HOW = {
 
 
 def add_to(group: click.Group) -> None:
-    """Add this command to the group, and let the commands of the group complete what they take."""
+    """Add this command to the group."""
     command(group, "completion")(_completion)
-    for each in _commands(group):
-        for parameter in each.params:
-            find = _FINDS.get(parameter.name or "")
-            if find is not None and type(parameter.type) is type(click.STRING):
-                parameter.type = Known(find)
+
+
+def let_complete(command: click.Command) -> None:
+    """Let a command, or all commands of a group, complete what they take."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            let_complete(each)
+    for parameter in command.params:
+        find = _FINDS.get(parameter.name or "")
+        if find is not None and type(parameter.type) is type(click.STRING):
+            parameter.type = Known(find)
 
 
 @click.argument("shell", type=click.Choice(list(_HOW)))
@@ -70,14 +76,6 @@ def script_for(shell: str) -> str:
         f"# To complete holdfast in {shell}:\n#   {_HOW[shell]}\n"
         + made(main, {}, PROGRAM, VARIABLE).source()
     )
-
-
-def _commands(group: click.Group) -> Iterator[click.Command]:
-    for each in group.commands.values():
-        if isinstance(each, click.Group):
-            yield from _commands(each)
-        else:
-            yield each
 
 
 # -- looking things up -------------------------------------------------------------------------

@@ -1,6 +1,11 @@
-"""The help of `holdfast` itself: commands by what one wants to do, and not by their first letter."""
+"""The commands of `holdfast` as a group: each is loaded when it is used, and the help has them by what
+one wants to do, and not by their first letter."""
 
 from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
 
 import click
 
@@ -40,8 +45,44 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 OTHERS = "More"
 
 
+class Commands(MutableMapping[str, click.Command]):
+    """Commands by name. All names are known; the module of a command is imported for the command."""
+
+    def __init__(self, package: str, modules: Mapping[str, Sequence[str]]) -> None:
+        self._package = package
+        self._module = {name: module for module, names in modules.items() for name in names}
+        self._loaded: dict[str, click.Command] = {}
+        self.group: click.Group | None = None
+        """Whose commands they are."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._loaded:
+            module = importlib.import_module(f"{self._package}.{self._module[name]}")
+            module.add_to(self.group)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        from holdfast._ops.cli.completing import let_complete
+
+        let_complete(command)
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._module, **self._loaded})
+
+    def __len__(self) -> int:
+        return len({**self._module, **self._loaded})
+
+
 class Sections(click.Group):
     """A group whose help has its commands in sections."""
+
+    def __init__(self, *, commands: Commands, **options: Any) -> None:
+        super().__init__(commands=commands, **options)
+        commands.group = self
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands into the help."""
