@@ -68,15 +68,31 @@ def fitted(
 
 
 def folded(line: str, width: int) -> list[str]:
-    """Fold a line of prose between words; what goes on stands a little further in."""
-    indent = len(line) - len(line.lstrip()) + (2 if line.lstrip().startswith("- ") else 0)
+    """Fold a line of prose between words; what goes on stands a little further in. However narrow it
+    is, each row takes at least one character of the line."""
+    width = max(1, width)
+    at = len(line) - len(line.lstrip())
+    most = width // 2 if width > 3 else 0
+    lead = " " * min(at, most)
+    inner = " " * min(at + (2 if line.startswith("- ", at) else 0), most)
     rows: list[str] = []
-    while cell_len(line) > width:
-        at = line.rfind(" ", indent + 1, width + 1)
-        at = at if at > indent else width
-        rows.append(line[:at].rstrip())
-        line = " " * indent + line[at:].lstrip()
-    return [*rows, line]
+    while (ends := _ends(line, at, width - len(lead))) < len(line):
+        blank = line.rfind(" ", at + 1, ends + 1)
+        ends = blank if blank > at else ends
+        rows.append(lead + line[at:ends].rstrip())
+        at, lead = ends, inner
+        while line[at : at + 1] == " ":
+            at += 1
+    return [*rows, lead + line[at:]] if at < len(line) or not rows else rows
+
+
+def _ends(line: str, at: int, room: int) -> int:
+    """Return up to where a line fits into the room; at least one character is taken."""
+    for ends in range(at, len(line)):
+        room -= cell_len(line[ends])
+        if room < 0:
+            return max(ends, at + 1)
+    return len(line)
 
 
 def status_told(run: RunSummary | RunView) -> str:
