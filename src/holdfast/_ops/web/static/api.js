@@ -18,7 +18,7 @@ export class ApiError extends Error {
 }
 
 /** Tells the shell of the connection: `lost` and `found` events; and `stranger`, when this browser has
- *  only one half of a session and has to sign in. */
+ *  only one half of a session and has to sign in; and `store`, with why the store cannot be read. */
 export const connection = new EventTarget();
 let isLost = false;
 let leaving = false;
@@ -76,12 +76,23 @@ export async function signOut() {
 async function asked(method, path, params, more = {}) {
   const answer = await fetched(address(path, params), { method, ...more });
   const data = await told(answer);
-  if (answer.ok) return data;
-  throw refused(answer, data);
+  if (!answer.ok) throw refused(answer, data);
+  if (path !== "me") usable("");
+  return data;
+}
+
+let unusable = "";
+
+/** Tell the shell when the store cannot be read, and when it can again. */
+function usable(why) {
+  if (why === unusable) return;
+  unusable = why;
+  connection.dispatchEvent(new CustomEvent("store", { detail: why }));
 }
 
 function refused(answer, data) {
   const error = data.error ?? {};
+  if (answer.status === 503) usable(error.message ?? "The server does not say why.");
   return new ApiError(
     error.type ?? "Refused",
     error.message ?? `The server answered ${answer.status}.`,

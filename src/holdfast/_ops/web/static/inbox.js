@@ -5,7 +5,7 @@
 
 import { get } from "/static/api.js";
 import { keyOf, questionCard } from "/static/asking.js";
-import { count, el, keep, say } from "/static/dom.js";
+import { commandLine, count, el, keep, runLink, say } from "/static/dom.js";
 import { doubtCard } from "/static/settling.js";
 import { failed, onChange, ready, refreshCounts } from "/static/shell.js";
 
@@ -18,7 +18,7 @@ const params = new URLSearchParams(location.search);
 
 const SHOWN = 200;
 let mayAct = false;
-let known = { questions: [], doubts: [] };
+let known = { questions: [], doubts: [], troubles: [] };
 
 async function look() {
   known = await get("inbox", { limit: SHOWN });
@@ -38,22 +38,37 @@ function draw() {
     .sort((a, b) => (a.kind === b.kind ? 0 : a.kind === "approval" ? -1 : 1));
   const fits = (item) =>
     (kind === "all" || item.kind === kind) && (!person || item.question?.to === person);
-  const shown = [...doubts, ...asked].filter(fits);
+  const troubles = known.troubles.map((trouble) => ({ key: `trouble ${trouble.run_id}`, kind: "trouble", trouble }));
+  const shown = [...doubts, ...troubles, ...asked].filter(fits);
   keep(list, shown, (item) => item.key, card);
   people();
   say(told, summary(doubts.length, asked));
   empty.hidden = shown.length > 0;
-  say(empty.querySelector("h2"), doubts.length + asked.length ? "Nothing of this kind" : "Nobody is waited for");
+  say(empty.querySelector("h2"), doubts.length + troubles.length + asked.length ? "Nothing of this kind" : "Nobody is waited for");
 }
 
 function card(item) {
   const options = { changed, mayAct };
+  if (item.trouble) return troubleCard(item.trouble);
   return item.doubt ? doubtCard(item.doubt, options) : questionCard(item.question, options);
+}
+
+/** A run that may wait for somebody, and whose records are damaged. */
+function troubleCard({ run_id: id, error }) {
+  return el(
+    "article",
+    { class: "card is-trouble", "aria-label": `Damaged: run ${id}` },
+    el("header", null, el("span", { class: "kind" }, "Damaged"), runLink(id)),
+    el("p", { class: "asks" }, "It may wait for somebody, but it cannot be read."),
+    el("div", { class: "trouble-box" }, error),
+    commandLine("holdfast verify"),
+  );
 }
 
 function summary(doubts, asked) {
   const approvals = asked.filter((item) => item.kind === "approval").length;
   const told = [count(doubts, "doubt"), count(approvals, "approval"), count(asked.length - approvals, "question")];
+  if (known.troubles.length) told.push(`${known.troubles.length} damaged`);
   if (Math.max(doubts, asked.length) >= SHOWN) told.push(`the first ${SHOWN} of a kind are shown`);
   return told.join(" · ");
 }

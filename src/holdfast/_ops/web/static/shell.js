@@ -35,7 +35,7 @@ export function announce(text) {
 /** Show what went wrong with an error of the API, or any other. */
 export function failed(error) {
   if (error?.status === 401) return;
-  if (error?.type === "Unreachable") return;
+  if (error?.type === "Unreachable" || error?.status === 503) return; // Banners tell.
   toast(error?.message ?? String(error), "bad");
 }
 
@@ -283,6 +283,10 @@ function start() {
     jump(byId("search").value.trim()).catch(failed);
   });
   connection.addEventListener("stranger", signInHere, { once: true });
+  connection.addEventListener("store", ({ detail: why }) => {
+    const told = "The store cannot be read, so what is shown may be old or gone. It says:";
+    banner("store", "bad", why ? `${told} ${why}` : "");
+  });
   connection.addEventListener("lost", () =>
     banner("lost", "warn", "No connection to the server of this page. Trying again…"),
   );
