@@ -425,3 +425,57 @@ def test_a_live_process_is_asked(operator: Person, store: Store, monkeypatch: py
     assert reply.data["recorded"] is False
     assert "is asked to stop" in reply.data["did"]
     assert messages(store, "at-work") == [("cancel", "kim (api, 127.0.0.1)")]
+
+
+HUGE = b"1" + b"0" * 400
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("run/raise-budget", b'{"usd": 1e308}'),
+        ("run/raise-budget", b'{"usd": 1e999}'),
+        ("run/raise-budget", b'{"tokens": ' + HUGE + b"}"),
+        ("run/raise-budget", b'{"wall": ' + HUGE + b"}"),
+        ("run/raise-budget", b'{"wall": "' + b"9" * 900 + b'd"}'),
+        ("run/raise-budget", b'{"steps": 9223372036854775808}'),
+        ("run/answer", b'{"name": "size", "answer": "s", "number": ' + HUGE + b"}"),
+        ("run/answer", b'{"name": "size", "answer": "\\ud800"}'),
+        ("run/answer", b'{"name": "\\u0000", "answer": "s"}'),
+        ("run/answer", b'{"name": "size", "answer": "\xff"}'),
+        ("run/answer", b'{"name": "size", "answer": ' + b"[" * 5000 + b"]" * 5000 + b"}"),
+        ("run/signal", b'{"name": "go", "value": "\\ud800"}'),
+        ("run/settle", b'{"step": "charge", "as": "done", "result": "\\ud800"}'),
+        ("queue", b'{"concurrency": ' + HUGE + b"}"),
+        ("queue", b'{"concurrency": 9223372036854775808}'),
+        ("queue", b'{"rate": 5, "per_s": 1e300}'),
+        ("queue", b'{"rate": 5, "per_s": 1e-300}'),
+    ],
+)
+def test_absurd_numbers_and_texts_change_nothing(
+    admin: Person, store: Store, path: str, body: bytes
+):
+    seen = admin.seen("asking")
+    query = {"name": "mail"} if path == "queue" else {"id": "asking"}
+    before = content(store)
+    reply = admin.act(path, body, seen, **query)
+    assert reply.status in (400, 409), reply
+    assert content(store) == before
+
+
+@pytest.mark.parametrize("given", ["", '""', "x", '"x', 'W/"x"', "*", '"a", "b"', "'x'"])
+def test_what_was_seen_is_readable_or_refused_with_every_action(
+    operator: Person, store: Store, given: str
+):
+    """Also where it is not needed: who sends it wants to be sure of something."""
+    before = content(store)
+    for path, body in (
+        ("run/answer", {"name": "size", "answer": "s"}),
+        ("run/signal", {"name": "go"}),
+        ("run/cancel", {"reason": "x"}),
+    ):
+        headers = {**operator.headers, "Content-Type": "application/json", "If-Match": given}
+        target = f"/api/v1/{path}?id=asking"
+        reply = operator.client.ask("POST", target, headers, body)
+        assert (reply.status, reply.error) == (400, "UsageError"), reply
+    assert content(store) == before

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import html.parser
 import re
+import threading
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -16,8 +18,8 @@ import pytest
 
 from holdfast._ops import inspect
 from holdfast._ops.tokens import Tokens
-from holdfast._ops.web import app, openapi, reading
-from holdfast._ops.web.routes import Route
+from holdfast._ops.web import app, journals, limits, openapi, requests, streaming
+from holdfast._ops.web.routes import Ask, Route
 from holdfast._store.contract import Store
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import StoreFailed
@@ -510,9 +512,9 @@ def test_fault_110_a_registered_secret_is_in_no_answer(patient: None, tmp_path: 
 
 
 def test_clipping_leaves_small_values_as_they_are():
-    assert reading._clipped(None, full=False) is None
-    assert reading._clipped(3, full=False) == 3
-    assert msgspec.json.encode(reading._clipped({"a": [1]}, full=False)) == b'{"a":[1]}'
+    assert journals.clipped(None, full=False) is None
+    assert journals.clipped(3, full=False) == 3
+    assert msgspec.json.encode(journals.clipped({"a": [1]}, full=False)) == b'{"a":[1]}'
 
 
 # -- what is decided about, exactly ------------------------------------------------------------
@@ -596,3 +598,126 @@ def test_a_damaged_part_of_the_fleet_leaves_the_rest(
     reply = operator.get("fleet")
     assert reply.status == 200, reply
     assert [it.partition(":")[0] for it in reply.data["troubles"]] == ["queues"]
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("runs", {"older_than": "9" * 900 + "d"}),
+        ("runs", {"older_than": "1e400d"}),
+        ("runs", {"flow": "\x00"}),
+        ("runs", {"before": 2**53}),
+        ("run/state", {"id": "done", "seq": 10**30}),
+        ("run/state", {"id": "done", "seq": -(10**30)}),
+        ("run/differences", {"id": "done", "from": 10**30, "to": 1}),
+        ("run/entries", {"id": "done", "after": 2**63}),
+        ("run/fork-plan", {"id": "paid", "before": "charge", "new_run_id": "\x00"}),
+        ("trends", {"hours": "nan"}),
+        ("trends", {"hours": "inf"}),
+        ("trends", {"hours": "1e308"}),
+        ("trends", {"hours": "-5"}),
+        ("inbox", {"to": "\x00"}),
+    ],
+)
+def test_absurd_numbers_and_texts_are_no_accident_of_the_server(
+    operator: Person, path: str, query: dict[str, Any]
+):
+    reply = operator.get(path, **query)
+    assert reply.status in (200, 400, 404), reply
+    assert query.get("before") or reply.status != 200
+
+
+@pytest.mark.parametrize("raw", ["id=%ff%fe", "id=done&x=1", "id=%ED%A0%80", "id"])
+def test_an_address_that_is_no_text_is_said_to(operator: Person, raw: str):
+    reply = operator.client.ask("GET", f"/api/v1/run?{raw}", operator.headers)
+    assert reply.status in (400, 404), reply
+
+
+# -- much at one time --------------------------------------------------------------------------
+
+
+def test_an_answer_ends_before_it_is_too_large_and_says_where_to_go_on(
+    operator: Person, store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(journals, "ANSWER_BYTES", 200_000)
+    journal = Journal(store, "wide")
+    for number in range(8):
+        journal.step(f"look#{number}" if number else "look", "x" * 90_000)
+    found: list[int] = []
+    pages, after = 0, 0
+    while True:
+        reply = operator.get("run/entries", id="wide", after=after, full=1)
+        assert len(reply.body) < 400_000
+        found += [it["seq"] for it in reply.data["entries"]]
+        pages += 1
+        if (after := reply.data["next"]) is None:
+            break
+    assert found == [it.seq for it in inspect.history(store, "wide")]
+    assert pages > 2
+
+
+def test_a_stream_sends_no_more_than_so_much_at_one_time(
+    operator: Person, site: Site, store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(streaming, "BATCH_BYTES", 10_000)
+    journal = Journal(store, "wide-tail")
+    for number in range(8):
+        journal.step(f"look#{number}" if number else "look", "x" * 9_000)
+    tail = streaming.Tail.__new__(streaming.Tail)
+    tail.cursor = 0
+    query = requests.TailQuery(id="wide-tail")
+    tail.ask = Ask(Any, None, query)  # type: ignore[arg-type]
+    monkeypatch.setattr(Ask, "store", store)
+    seen: list[int] = []
+    while True:
+        part = tail._read()
+        assert sum(map(len, part.events)) < 30_000
+        seen.append(len(part.events))
+        tail.cursor = part.cursor
+        if not part.more:
+            break
+    assert sum(seen) == len(inspect.history(store, "wide-tail"))
+    assert len(seen) > 2
+
+
+def test_a_visitor_has_few_heavy_reads_at_one_time(
+    operator: Person, viewer: Person, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "HEAVY_WAITING", 1)
+    go_on = threading.Event()
+    begun = threading.Semaphore(0)
+    real = site.store.get
+
+    def slow(run_id: str) -> Any:
+        if run_id == "asking":
+            begun.release()
+            assert go_on.wait(30)
+        return real(run_id)
+
+    monkeypatch.setattr(site.store, "get", slow)
+    statuses: list[int] = []
+
+    def ask() -> None:
+        person = Person.__new__(Person)
+        person.client, person.headers = site.client(), operator.headers
+        statuses.append(person.get("run/timeline", id="asking").status)
+
+    threads = [threading.Thread(target=ask) for _ in range(5)]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(limits.HEAVY_EACH):
+            assert begun.acquire(timeout=30)
+        until = time.monotonic() + 30
+        while len(statuses) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        assert statuses == [429, 429]
+        assert operator.get("me").status == 200, "what is light does not wait"
+        assert viewer.get("run/timeline", id="done").status == 200, "nor do others"
+    finally:
+        go_on.set()
+        for thread in threads:
+            thread.join()
+    assert sorted(statuses) == [200, 200, 200, 429, 429]
+    assert operator.get("run/timeline", id="done").status == 200

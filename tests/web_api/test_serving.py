@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -23,7 +24,7 @@ from click.testing import CliRunner
 from holdfast._ops.cli import serving
 from holdfast._ops.cli.main import main
 from holdfast._ops.tokens import Tokens
-from holdfast._ops.web import server
+from holdfast._ops.web import gate, limits, patience, server
 from holdfast._ops.web.server import Serving
 from holdfast._store.contract import Store
 from holdfast.errors import UsageError
@@ -217,11 +218,13 @@ def test_tls_with_a_certificate_of_ones_own(
         body = msgspec.json.encode({"token": tokens.create("kim", "viewer")})
         wire.request("POST", "/api/v1/session", body, headers)
         answer = wire.getresponse()
-        assert (answer.status, answer.read()[:1]) == (200, b"{")
+        assert answer.status == 200
+        second = msgspec.json.decode(answer.read())["csrf"]
         cookie = answer.headers["Set-Cookie"]
         assert cookie.startswith("__Host-")
         assert "Secure" in cookie
-        wire.request("GET", "/api/v1/me", headers={"Cookie": cookie.partition(";")[0]})
+        both = {"Cookie": cookie.partition(";")[0], "X-Holdfast-CSRF": second}
+        wire.request("GET", "/api/v1/me", headers=both)
         answer = wire.getresponse()
         assert answer.status == 200
         answer.read()
@@ -238,6 +241,113 @@ def test_a_certificate_without_its_key_is_refused(certificate: tuple[Path, Path]
         server.check(Serving(tls_cert=str(certificate[0])))
     with pytest.raises(UsageError, match="cannot be read"):
         server.check(Serving(tls_cert=str(certificate[0]), tls_key="/nowhere"))
+
+
+def test_a_key_that_does_not_fit_is_refused_before_a_token_is_told(
+    certificate: tuple[Path, Path], store: Store, tmp_path: Path
+):
+    (tmp_path / "bad.pem").write_text("no key")
+    with pytest.raises(UsageError, match="cannot be used"):
+        server.check(Serving(tls_cert=str(certificate[0]), tls_key=str(tmp_path / "bad.pem")))
+    asked = ["--url", store.url, "ui", "--port", "0", "--tls-cert", str(certificate[0])]
+    for more in (
+        ["--tls-key", str(tmp_path / "bad.pem")],
+        ["--tls-key", str(certificate[1]), "--host", "0.0.0.0"],
+    ):
+        told = CliRunner().invoke(main, [*asked, *more])
+        assert told.exit_code == 2, told.output
+        assert "hft_" not in told.output
+
+
+@pytest.mark.parametrize("host", ["localhost", "LocalHost", "127.0.0.1", "127.0.0.2", "::1"])
+def test_the_address_that_is_told_answers(store: Store, tokens: Tokens, host: str):
+    with Site(store, tokens, host=host) as site:
+        told = urlsplit(server.address_of(site.serving, site.port))
+        wire = http.client.HTTPConnection(str(told.hostname), site.port, timeout=30)
+        wire.request("GET", "/health", headers={"Host": told.netloc})
+        assert wire.getresponse().status == 200
+        wire.close()
+
+
+def test_a_name_of_another_machine_is_known_by_that_name(monkeypatch: pytest.MonkeyPatch):
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.7", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    serving = Serving(host="Ops.example", tls_cert="c", tls_key="k")
+    assert server.front_of(serving, 8321).hosts == {"ops.example:8321"}
+    assert server.address_of(serving, 8321) == "https://ops.example:8321"
+
+
+def test_a_proxy_that_others_can_listen_to_needs_tls():
+    for origin in ("http://localhost", "http://127.0.0.1:8000"):
+        server.check(Serving(behind_proxy=origin))
+        with pytest.raises(UsageError, match="has to speak TLS"):
+            server.check(Serving(host="0.0.0.0", behind_proxy=origin))
+    server.check(Serving(host="0.0.0.0", behind_proxy="https://ops.example"))
+
+
+@pytest.mark.parametrize(
+    ("peer", "trusted", "believed"),
+    [
+        ("127.0.0.1", (), True),
+        ("::1", (), True),
+        ("10.0.0.7", (), False),
+        ("10.0.0.7", ("10.0.0.7",), True),
+        ("::ffff:10.0.0.7", ("10.0.0.7",), True),
+        ("10.0.0.8", ("10.0.0.7",), False),
+    ],
+)
+def test_only_the_proxy_says_where_a_request_came_from(
+    peer: str, trusted: tuple[str, ...], believed: bool
+):
+    serving = Serving(behind_proxy="https://ops.example", trusted_proxies=trusted)
+    server.check(serving)
+    headers = [(b"x-forwarded-for", b"203.0.113.4")]
+    scope: dict[str, Any] = {"client": (peer, 1), "headers": headers}
+    found = gate.address_of(scope, gate._Headers(scope), server.front_of(serving, 1))
+    assert found == ("203.0.113.4" if believed else peer)
+
+
+@pytest.mark.parametrize("address", ["ops.example", "10.0.0.0/8", ""])
+def test_a_trusted_proxy_is_one_address(address: str):
+    with pytest.raises(UsageError, match="--trusted-proxy"):
+        server.check(Serving(behind_proxy="https://a.example", trusted_proxies=(address,)))
+    with pytest.raises(UsageError, match="say both"):
+        server.check(Serving(trusted_proxies=("10.0.0.7",)))
+
+
+# -- slow ones ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nA: b\r\n"])
+def test_who_asks_nothing_is_sent_away(site: Site, monkeypatch: pytest.MonkeyPatch, sent: bytes):
+    monkeypatch.setattr(patience, "HEAD_S", 0.3)
+    with socket.create_connection(("127.0.0.1", site.port), timeout=30) as wire:
+        wire.sendall(sent)
+        assert wire.recv(100) == b"", "closed"
+    assert Client(site).ask("GET", "/health").status == 200
+
+
+def test_a_second_request_that_does_not_come_is_not_waited_for(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(patience, "HEAD_S", 0.3)
+    with socket.create_connection(("127.0.0.1", site.port), timeout=30) as wire:
+        wire.sendall(f"GET /health HTTP/1.1\r\nHost: {site.host}\r\n\r\n".encode())
+        assert wire.recv(10_000).startswith(b"HTTP/1.1 200")
+        wire.sendall(b"GET /hea")
+        assert wire.recv(100) == b""
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(
+    site: Site, operator: Person, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "BODY_S", 0.2)
+    with socket.create_connection(("127.0.0.1", site.port), timeout=30) as wire:
+        wire.sendall(
+            f"POST /api/v1/session HTTP/1.1\r\nHost: {site.host}\r\nOrigin: {site.origin}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{".encode()
+        )
+        assert wire.recv(10_000).startswith(b"HTTP/1.1 408")
 
 
 # -- the commands, as processes ----------------------------------------------------------------

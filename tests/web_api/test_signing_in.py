@@ -257,6 +257,14 @@ def test_fault_103_wrong_tokens_cost_more_and_more_time():
     assert failures.note("10.0.0.1") == 0.0
 
 
+def test_fault_103_guesses_from_many_addresses_cost_time_too():
+    failures = Failures()
+    costs = [failures.note(f"10.0.{n // 200}.{n % 200}") for n in range(300)]
+    assert costs[: limits.ALL_FREE_FAILURES - 1] == [0.0] * (limits.ALL_FREE_FAILURES - 1)
+    assert costs == sorted(costs)
+    assert costs[-1] == limits.FAILURE_DELAY_MAX_S
+
+
 def test_fault_103_guessing_is_slow_and_locks_nobody_out(
     site: Site, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
 ):

@@ -43,7 +43,10 @@ def _micros(duration: object) -> int | None:
         return _parsed(duration)
     if isinstance(duration, bool) or not isinstance(duration, int | float):
         return None
-    return round(duration * 1e6) if math.isfinite(duration) else None
+    try:
+        return round(duration * 1e6) if math.isfinite(duration) else None
+    except OverflowError:
+        return LONGEST_US + 1
 
 
 def _parsed(text: str) -> int | None:
@@ -55,6 +58,8 @@ def _parsed(text: str) -> int | None:
         total += float(part[1]) * _UNITS_US[part[2]]
         parts += 1
         rest = rest[part.end() :].lstrip()
+    if not math.isfinite(total):
+        return LONGEST_US + 1
     return round(total) if parts else None
 
 

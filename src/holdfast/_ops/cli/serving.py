@@ -30,6 +30,13 @@ def add_to(group: click.Group) -> None:
 @click.option(
     "--behind-proxy", metavar="ORIGIN", help="A proxy of yours stands before it: https://NAME."
 )
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="That proxy is on another machine; it is believed where a request came from.",
+)
 @click.option("--origin", metavar="ORIGIN", help="How browsers reach it, if that is not the host.")
 @click.option(
     "--four-eyes",
@@ -45,6 +52,7 @@ def _ui(
     tls_cert: str | None,
     tls_key: str | None,
     behind_proxy: str | None,
+    trusted_proxies: tuple[str, ...],
     origin: str | None,
     four_eyes: str | None,
     open_: bool,
@@ -67,6 +75,7 @@ def _ui(
         tls_cert=tls_cert,
         tls_key=tls_key,
         behind_proxy=behind_proxy,
+        trusted_proxies=trusted_proxies,
         origin=origin,
         four_eyes=four_eyes,
     )
@@ -75,10 +84,11 @@ def _ui(
     tokens = Tokens.of(store)
     with server.listening(serving) as listener:
         at = server.address_of(serving, server.port_of(serving, listener))
+        made = server.made(store, tokens, serving, listener)
         secret = tokens.create_here(os_user(), "operator")
         _tell(session, at, secret, serving.socket)
         with _opened(f"{at}/#token={secret}") if open_ else contextlib.nullcontext():
-            server.made(store, tokens, serving, listener).run(sockets=[listener])
+            made.run(sockets=[listener])
     return OK
 
 

@@ -8,6 +8,7 @@ Nothing on the way blocks the event loop: whatever asks a store does so in a thr
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any
 
 import anyio
@@ -98,6 +99,7 @@ class _Calls:
         self._site = site
         self._changes = changes
         self._streams = limits.Streams()
+        self._turns = limits.Turns()
         self._limiters: dict[bool, anyio.CapacityLimiter] = {}
 
     def router(self, files: dict[str, Page]) -> Router:
@@ -113,9 +115,11 @@ class _Calls:
             try:
                 ask = await _asked(self._site, route, request)
                 acts = route.method not in SAFE
-                told = await self._in_thread(route.perform, ask, acts=acts)
                 if route.kind == "stream":
-                    return self._streamed(ask, told)
+                    return self._streamed(ask, await self._in_thread(route.perform, ask))
+                taking = self._turns.turn(ask.visitor.key) if route.heavy else nullcontext()
+                async with taking:
+                    response: Response = await self._in_thread(_performed, route, ask, acts=acts)
             except Problem as problem:
                 if route.signs_in and problem.status == UNAUTHORISED:
                     return await _refused_token(self._site, problem, request)
@@ -125,7 +129,7 @@ class _Calls:
             if acts:
                 self._site.kept.clear()
                 self._changes.poke()
-            return _answered(route, ask, told)
+            return response
 
         return called
 
@@ -159,7 +163,7 @@ async def _asked(site: Site, route: Route, request: Request) -> Ask:
         site,
         visitor,
         query,
-        seen=_seen(request.headers.get("if-match")),
+        seen=_seen(request.headers.getlist("if-match")),
         last_event=_number(request.headers.get("last-event-id")),
     )
     if route.method not in SAFE:
@@ -172,10 +176,17 @@ async def _asked(site: Site, route: Route, request: Request) -> Ask:
     return ask
 
 
-def _seen(header: str | None) -> str | None:
-    """Return what If-Match says, without its quotes."""
-    text = (header or "").strip()
-    return text[1:-1] if len(text) > 2 and text[0] == text[-1] == '"' else None
+def _seen(headers: list[str]) -> str | None:
+    """Return what If-Match says, without its quotes. One that cannot be read is refused: who sends it
+    wants to be sure of something."""
+    if not headers:
+        return None
+    text = headers[0].strip()
+    if len(headers) > 1 or len(text) <= 2 or not text[0] == text[-1] == '"' or '"' in text[1:-1]:
+        raise Problem(
+            400, "UsageError", 'If-Match is one text in quotes: "…" (the `seen` of a run)'
+        )
+    return text[1:-1]
 
 
 def _number(header: str | None) -> int | None:
@@ -194,7 +205,9 @@ async def _refused_token(site: Site, problem: Problem, request: Request) -> Resp
     return refusal(problem)
 
 
-def _answered(route: Route, ask: Ask, told: Any) -> Response:
+def _performed(route: Route, ask: Ask) -> Response:
+    """Do what is asked, and write the answer, which may be large: so both are done in a thread."""
+    told = route.perform(ask)
     if route.kind == "text":
         return Response(told, media_type="text/plain; version=0.0.4; charset=utf-8")
     response = answer(told)

@@ -43,6 +43,8 @@ class Front(msgspec.Struct, frozen=True):
     cookie: str
     proxied: bool = False
     """Whether a stated proxy stands before it, which says where a request came from."""
+    proxies: frozenset[str] = frozenset()
+    """From where the proxy comes, if not from this machine."""
 
 
 class Door(msgspec.Struct, frozen=True):
@@ -254,9 +256,19 @@ def address_of(scope: Scope, headers: _Headers, front: Front) -> str:
     client = scope.get("client")
     peer = str(client[0]) if client and client[0] else "socket"
     said = ",".join(headers.all("x-forwarded-for")).rpartition(",")[2].strip()
-    if front.proxied and said:
+    if front.proxied and said and _is_proxy(peer, front):
         try:
             return str(ipaddress.ip_address(said))
         except ValueError:
             return peer
     return peer
+
+
+def _is_proxy(peer: str, front: Front) -> bool:
+    """Say whether somebody may say where a request came from: on this machine, or named so."""
+    try:
+        address = ipaddress.ip_address(peer)
+    except ValueError:
+        return True  # A Unix socket, which is its owner's alone.
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return mapped.is_loopback or str(mapped) in front.proxies

@@ -7,21 +7,28 @@ wrong ones of others, so nobody can lock an operator out.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator
 
 from holdfast._ops.web.answers import Problem
 from holdfast._ops.web.headers import Receive
 
 BODY_MAX_BYTES = 1 << 20
+BODY_S = 10.0
 RATE_PER_S, BURST = 100.0, 400.0
 """Requests of one visitor."""
 KNOWN_MAX = 10_000
+HEAVY_EACH, HEAVY_WAITING = 2, 30
+"""Heavy reads of one visitor that are done at one time, and that may wait for their turn."""
 STREAMS_MAX, STREAMS_EACH = 200, 20
 WRONG_PER_S, WRONG_BURST = 2.0, 60.0
 """Wrong tokens at sign-in, of one address; right ones are not counted."""
 FAILURE_DELAY_S, FAILURE_DELAY_MAX_S, FREE_FAILURES = 0.1, 5.0, 3
 FAILURE_MEMORY_S = 600.0
+ALL_FREE_FAILURES, ALL_PER_DOUBLING, ALL_HALVED_S = 100, 20, 60.0
+"""From so many failures of all addresses on, half as many a minute later, each costs time too."""
 DELAYED_MAX = 50
 """Refusals that wait at one time; beyond, they come at once, and say so."""
 
@@ -30,6 +37,14 @@ async def body(receive: Receive, length: str | None) -> bytes:
     """Return the whole body of a request, or refuse one that is too large."""
     if length is not None and (not length.isdigit() or int(length) > BODY_MAX_BYTES):
         raise too_large()
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await _body(receive)
+    except TimeoutError:
+        raise Problem(408, "TooSlow", f"a body comes within {BODY_S:.0f} s") from None
+
+
+async def _body(receive: Receive) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
@@ -76,6 +91,8 @@ class Failures:
 
     def __init__(self) -> None:
         self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._lately = (0.0, time.monotonic())
+        """Those of all addresses together, fewer with time: somebody may have many addresses."""
         self._delayed = 0
 
     async def delay(self, address: str) -> None:
@@ -99,14 +116,50 @@ class Failures:
         self._counts[address] = (count, now_s)
         while len(self._counts) > KNOWN_MAX:
             self._counts.popitem(last=False)
-        if count <= FREE_FAILURES:
-            return 0.0
-        doubled = FAILURE_DELAY_S * float(1 << min(count - FREE_FAILURES - 1, 10))
-        return min(FAILURE_DELAY_MAX_S, doubled)
+        return max(_cost(count - FREE_FAILURES), _cost(self._of_all(now_s)))
+
+    def _of_all(self, now_s: float) -> int:
+        lately, at_s = self._lately
+        lately = lately * 0.5 ** ((now_s - at_s) / ALL_HALVED_S) + 1
+        self._lately = (lately, now_s)
+        return (
+            int((lately - ALL_FREE_FAILURES) / ALL_PER_DOUBLING) + 1
+            if lately > ALL_FREE_FAILURES
+            else 0
+        )
 
     def forget(self, address: str) -> None:
         """Forget the failures of an address, when a right credential came from it."""
         self._counts.pop(address, None)
+
+
+def _cost(count: int) -> float:
+    """Return the seconds that a failure costs, twice as many with each."""
+    if count <= 0:
+        return 0.0
+    return min(FAILURE_DELAY_MAX_S, FAILURE_DELAY_S * float(1 << min(count - 1, 10)))
+
+
+class Turns:
+    """Heavy reads of each visitor, a few at one time; some more wait, and the rest is refused."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[asyncio.Semaphore, int]] = {}
+
+    @contextlib.asynccontextmanager
+    async def turn(self, who: str) -> AsyncGenerator[None]:
+        """Wait until it is this visitor's turn."""
+        room, number = self._known.get(who) or (asyncio.Semaphore(HEAVY_EACH), 0)
+        if number >= HEAVY_EACH + HEAVY_WAITING:
+            raise Problem(429, "TooMany", "too many reads at one time; wait for their answers")
+        self._known[who] = (room, number + 1)
+        try:
+            async with room:
+                yield
+        finally:
+            room, number = self._known.pop(who)
+            if number > 1:
+                self._known[who] = (room, number - 1)
 
 
 class Streams:

@@ -4,7 +4,6 @@ changes nothing."""
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 import msgspec
 
@@ -28,22 +27,20 @@ from holdfast._ops import (
     timeline as timelines,
     trends as trending,
 )
-from holdfast._ops.entries import EntryView
 from holdfast._ops.tokens import Role
 from holdfast._ops.web import replies, requests
 from holdfast._ops.web.answers import Problem
+from holdfast._ops.web.journals import clipped, entries
 from holdfast._ops.web.routes import API, Ask, Route
 from holdfast._store import lineage, watchdog
 from holdfast._store.addresses import shown
 from holdfast._store.contract import Query, Store
 from holdfast.errors import Corrupt, UsageError
 
-CLIPPED = "…clipped"
-VALUE_BYTES, STATE_BYTES = 64 << 10, 2 << 20
-"""Larger values are left out, unless they are asked for."""
+STATE_BYTES = 2 << 20
+"""A larger state is left out, unless it is asked for."""
 FRESH_S, SURVEY_S = 1.0, 2.0
 """What is counted or looked for in all runs is not asked of the store more often than this."""
-SOUGHT_AT_ONCE = 2000
 EXPLAINED = frozenset({Status.HELD, Status.FAILED, Status.WAITING})
 
 
@@ -154,8 +151,8 @@ def run(ask: Ask) -> replies.Run:
         told = explaining.explain_of(store, row, past, found)
     view = msgspec.structs.replace(
         view,
-        input=_clipped(view.input, full=asked.full),
-        result=_clipped(view.result, full=asked.full),
+        input=clipped(view.input, full=asked.full),
+        result=clipped(view.result, full=asked.full),
     )
     return replies.Run(
         run=view,
@@ -189,54 +186,6 @@ def steps(ask: Ask) -> replies.Steps:
     )
 
 
-def entries(ask: Ask) -> replies.Entries:
-    """Show some entries of a journal; only that part of it is read."""
-    asked: requests.EntriesQuery = ask.query
-    last = inspect.found(ask.store, asked.id).last_seq
-    if asked.step is None:
-        chosen = inspect.history(
-            ask.store, asked.id, plain=True, after=asked.after, limit=asked.limit
-        )
-        at = chosen[-1].seq if chosen else last
-    else:
-        chosen, at = _entries_of_step(ask.store, asked, last)
-    return replies.Entries(
-        entries=[entry_data(entry, full=asked.full) for entry in chosen],
-        next=at if at < last else None,
-        last=last,
-    )
-
-
-def _entries_of_step(
-    store: Store, asked: requests.EntriesQuery, last: int
-) -> tuple[list[EntryView], int]:
-    """Look through the journal, a part at a time, until there are enough entries of the step."""
-    chosen: list[EntryView] = []
-    at = asked.after
-    while at < last:
-        for entry in inspect.history(store, asked.id, plain=True, after=at, limit=SOUGHT_AT_ONCE):
-            at = entry.seq
-            if entry.step == asked.step:
-                chosen.append(entry)
-                if len(chosen) >= asked.limit:
-                    return chosen, at
-        last = min(last, inspect.found(store, asked.id).last_seq)
-    return chosen, last
-
-
-def entry_data(entry: EntryView, *, full: bool = False) -> replies.EntryData:
-    """Return an entry as data, without values that are too large."""
-    body = {name: _clipped(value, full=full) for name, value in entry.body.items()}
-    return replies.EntryData(entry.seq, entry.kind, entry.step, entry.attempt, entry.at, body)
-
-
-def _clipped(value: Any, *, full: bool, limit: int = VALUE_BYTES) -> Any:
-    if full or value is None or isinstance(value, bool | int | float):
-        return value
-    text = msgspec.json.encode(value)
-    return {CLIPPED: len(text)} if len(text) > limit else msgspec.Raw(text)
-
-
 def timeline(ask: Ask) -> replies.TimelineTold:
     """Show a run over time."""
     return replies.TimelineTold(timeline=timelines.timeline(ask.store, ask.query.id))
@@ -251,7 +200,7 @@ def state(ask: Ask) -> replies.State:
     """Show the state of a snapshot."""
     asked: requests.StateQuery = ask.query
     found = snapshots_of.state(ask.store, asked.id, asked.seq, path=asked.path)
-    kept = _clipped(found.state, full=asked.full, limit=STATE_BYTES)
+    kept = clipped(found.state, full=asked.full, limit=STATE_BYTES)
     return replies.State(state=msgspec.structs.replace(found, state=kept))
 
 
@@ -350,9 +299,18 @@ _ALL = [
         inbox,
         replies.Inbox,
         requests.InboxQuery,
+        heavy=True,
     ),
     Route("GET", f"{API}/fleet", VIEWER, "Workers, queues, schedules.", fleet, replies.Fleet),
-    Route("GET", f"{API}/findings", VIEWER, "What is found now.", findings, replies.Findings),
+    Route(
+        "GET",
+        f"{API}/findings",
+        VIEWER,
+        "What is found now.",
+        findings,
+        replies.Findings,
+        heavy=True,
+    ),
     Route(
         "GET",
         f"{API}/trends",
@@ -364,7 +322,7 @@ _ALL = [
     ),
 ]
 ROUTES: list[Route] = _ALL + [
-    Route("GET", f"{API}/{path}", VIEWER, summary, perform, answer, query)
+    Route("GET", f"{API}/{path}", VIEWER, summary, perform, answer, query, heavy=True)
     for path, summary, perform, answer, query in (
         ("run", "One run.", run, replies.Run, requests.WholeQuery),
         ("run/steps", "Steps of a run.", steps, replies.Steps, requests.StepsQuery),

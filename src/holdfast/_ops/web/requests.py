@@ -9,11 +9,15 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 PAGE_MAX = 500
-Id = Annotated[str, Meta(min_length=1, max_length=1000)]
-Text = Annotated[str, Meta(max_length=1000)]
+NO_NUL = r"^[^\x00]*$"
+"""Not every store can be asked for the character zero."""
+Id = Annotated[str, Meta(min_length=1, max_length=1000, pattern=NO_NUL)]
+Text = Annotated[str, Meta(max_length=1000, pattern=NO_NUL)]
 Reason = Annotated[str, Meta(max_length=10_000)]
 Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
 Number = Annotated[int, Meta(ge=0, le=2**53)]
+Few = Annotated[int, Meta(ge=1, le=10**9)]
+Hours = Annotated[float, Meta(gt=0, le=24 * 366)]
 
 
 class Asked(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,7 +90,7 @@ class StateQuery(Asked):
     """Which snapshot; without `seq` the newest."""
 
     id: Id
-    seq: int | None = None
+    seq: Number | None = None
     path: Text | None = None
     full: bool = False
 
@@ -95,8 +99,8 @@ class DifferencesQuery(Asked):
     """Between which snapshots."""
 
     id: Id
-    from_: int = msgspec.field(name="from")
-    to: int
+    from_: Number = msgspec.field(name="from")
+    to: Number
     path: Text | None = None
 
 
@@ -125,7 +129,7 @@ class InboxQuery(Asked):
 class TrendsQuery(Asked):
     """How far back, and of which flow."""
 
-    hours: float = 24.0
+    hours: Hours = 24.0
     flow: Text | None = None
 
 
@@ -186,9 +190,9 @@ class Fork(Asked):
 class RaiseBudget(Asked):
     """New limits, as a whole; those that are not given stay."""
 
-    usd: float | None = None
-    tokens: int | None = None
-    steps: int | None = None
+    usd: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    tokens: Number | None = None
+    steps: Number | None = None
     wall: Text | float | None = None
 
 
@@ -205,7 +209,7 @@ class Answer(Asked):
 
     name: Text
     answer: Any
-    number: int | None = None
+    number: Number | None = None
 
 
 class Refuse(Asked):
@@ -213,7 +217,7 @@ class Refuse(Asked):
 
     name: Text
     reason: Reason = ""
-    number: int | None = None
+    number: Number | None = None
 
 
 class Approve(Asked):
@@ -221,17 +225,17 @@ class Approve(Asked):
 
     name: Text
     digest: Text
-    number: int | None = None
+    number: Number | None = None
 
 
 class QueueLimits(Asked):
     """What a queue allows; what is not given stays, null takes a limit away."""
 
-    concurrency: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
-    per_key: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
-    rate: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
-    per_key_rate: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
-    per_s: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
+    concurrency: Few | UnsetType | None = UNSET
+    per_key: Few | UnsetType | None = UNSET
+    rate: Few | UnsetType | None = UNSET
+    per_key_rate: Few | UnsetType | None = UNSET
+    per_s: Annotated[float, Meta(ge=0.001, le=1e7)] | UnsetType = UNSET
     paused: bool | UnsetType = UNSET
 
 

@@ -116,6 +116,8 @@ class Route(msgspec.Struct, frozen=True):
     kind: str = "json"
     """What it answers: json, stream or text."""
     signs_in: bool = False
+    heavy: bool = False
+    """Whether it may read much: a visitor has few of these at one time."""
 
     @property
     def door(self) -> Door:
@@ -160,5 +162,5 @@ def body_of(route: Route, text: bytes) -> msgspec.Struct | None:
         return None
     try:
         return msgspec.json.decode(text or b"{}", type=route.body)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise Problem(400, "UsageError", f"the body is not as it should be: {error}") from None

@@ -11,6 +11,7 @@ import ipaddress
 import os
 import signal
 import socket
+import ssl
 import stat
 import threading
 from collections.abc import Generator
@@ -25,6 +26,7 @@ import uvicorn
 from holdfast._ops.tokens import Tokens
 from holdfast._ops.web.app import application
 from holdfast._ops.web.gate import Front
+from holdfast._ops.web.patience import Patient
 from holdfast._ops.web.streaming import Changes
 from holdfast._store.contract import Store
 from holdfast.errors import UsageError
@@ -46,6 +48,8 @@ class Serving(msgspec.Struct, frozen=True):
     tls_key: str | None = None
     behind_proxy: str | None = None
     """The origin that browsers see, of a proxy that stands before it."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses of that proxy, if it is on another machine."""
     origin: str | None = None
     """The origin that browsers see, where it cannot be told from the address."""
     four_eyes: str | None = None
@@ -64,8 +68,12 @@ def check(serving: Serving) -> None:
     for name in (serving.tls_cert, serving.tls_key):
         if name is not None and not os.access(name, os.R_OK):
             raise UsageError(f"{name} cannot be read")
+    if serving.tls:
+        _check_tls(serving)
     if serving.behind_proxy is not None:
         _check_origin("--behind-proxy", serving.behind_proxy)
+    for address in serving.trusted_proxies:
+        _check_proxy(serving, address)
     if serving.origin is not None:
         _check_origin("--origin", serving.origin)
     if serving.socket is not None or _is_loopback(serving.host):
@@ -77,14 +85,56 @@ def check(serving: Serving) -> None:
             "TLS before it; or stay with 127.0.0.1, and reach it by `ssh -L "
             f"{serving.port}:127.0.0.1:{serving.port} THIS-MACHINE`"
         )
+    if not serving.tls and not (serving.behind_proxy or "").startswith("https:"):
+        raise UsageError(
+            f"{serving.host} can be reached from other machines, so the proxy before it has to speak "
+            f"TLS: --behind-proxy https://NAME, not {serving.behind_proxy}; or listen on 127.0.0.1"
+        )
+
+
+def _check_tls(serving: Serving) -> None:
+    """Refuse a certificate and key that do not work, before anybody is told an address."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(str(serving.tls_cert), serving.tls_key, password="")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise UsageError(
+            f"--tls-cert {serving.tls_cert} and --tls-key {serving.tls_key} cannot be used (PEM, of one "
+            f"another, the key without a password): {error}"
+        ) from None
+
+
+def _check_proxy(serving: Serving, address: str) -> None:
+    if serving.behind_proxy is None:
+        raise UsageError("--trusted-proxy belongs to --behind-proxy: say both")
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        raise UsageError(
+            f"--trusted-proxy is an address such as 10.0.0.7, not {address!r}"
+        ) from None
 
 
 def _is_loopback(host: str) -> bool:
+    return all(ipaddress.ip_address(it[4][0]).is_loopback for it in _found(host))
+
+
+def _families(host: str) -> list[socket.AddressFamily]:
+    """Return in which ways an address can be listened on; by its name the older one first."""
+    return sorted((it[0] for it in _found(host)), key=lambda it: it != socket.AF_INET)
+
+
+def _found(host: str) -> list[Any]:
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise UsageError(f"there is no address {host!r} here: {error.strerror}") from None
-    return all(ipaddress.ip_address(it[4][0]).is_loopback for it in found)
+        return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"there is no address {host!r} here: {why}") from None
+
+
+def _name(host: str) -> str:
+    """Return an address or a name as a browser writes it."""
+    return f"[{host}]" if ":" in host else host.lower()
 
 
 def _check_origin(option: str, origin: str) -> None:
@@ -114,7 +164,7 @@ def listening(serving: Serving) -> Generator[socket.socket]:
 
 
 def _tcp(serving: Serving) -> socket.socket:
-    family = socket.AF_INET6 if ":" in serving.host else socket.AF_INET
+    family = _families(serving.host)[0]
     # Named as TCP: asyncio sends small packets at once only then.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -177,12 +227,12 @@ def front_of(serving: Serving, port: int) -> Front:
     if serving.socket is not None:
         origins.add(f"{scheme}://localhost")
     elif _is_loopback(serving.host):
-        origins |= {f"{scheme}://{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+        names = ("127.0.0.1", "localhost", "[::1]", _name(serving.host))
+        origins |= {f"{scheme}://{name}:{port}" for name in names}
     elif stated is None:
-        if ipaddress.ip_address(serving.host).is_unspecified:
+        if any(ipaddress.ip_address(it[4][0]).is_unspecified for it in _found(serving.host)):
             raise UsageError("say by which name browsers reach it: --origin https://NAME:PORT")
-        name = f"[{serving.host}]" if ":" in serving.host else serving.host
-        origins.add(f"{scheme}://{name}:{port}")
+        origins.add(f"{scheme}://{_name(serving.host)}:{port}")
     secure = serving.tls or (stated or "").startswith("https:")
     named = f"{COOKIE}-{port}"
     return Front(
@@ -191,6 +241,7 @@ def front_of(serving: Serving, port: int) -> Front:
         secure=secure,
         cookie=f"__Host-{named}" if secure else named,
         proxied=serving.behind_proxy is not None,
+        proxies=frozenset(str(ipaddress.ip_address(it)) for it in serving.trusted_proxies),
     )
 
 
@@ -200,8 +251,7 @@ def address_of(serving: Serving, port: int) -> str:
     if stated is not None:
         return stated
     scheme = "https" if serving.tls else "http"
-    name = f"[{serving.host}]" if ":" in serving.host else serving.host
-    return f"{scheme}://{name}:{port}"
+    return f"{scheme}://{_name(serving.host)}:{port}"
 
 
 def port_of(serving: Serving, listener: socket.socket) -> int:
@@ -249,7 +299,7 @@ def made(store: Store, tokens: Tokens, serving: Serving, listener: socket.socket
     app: Any = application(store, tokens, front, four_eyes=serving.four_eyes, changes=changes)
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=Patient,
         ws="none",
         loop="asyncio",
         lifespan="off",

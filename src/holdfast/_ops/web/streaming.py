@@ -20,7 +20,7 @@ from holdfast._ops import inspect
 from holdfast._ops.tokens import Role
 from holdfast._ops.web import requests
 from holdfast._ops.web.answers import encoded
-from holdfast._ops.web.reading import entry_data
+from holdfast._ops.web.journals import entry_data
 from holdfast._ops.web.routes import API, Ask, Route
 from holdfast._store.contract import Store
 from holdfast.errors import HoldfastError
@@ -30,7 +30,7 @@ CHECK_S = 1.0
 """How often it is looked whether who listens may still do so."""
 CHANGE_S = 1.0
 """How often a change is told at most."""
-BATCH = 200
+BATCH, BATCH_BYTES = 200, 1 << 20
 LOOK_S = 1.0
 RETRY_S = 2.0
 
@@ -175,9 +175,15 @@ class Tail:
         store, run_id = self.ask.store, self.ask.query.id
         row = inspect.found(store, run_id)
         found = inspect.history(store, run_id, plain=True, after=self.cursor, limit=BATCH)
-        cursor = found[-1].seq if found else self.cursor
+        events: list[bytes] = []
+        cursor, size = self.cursor, 0
+        for entry in found:
+            events.append(event("entry", entry_data(entry), entry.seq))
+            cursor, size = entry.seq, size + len(events[-1])
+            if size > BATCH_BYTES:
+                break
         return Part(
-            events=[event("entry", entry_data(entry), entry.seq) for entry in found],
+            events=events,
             cursor=cursor,
             more=cursor < row.last_seq,
             status=inspect.version_seen(row),
