@@ -175,9 +175,38 @@ def test_fault_111_if_others_could_write_the_tokens_nobody_is_let_in(
     for reply in (browser.get("me"), operator.get("me")):
         assert (reply.status, reply.error) == (503, "NoTokens")
         assert str(tokens.path) not in reply.body.decode()
+        assert "chmod 600" in reply.data["error"]["message"]
     assert "chmod 600" in caplog.text
+    assert sign_in(browser.site, FORGED).error == "NoTokens"
     tokens.path.chmod(0o600)
     assert operator.get("me").status == 200
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{",
+        b"\xff\xfe",
+        b'{"tokens":[{"name":"x"}]}',
+        (
+            b'{"tokens":[{"name":"x","role":"king","hash":"0","created_at":"2026-01-01T00:00:00Z",'
+            b'"expires_at":"2036-01-01T00:00:00Z"}]}'
+        ),
+        (
+            b'{"tokens":[{"name":"x","role":"admin","hash":"0","created_at":"2026-01-01T00:00:00Z",'
+            b'"expires_at":"2036-01-01T00:00:00"}]}'
+        ),
+    ],
+)
+def test_a_damaged_file_of_tokens_is_said_to_and_lets_nobody_in(
+    browser: Browser, operator: Person, tokens: Tokens, text: bytes
+):
+    assert tokens.path is not None
+    tokens.path.write_bytes(text)
+    for reply in (browser.get("me"), operator.get("me"), sign_in(browser.site, FORGED)):
+        assert (reply.status, reply.error) == (503, "NoTokens"), reply
+        assert "is damaged" in reply.data["error"]["message"]
+        assert str(tokens.path) not in reply.body.decode()
 
 
 # -- fault 102: a token in no log, no address, no list of processes ----------------------------

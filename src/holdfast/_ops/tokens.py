@@ -67,6 +67,15 @@ class Role(IntEnum):
         return self.name.lower()
 
 
+class Unusable(UsageError):
+    """The file of tokens cannot be believed. `why` says it without the place of the file, for those
+    whom that does not concern."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} {why}")
+        self.why = f"the file of tokens {why}"
+
+
 class Token(msgspec.Struct, frozen=True):
     """A token, without its secret."""
 
@@ -238,23 +247,28 @@ def _hash(secret: str) -> str:
 
 def _check(path: Path, facts: os.stat_result) -> None:
     if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.getuid():
-        raise UsageError(f"{path} is not a file of yours, so its tokens are not believed")
+        raise Unusable(path, "is not a file of its user, so its tokens are not believed")
     if stat.S_IMODE(facts.st_mode) & 0o077:
-        raise UsageError(
-            f"{path} may be read or written by others, so its tokens are not believed: chmod 600"
+        raise Unusable(
+            path, "may be read or written by others, so its tokens are not believed: chmod 600"
         )
 
 
-def _refused(path: Path, error: OSError) -> UsageError:
+def _refused(path: Path, error: OSError) -> Unusable:
     why = "it is a symbolic link" if path.is_symlink() else error.strerror
-    return UsageError(f"{path} is not read, since {why}")
+    return Unusable(path, f"is not read, since {why}")
 
 
 def _parsed(path: Path, text: bytes) -> list[Token]:
     try:
-        return msgspec.json.decode(text, type=_File).tokens
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"{path} is damaged ({error}); remove it, and make new tokens") from None
+        found = msgspec.json.decode(text, type=_File).tokens
+        for token in found:
+            Role.named(token.role)
+            if token.expires_at.tzinfo is None:
+                raise UsageError("a time without its zone")
+    except (msgspec.MsgspecError, UnicodeDecodeError, UsageError) as error:
+        raise Unusable(path, f"is damaged ({error}); remove it, and make new tokens") from None
+    return found
 
 
 @contextlib.contextmanager

@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Endpoint, Router
 
-from holdfast._ops.tokens import Tokens
+from holdfast._ops.tokens import Tokens, Unusable
 from holdfast._ops.web import acting, limits, openapi, pages, reading, signing, streaming
 from holdfast._ops.web.answers import Problem, answer, failure, refusal
-from holdfast._ops.web.gate import SAFE, Door, Front, Gate
+from holdfast._ops.web.gate import SAFE, Door, Front, Gate, nobody
 from holdfast._ops.web.headers import Application, Headers
 from holdfast._ops.web.pages import Page
 from holdfast._ops.web.routes import Ask, Route, Site, body_of, query_of
@@ -124,6 +124,8 @@ class _Calls:
                 if route.signs_in and problem.status == UNAUTHORISED:
                     return await _refused_token(self._site, problem, request)
                 return refusal(problem)
+            except Unusable as error:
+                return refusal(nobody(error))
             except HoldfastError as error:
                 return failure(error)
             if acts:

@@ -20,12 +20,11 @@ from collections.abc import Mapping
 import msgspec
 from starlette.responses import Response
 
-from holdfast._ops.tokens import Role, Tokens
+from holdfast._ops.tokens import Role, Tokens, Unusable
 from holdfast._ops.web import limits
 from holdfast._ops.web.answers import Problem, refusal
 from holdfast._ops.web.headers import Application, Receive, Scope, Send
 from holdfast._ops.web.sessions import Session, Sessions, Visitor, cookie_in, csrf_fits
-from holdfast.errors import HoldfastError
 
 SAFE = ("GET", "HEAD")
 logger = logging.getLogger("holdfast.web")
@@ -94,10 +93,8 @@ class Gate:
             scope["holdfast.visitor"] = await self._checked(scope)
         except Problem as problem:
             await self._refuse(problem, scope, receive, send)
-        except HoldfastError as error:
-            logger.error("nobody is let in: %s", error)  # noqa: TRY400
-            closed = Problem(503, "NoTokens", "the tokens cannot be read; the log has more")
-            await self._refuse(closed, scope, receive, send)
+        except Unusable as error:
+            await self._refuse(nobody(error), scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -195,6 +192,12 @@ def _told_site(page: bytes, scope: Scope) -> bytes:
     said = _Headers(scope).all("sec-fetch-site")
     site = said[0] if len(said) == 1 and said[0] in SITES else ""
     return page.replace(b'data-site=""', f'data-site="{site}"'.encode())
+
+
+def nobody(error: Unusable) -> Problem:
+    """Return the refusal of everybody: it cannot be known who anybody is."""
+    logger.error("nobody is let in: %s", error)
+    return Problem(503, "NoTokens", f"nobody is let in: {error.why}")
 
 
 def unauthorised() -> Problem:
