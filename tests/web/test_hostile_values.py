@@ -17,6 +17,8 @@ from tests.web.stage import Stage
 
 BIG = 9223372036854775807
 NUMBERS = {"amount": 9007199254740993, "account": BIG, "rate": 1.0, "list": [1e22, 2.50, -0.0, 7]}
+HUGE = 12345678901234567891234567890
+"""More than fits into the numbers of JSON readers."""
 HEBREW = "\u05d0\u05d1"
 HOSTILE: dict[str, Any] = {
     "role-object": {"role": {"toString": None}, "content": "x"},
@@ -46,6 +48,7 @@ def hostile(stage: Stage) -> Iterator[Stage]:
     Journal(store, "numbers", input=NUMBERS).step("whole", BIG).completed(1.0)
     asks = Journal(store, "asks-numbers").asks_approval("charge", NUMBERS)
     asks.unloaded("answer:approve:charge")
+    Journal(store, "doubts-numbers").held_in_doubt("charge", args=NUMBERS | {"huge": HUGE})
     asks = Journal(store, "asks-hebrew").asks_approval("charge", {HEBREW: f"{HEBREW} 100 {HEBREW}"})
     asks.unloaded("answer:approve:charge")
     store.close()
@@ -122,6 +125,15 @@ def test_what_is_approved_is_what_is_stored(page: Page, hostile: Stage, shoot: C
     assert "1.0" in shown
     shoot(page)
     shoot(page, size=NARROW)
+
+
+def test_what_is_settled_is_what_is_stored(page: Page, hostile: Stage):
+    at(page, hostile, "doubts-numbers")
+    page.get_by_role("button", name="Settle").first.click()
+    shown = page.locator("dialog[open] pre.exact").inner_text()
+    assert json.loads(shown) == NUMBERS | {"huge": HUGE}
+    assert f'"huge": {HUGE}' in shown
+    assert '"rate": 1.0' in shown
 
 
 def test_a_wait_is_called_by_what_it_waits_for(page: Page, hostile: Stage):

@@ -6,7 +6,6 @@
 import { act, get } from "/static/api.js";
 import { badge, clear, el, inert, lines, words } from "/static/dom.js";
 import { Misfit, text } from "/static/fields.js";
-import { written } from "/static/numbers.js";
 import { announce, toast } from "/static/shell.js";
 
 const STRING = /("(?:[^"\\\n]|\\.)*")/;
@@ -129,8 +128,9 @@ export function exact(text, label = "Arguments") {
 }
 
 /** The stored arguments of an approval or a doubt, as the server wrote them. */
-export function exactArgs({ args_text: text, args }, label) {
-  return exact(text ?? written(args), label);
+export function exactArgs({ args_text: text }, label) {
+  if (typeof text === "string") return exact(text, label);
+  return el("p", { class: "trouble-box" }, "Its stored arguments cannot be shown here.");
 }
 
 /** The second confirmation: what is concerned, and the button that means it. */

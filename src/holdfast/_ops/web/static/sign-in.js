@@ -57,7 +57,6 @@ function offer(token) {
   const button = document.getElementById("use-offered");
   document.getElementById("offered").hidden = false;
   button.addEventListener("click", () => signIn(token));
-  button.focus();
 }
 
 function kept(half) {
