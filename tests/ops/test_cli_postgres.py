@@ -26,10 +26,11 @@ from tests.postgres.server import Server
 CANARY = "c4n4ry-pass"
 MODULE = "tests.ops.agent"
 LOOKING = {"runs", "show", "history", "explain", "queues", "schedules", "verify", "doctor"}
+LOOKING |= {"state", "tail", "top", "trends", "token", "completion"}
 ACTING = {"settle", "resume", "queue", "schedule", "adopt", "backup", "restore", "copy"}
 STEERING = {"questions", "answer", "approve", "signal", "cancel", "pause", "preflight", "rollback"}
 STEERING |= {"fork", "raise-budget", "memory", "export", "import", "gc"}
-EXECUTING = {"run", "worker", "demo"}
+EXECUTING = {"run", "worker", "demo", "ui"}
 SPEC = (
     b'{"when":{"cron":"0 9 * * *","every_us":null,"timezone":"UTC","anchor_us":0},'
     b'"catch_up":"latest","input":{}}'
@@ -76,6 +77,12 @@ def test_looking(holdfast: Callable[..., Result], runs: None) -> None:
         "schedules": holdfast("schedules"),
         "verify": holdfast("verify"),
         "doctor": holdfast("doctor", "done"),
+        "state": holdfast("state", "done", "--list"),
+        "tail": holdfast("tail", "done"),
+        "top": holdfast("top", "--once"),
+        "trends": holdfast("trends"),
+        "token": holdfast("token", "list"),
+        "completion": holdfast("completion", "bash"),
     }
     assert set(walked) == LOOKING
     for name, result in walked.items():
@@ -86,6 +93,8 @@ def test_looking(holdfast: Callable[..., Result], runs: None) -> None:
     assert "settle held charge --not-done" in walked["explain"].stdout
     assert "default" in walked["queues"].stdout
     assert "as it was written" in walked["verify"].stdout
+    assert "run_completed" in walked["tail"].stdout
+    assert "held" in walked["top"].stdout
     for words in (["runs"], ["show", "done"], ["history", "done"], ["explain", "held"], ["queues"]):
         assert json.loads(holdfast(*words, "--json").stdout)["version"] == 1
     assert holdfast("show", "nobody").exit_code == 6
