@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from holdfast._store import database, filesystem, locate, migrations
-from holdfast._store.contract import Store
+from holdfast._store.contract import Query, Store
 from holdfast._store.locate import open_store
 from holdfast._store.memory import MemoryStore
 from holdfast._store.sqlite import SqliteStore
@@ -227,6 +227,29 @@ def test_29_a_file_that_is_replaced_or_deleted_stops_the_handle(tmp_path, monkey
         store.start(new_run("s"), None)
     with pytest.raises(StoreFailed, match="dead since"):
         store.start(new_run("s"), None)
+    store.close()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_29_reads_notice_a_file_that_is_replaced_or_deleted(tmp_path, monkeypatch, read_only):
+    """Else what is shown would be of a file that nobody else can see."""
+    monkeypatch.setattr("holdfast._store.database.LOOK_EVERY_S", 0)
+    path = tmp_path / "a.db"
+    made = SqliteStore(str(path))
+    made.start(new_run("r"), None)
+    made.close()
+    store = SqliteStore(str(path), read_only=read_only)
+    assert store.get("r") is not None
+    shutil.copy(path, tmp_path / "b.db")
+    os.rename(path, tmp_path / "away.db")
+    for _ in range(2):
+        with pytest.raises(StoreFailed, match="deleted or moved"):
+            store.get("r")
+    os.rename(tmp_path / "b.db", path)
+    with pytest.raises(StoreFailed, match="replaced by another file"):
+        store.list(Query())
+    os.rename(tmp_path / "away.db", path)
+    assert store.get("r") is not None  # It is the same file, and nothing was written meanwhile.
     store.close()
 
 

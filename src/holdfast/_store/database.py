@@ -28,6 +28,8 @@ from holdfast.errors import Corrupt, StoreFailed, StoreUnusable
 Q = sql.load("queries.sql")
 
 READERS_MAX = 4
+LOOK_EVERY_S = 1.0
+"""How often it is looked whether the file is still there."""
 SAFE_VERSION = (3, 51, 3)
 """Before it, SQLite can lose commits of a WAL that is reset while another connection writes."""
 
@@ -48,6 +50,9 @@ class Database:
         self._writer: Connection | None = None
         self._readers = _Readers(self._connect_reader)
         self._closed = False
+        self._identity: tuple[int, int] | None = None
+        """Device and inode of the file that is open."""
+        self._looked_s = float("-inf")
         _open_databases.add(self)
 
     # -- connections ---------------------------------------------------------------------------
@@ -68,7 +73,7 @@ class Database:
 
     def _connect(self, flags: int) -> Connection:
         self.check_process()
-        self.identity()
+        self.check_same_file()
         try:
             connection = connect(
                 self._name(),
@@ -129,7 +134,12 @@ class Database:
     # -- reading -------------------------------------------------------------------------------
 
     def read(self, name: str, values: Any = ()) -> list[Any]:
-        """Return all rows of a named query, as of now."""
+        """Return all rows of a named query, as of now. A file that is not there any more could be
+        read on and on, so it is looked at now and then."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s > LOOK_EVERY_S:
+            self.check_same_file()
+            self._looked_s = now_s
         with self._readers.one() as connection:
             return self.fetch(connection, name, values)
 
@@ -148,7 +158,17 @@ class Database:
 
     # -- the file ------------------------------------------------------------------------------
 
-    def identity(self) -> tuple[int, int]:
+    def check_same_file(self) -> None:
+        """Refuse to go on when the path names another file than the one that is open, or none."""
+        found = self._found()
+        if self._identity is None:
+            self._identity = found
+        elif self._identity != found:
+            raise StoreFailed(
+                f"{self.path} was replaced by another file while it was open; open the store again"
+            )
+
+    def _found(self) -> tuple[int, int]:
         """Return device and inode of the file that the path names now."""
         try:
             found = os.lstat(self.path)

@@ -74,7 +74,6 @@ class Writer:
         self._clock_lock = threading.Lock()
         self._floor_us = 0
         self._read_only = read_only
-        self._identity: tuple[int, int] | None = None
         self._looked_s = 0.0
         self._dead: HoldfastError | None = None
         self._alarmed = False
@@ -267,18 +266,10 @@ class Writer:
 
     def _check_same_file(self) -> None:
         try:
-            found = self.database.identity()
+            self.database.check_same_file()
         except StoreFailed as gone:
             self._dead = gone
             raise
-        if self._identity is None:
-            self._identity = found
-        elif self._identity != found:
-            self._dead = StoreFailed(
-                f"{self.database.path} was replaced by another file while it was open; "
-                "open the store again"
-            )
-            raise self._dead
 
     def _checkpoint(self, connection: Connection) -> None:
         """Copy the WAL back into the file. Done here, not by SQLite, which hides a failed sync."""

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from holdfast._ops.cli.session import OK, Session, command, os_user
+from holdfast._ops.cli.session import OK, Session, command, open_store, os_user
+from holdfast._ops.lasting import lasting
 from holdfast._ops.tokens import Tokens
 from holdfast.errors import UsageError
 
@@ -80,7 +81,9 @@ def _ui(
         four_eyes=four_eyes,
     )
     server.check(serving)
-    store = session.store()
+    store = lasting(
+        session.store(), lambda: open_store(session.url, session.namespace, create=False)
+    )
     tokens = Tokens.of(store)
     with server.listening(serving) as listener:
         at = server.address_of(serving, server.port_of(serving, listener))
