@@ -108,6 +108,47 @@ def test_who_only_connects_keeps_nobody_out_for_long(asked, monkeypatch):
         link.close()
 
 
+def connected(port: int, sent: bytes) -> socket.socket:
+    link = socket.create_connection(("127.0.0.1", port), timeout=30)
+    link.sendall(sent)
+    return link
+
+
+def test_a_right_token_is_never_refused_because_of_others(asked, monkeypatch):
+    """Some ask nothing, some are made to wait for their wrong tokens: there is room all the same."""
+    monkeypatch.setattr(scraping, "DELAY_S", 3.0)
+    monkeypatch.setattr(scraping, "DELAY_MAX_S", 3.0)
+    wrong = (
+        f"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{asked.port}\r\nAuthorization: Bearer x\r\n\r\n"
+    )
+    links = [connected(asked.port, wrong.encode()) for _ in range(scraping.AT_ONCE)]
+    links += [connected(asked.port, b"GET /met") for _ in range(2 * scraping.AT_ONCE)]
+    begun = time.monotonic()
+    for _ in range(5):
+        assert asked(asked.right) == (200, TEXT)
+    assert time.monotonic() - begun < 2.5
+    for link in links:
+        link.close()
+
+
+def test_a_request_that_drips_is_cut_off(asked, monkeypatch):
+    monkeypatch.setattr(scraping, "CLIENT_TIMEOUT_S", 0.6)
+    with connected(asked.port, b"GET /metrics HTTP/1.1\r\n") as link:
+        begun = time.monotonic()
+        link.settimeout(0.1)
+        while time.monotonic() - begun < 20:
+            try:
+                link.sendall(b"A: b\r\n")
+                if link.recv(100) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+        assert time.monotonic() - begun < 10
+    assert asked(asked.right) == (200, TEXT)
+
+
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [

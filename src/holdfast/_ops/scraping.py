@@ -11,6 +11,7 @@ There is no switch that takes the token away.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import socket
@@ -29,8 +30,12 @@ from holdfast._ops.tokens import Tokens
 from holdfast.errors import StoreError, UsageError
 
 CLIENT_TIMEOUT_S = 5.0
-AT_ONCE = 16
-"""Requests that are answered at one time; others are refused at once."""
+"""For all of a request, from the first byte to the last, however it drips."""
+AT_ONCE = 32
+"""Connections that have not shown a token yet. For one more the oldest of them is closed: who has a
+token shows it at once, and is not refused because of others."""
+DELAYED_MAX = 32
+"""Wrong tokens that are answered late at one time; more are answered at once."""
 DELAY_S, DELAY_MAX_S = 0.2, 5.0
 """What a wrong token costs: more with each one, until a minute has passed without."""
 FORGET_S = 60.0
@@ -177,32 +182,89 @@ class _Server(ThreadingHTTPServer):
         self.text, self.tokens, self.tls = text, tokens, tls
         self.hosts: frozenset[str] = frozenset()
         self.failures = Failures()
-        self._room = threading.BoundedSemaphore(AT_ONCE)
+        self.delayed = threading.BoundedSemaphore(DELAYED_MAX)
+        self._lock = threading.Lock()
+        self._open: dict[Any, float] = {}
+        """Connections that are served, and when their time is over; the oldest first."""
+        self._unknown: dict[Any, socket.socket] = {}
+        """Those that have not shown a token, by their peer."""
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, if there is room for one more."""
-        if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+        """Answer in a thread. If too many have shown no token, the oldest of them goes."""
+        with self._lock:
+            while len(self._unknown) >= AT_ONCE:
+                _cut(self._unknown.pop(next(iter(self._unknown))))
+            self._unknown[client_address] = request
+            self._open[request] = time.monotonic() + CLIENT_TIMEOUT_S
         super().process_request(request, client_address)
+
+    def known(self, client_address: Any, more_s: float = 0.0) -> None:
+        """Note that a connection is not waited for any more: its token is right, or it is wrong; and
+        give it time for the answer."""
+        with self._lock:
+            request = self._unknown.pop(client_address, None)
+            if request in self._open:
+                self._open[request] = time.monotonic() + more_s + CLIENT_TIMEOUT_S
+
+    def late(self, client_address: Any, seconds: float) -> None:
+        """Let a wrong token wait, without a place."""
+        self.known(client_address, seconds)
+        if self.delayed.acquire(blocking=False):
+            try:
+                time.sleep(seconds)
+            finally:
+                self.delayed.release()
+
+    def service_actions(self) -> None:
+        """Cut off those whose time is over."""
+        now_s = time.monotonic()
+        with self._lock:
+            for request in [it for it, until_s in self._open.items() if until_s < now_s]:
+                del self._open[request]
+                _cut(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Shake hands here, so that one who does not keeps nobody else waiting."""
+        raw = request
         try:
             request.settimeout(CLIENT_TIMEOUT_S)
             if self.tls is not None:
                 try:
-                    request = self.tls.wrap_socket(request, server_side=True)
+                    request = self._shaken(raw, self.tls, client_address)
                 except OSError:
                     self.shutdown_request(request)
                     return
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            with self._lock:
+                self._unknown.pop(client_address, None)
+                self._open.pop(request, None)
+                self._open.pop(raw, None)
+
+    def _shaken(self, raw: Any, tls: ssl.SSLContext, client_address: Any) -> Any:
+        request = tls.wrap_socket(raw, server_side=True, do_handshake_on_connect=False)
+        with self._lock:
+            self._open[request] = self._open.pop(raw, 0.0)
+            if client_address in self._unknown:
+                self._unknown[client_address] = request
+        try:
+            request.do_handshake()
+        except OSError:
+            with self._lock:
+                self._open.pop(request, None)
+            request.close()
+            raise
+        return request
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away in the middle is no news."""
+
+
+def _cut(request: socket.socket) -> None:
+    """End a connection, whatever its thread waits for; the thread closes it."""
+    with contextlib.suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -229,8 +291,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self._all("Host") not in [[host] for host in self._own.hosts]:
             return 421, "this server is not known by that name"
         if not self._has_token():
-            time.sleep(self._own.failures.delay_s(str(self.client_address[0])))
+            delay_s = self._own.failures.delay_s(str(self.client_address[0]))
+            self._own.late(self.client_address, delay_s)
             return 401, "this needs a token: Authorization: Bearer"
+        self._own.known(self.client_address)
         sites = self._all("Sec-Fetch-Site")
         if self._all("Origin") or any(site not in ("same-origin", "none") for site in sites):
             return 403, "another site has sent this"
