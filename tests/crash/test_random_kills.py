@@ -10,6 +10,8 @@ from tests.crash.payments import Client
 
 KILLS = 10
 SEEDS = [1]
+PARTS = 4
+"""The places are shared out, so that several processes look at them."""
 PROGRAMS = 6
 """Random flows per seed; each of them is killed several times."""
 
@@ -30,15 +32,15 @@ def test_random_kills_among_several_processes(world: World, payments: Client) ->
 
 
 @BOTH_STORES
-@pytest.mark.parametrize("half", [0, 1])
-def test_every_boundary(world: World, payments: Client, half: int) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_boundary(world: World, payments: Client, part: int) -> None:
     """Die at each place in turn, every resume ending at the next one.
 
     Of branches that run at once, one may have passed a place before another died; then the run
     ends, and the next one is the first to come by.
     """
     run = 0
-    for place in POINTS[half::2]:
+    for place in POINTS[part::PARTS]:
         ended = world.run(SCRIPT, run, run, kill_at=place)
         if not ended.killed:
             assert ended.result == [RESULT], place
@@ -46,7 +48,7 @@ def test_every_boundary(world: World, payments: Client, half: int) -> None:
             ended = world.run(SCRIPT, run, run, kill_at=place)
         assert ended.killed, f"{place}: {ended}"
     assert world.run(SCRIPT, run, run).result == [RESULT]
-    found = summary(world, payments, kills=len(POINTS[half::2]), runs=run + 1, before=[])
+    found = summary(world, payments, kills=len(POINTS[part::PARTS]), runs=run + 1, before=[])
     assert not found.violations, "\n".join(found.violations)
 
 
