@@ -112,7 +112,7 @@ def test_runs_that_wait_for_somebody_and_queues_that_nobody_serves(holdfast, sql
     told = as_json(holdfast("doctor", "--json"))
     assert told["exit_code"] == 3
     troubles = {it["what"]: it["text"] for it in told["checkup"]["troubles"]}
-    assert set(troubles) == {"in_doubt", "quarantined", "queue"}
+    assert set(troubles) == {"in_doubt", "quarantined", "paused", "queue"}
     assert troubles["queue"] == "1 run in queue default, and no live worker takes from it"
     sqlite.set_limits(Limits("default", paused=True))
     told = as_json(holdfast("doctor", "--json"))
@@ -182,6 +182,63 @@ def test_a_run_that_cannot_be_read_is_said_and_hides_no_other(clock, monkeypatch
     told, found = doctor.checkup(store)
     assert [it.run_id for it in found] == ["sound"]
     assert [(it.what, it.actions) for it in told.troubles] == [
-        ("damage", ("holdfast verify half",))
+        ("damage", ("holdfast verify half",)),
+        ("failed", ("holdfast runs --status failed",)),
     ]
     assert told.is_damaged
+
+
+@pytest.mark.parametrize(
+    ("make", "what", "told"),
+    [
+        (
+            lambda journal: journal.failing("think").failed("think"),
+            "failed",
+            "1 run failed, and can be taken up again when the cause is mended",
+        ),
+        (
+            lambda journal: journal.held("paused"),
+            "paused",
+            "1 run held as paused waits for somebody to resume it",
+        ),
+        (
+            lambda journal: journal.asks("ask", "amount", "How much?").unloaded("answer:amount"),
+            "asks",
+            "1 run asks somebody, and waits for an answer",
+        ),
+    ],
+)
+def test_whatever_needs_a_person_is_said_and_told_by_the_exit_code(
+    holdfast, sqlite, make, what, told
+):
+    make(Journal(sqlite, "r"))
+    said = as_json(holdfast("doctor", "--json"))
+    assert said["exit_code"] == 3
+    assert {it["what"]: it["text"] for it in said["checkup"]["troubles"]} == {what: told}
+    [trouble] = said["checkup"]["troubles"]
+    words = shlex.split(trouble["actions"][0])[1:]
+    assert "r " in holdfast(*words).stdout + " "
+
+
+def test_a_run_that_was_moved_needs_nobody(holdfast, sqlite):
+    there = {"url": "sqlite:///there.db", "namespace": "default", "actor": "kim"}
+    gone = Journal(sqlite, "gone")
+    draft = gone.draft(Kind.RUN_HELD, reason="paused", detail="moved", moved_to=there)
+    gone.write(draft, held_reason="paused")
+    assert holdfast("doctor").exit_code == 0
+
+
+def test_a_worker_that_executes_one_run_alone_says_so(holdfast, sqlite):
+    pulse(sqlite, alone={"run_id": "bad", "why": "its process ended twice"})
+    result = holdfast("doctor")
+    assert result.exit_code == 0
+    told = "worker w executes only run bad now, because its process ended twice"
+    assert f"alone: {told}; for a minute at most" in result.stdout
+    assert f"{told}." in holdfast("queues").stdout
+    assert as_json(holdfast("queues", "--json"))["workers"][0]["alone"]["run_id"] == "bad"
+
+
+def pulse(store: Store, **facts: Any) -> None:
+    told = {"worker": "w", "pid": 1, "host": "h", "queues": None, "flows": {"pay": ["1"]}}
+    told |= {"concurrency": 4, "working": 1, "saturation": 0.25, "draining": False, **facts}
+    store.pulse(store.register_owner(), json.dumps(told), [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 
@@ -94,6 +95,29 @@ def test_a_worker_with_nothing_to_do_takes_a_suspect_at_once_and_nothing_beside_
     assert told[0].startswith(
         "run bad of suspects test played is executed alone: 2 times in a row its process ended"
     )
+
+
+def test_a_suspect_that_lives_for_long_has_the_worker_no_more_to_itself(
+    store: testing.PrivateStore, monkeypatch: pytest.MonkeyPatch
+):
+    submit(store, "bad", claims=2)
+    with store.worker(flows=[played], concurrency=4) as worker:
+        stage.until("bad0")
+        [seen] = until(lambda: [it for it in store.workers() if it.alone is not None])
+        assert seen.alone is not None
+        assert seen.alone.run_id == "bad"
+        submit(store, "other")
+        said = store.explain("other")
+        told = "executes only run bad now, because 2 times in a row its process ended"
+        assert any(told in fact for fact in said.known)
+        assert "holdfast explain bad" in [it.command for it in said.actions]
+        looked(store)
+        assert stage.arrived == ["bad0"]
+        monkeypatch.setattr(suspects, "ALONE_S", 0.05)
+        stage.until("other0")
+        assert worker.working == 2
+        assert json.loads(worker.facts())["alone"] is None
+        stage.end("bad0", "other0")
 
 
 def test_a_run_that_was_claimed_once_is_executed_beside_others(store: testing.PrivateStore):

@@ -257,18 +257,63 @@ def test_what_does_not_end_is_given_back(store: testing.PrivateStore):
     assert calls.count("s") == 1, "its step was recorded before it stopped"
 
 
-def test_a_call_that_never_ends_is_left_to_its_lease(
+def test_a_plain_step_that_does_not_end_is_given_back_and_its_late_outcome_is_refused(
     store: testing.PrivateStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(workers, "GRACE_S", 0.05)
     blocked.submit("stuck", "s")
-    with store.worker(flows=[blocked], drain_s=0.0) as worker:
+    for _ in range(3):
+        with store.worker(flows=[blocked], drain_s=0.0) as worker:
+            gates.until()
+        assert "is given back while a call of it is still at work" in caplog.text
+        assert store.get("stuck").status == "queued"
+        row = store.kept.get("stuck")
+        assert row is not None
+        assert (row.owner, row.claims) == (None, 0), "an orderly end counts against nobody"
+    before = store.history("stuck")
+    assert [it.kind for it in before].count("run_released") == 3
+    gates.go.set()
+    until(lambda: worker.working == 0 and calls.count("s") == 3)
+    assert len(store.history("stuck")) == len(before), "what came later is not written"
+    with store.worker(flows=[blocked]):
+        assert store.handle("stuck").result(PATIENCE_S) == "ss"
+    assert store.verify() == []
+
+
+def test_an_effect_that_does_not_end_is_left_to_its_lease(
+    store: testing.PrivateStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    @effect(name="worker test pays for long")
+    def pay() -> str:
+        gates.arrive()
+        return "paid"
+
+    @flow(name="worker test payer")
+    def payer() -> str:
+        return pay()
+
+    monkeypatch.setattr(workers, "GRACE_S", 0.05)
+    payer.submit("stuck")
+    with store.worker(flows=[payer], drain_s=0.0) as worker:
         gates.until()
     assert "left to its lease" in caplog.text
     assert store.get("stuck").status == "running"
     gates.go.set()
     until(lambda: worker.working == 0)
-    assert store.history("stuck")[-1].body["why"] == "drained"
+    assert [it.kind for it in store.history("stuck")][-2:] == ["step_completed", "run_completed"]
+
+
+def test_a_pending_cancel_is_carried_out_when_the_worker_lets_go(
+    store: testing.PrivateStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(workers, "GRACE_S", 0.05)
+    blocked.submit("stuck", "s")
+    with store.worker(flows=[blocked], drain_s=0.0):
+        gates.until()
+        assert store.cancel("stuck", actor="kim", wait_s=0).outcome == "pending"
+        until(lambda: store.engine.executing()[0].stopped is not None)
+    assert store.get("stuck").status == "cancelled"
+    gates.go.set()
 
 
 def test_an_effect_in_a_drained_async_run_is_in_doubt(store: testing.PrivateStore):

@@ -379,7 +379,8 @@ def _fold(row: RunRow, draft: Draft, entry: Entry) -> None:
     row.status = next_status(None if first else row.status, kind)
     row.last_seq = entry.seq
     row.head = entry.digest
-    row.updated_us = max(row.updated_us, draft.at_us)
+    if kind is not Kind.FINDING_NOTED:  # What is said of a run is not what it did.
+        row.updated_us = max(row.updated_us, draft.at_us)
     if draft.step is not None and kind not in BESIDE:
         row.current_step = draft.step
     if kind is Kind.STEP_STARTED or draft.started_us is not None:

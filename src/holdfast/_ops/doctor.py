@@ -13,11 +13,13 @@ import msgspec
 from holdfast._core.commands import command
 from holdfast._core.findings import Finding, Severity
 from holdfast._core.lifecycle import HeldReason, Status
-from holdfast._ops import queues
+from holdfast._ops import people, queues
+from holdfast._ops.inspect import MOVED, reason_of
 from holdfast._ops.text import count
 from holdfast._store import watchdog
 from holdfast._store.addresses import shown
 from holdfast._store.contract import Query, Store
+from holdfast.errors import Corrupt, RunNotFound
 
 LOOKED_AT = 1000
 """How many runs are looked at, the newest first."""
@@ -127,9 +129,12 @@ def _troubles(store: Store, wal: int | None, free: int | None) -> Iterator[Troub
         text = f"acknowledged commits are missing: {lost}; effects are blocked until it is adopted"
         yield Trouble("regression", Severity.ERROR, text, ("holdfast adopt",))
     yield from _disk(store, wal, free)
-    yield from _held(store)
-    yield from _queues(store)
-    yield from _leases(store)
+    for look in (_people, _queues, _leases):
+        try:
+            yield from look(store)
+        except Corrupt as damage:
+            text = f"it cannot be read: {damage}"
+            yield Trouble("damage", Severity.ERROR, text, ("holdfast verify",))
 
 
 def _damages(survey: watchdog.Survey) -> Iterator[Trouble]:
@@ -155,15 +160,36 @@ def _disk(store: Store, wal: int | None, free: int | None) -> Iterator[Trouble]:
         yield Trouble("wal", Severity.WARNING, text)
 
 
-def _held(store: Store) -> Iterator[Trouble]:
+def _people(store: Store) -> Iterator[Trouble]:
+    """Say which runs do not go on until somebody has decided something."""
     reasons: Counter[str] = Counter()
     for row in watchdog.open_rows(store, Query(status=[Status.HELD])):
-        reasons[row.held_reason or "held"] += 1
+        reasons[reason_of(store, row) or "held"] += 1
     for reason, number in sorted(reasons.items()):
-        if reason != HeldReason.PAUSED:
-            text = f"{count(number, 'run')} held as {reason} {'waits' if number == 1 else 'wait'}"
+        if reason != MOVED:
+            waits = "waits" if number == 1 else "wait"
+            what = "somebody to resume it" if reason == HeldReason.PAUSED else "a decision"
+            text = f"{count(number, 'run')} held as {reason} {waits} for {what}"
             listing = command("runs", "--held", reason)
-            yield Trouble(reason, Severity.WARNING, f"{text} for a decision", (listing,))
+            yield Trouble(reason, Severity.WARNING, text, (listing,))
+    number = sum(queue.failed for queue in queues.queues(store))
+    if number:
+        text = f"{count(number, 'run')} failed, and can be taken up again when the cause is mended"
+        listing = command("runs", "--status", "failed")
+        yield Trouble("failed", Severity.WARNING, text, (listing,))
+    number = sum(_asks(store, run_id) for run_id in {it.run_id for it in store.questions()})
+    if number:
+        asks = "asks somebody, and waits" if number == 1 else "ask somebody, and wait"
+        text = f"{count(number, 'run')} {asks} for an answer"
+        yield Trouble("asks", Severity.WARNING, text, (command("questions"),))
+
+
+def _asks(store: Store, run_id: str) -> bool:
+    """Say whether a run asks something that nobody has answered."""
+    try:
+        return bool(people.questions(store, run_id=run_id, limit=1, plain=True))
+    except (Corrupt, RunNotFound):
+        return False  # What is damaged is said elsewhere.
 
 
 def _queues(store: Store) -> Iterator[Trouble]:
@@ -172,6 +198,11 @@ def _queues(store: Store) -> Iterator[Trouble]:
             text = f"{count(queue.ready, 'run')} in queue {queue.name}, and no live worker takes from it"
             start = command("worker", "MODULE", "--queue", queue.name)
             yield Trouble("queue", Severity.WARNING, text, (start,))
+    for worker in queues.workers(store):
+        if worker.stands_back is not None:
+            see = ("explain", worker.alone.run_id) if worker.alone is not None else ("queues",)
+            text = f"{worker.stands_back}; for a minute at most"
+            yield Trouble("alone", Severity.INFO, text, (command(*see),))
 
 
 def _leases(store: Store) -> Iterator[Trouble]:

@@ -109,3 +109,10 @@ def _about_places(case: Case, takers: list[queues.WorkerView]) -> None:
         if busy
         else f"{who} alive; it is taken when it is due."
     )
+    aside = [told for worker in takers if (told := worker.stands_back) is not None]
+    case.said.known += [f"{told[0].upper()}{told[1:]}." for told in aside]
+    if len(aside) == len(takers):
+        case.said.known.append("So it is not taken before that is over: after a minute at most.")
+        first = next((worker.alone.run_id for worker in takers if worker.alone is not None), None)
+        if first is not None:
+            case.do("To see the run that is executed alone:", command("explain", first))

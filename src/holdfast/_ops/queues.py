@@ -17,6 +17,13 @@ from holdfast.errors import HoldfastError, UsageError
 PAGE = 500
 
 
+class Alone(msgspec.Struct, frozen=True):
+    """A run beside which a worker takes no other, and why."""
+
+    run_id: str
+    why: str
+
+
 class WorkerView(msgspec.Struct, frozen=True):
     """A worker that is alive, as it last said."""
 
@@ -31,6 +38,23 @@ class WorkerView(msgspec.Struct, frozen=True):
     working: int
     saturation: float
     draining: bool
+    alone: Alone | None = None
+    """The run that it executes with nothing beside it, for a minute at most."""
+    emptying: bool = False
+    """Whether it takes nothing until it is empty, to execute such a run."""
+
+    @property
+    def stands_back(self) -> str | None:
+        """Say why it takes no other run at this moment, although it has room; None if it does."""
+        if self.alone is not None:
+            run_id, why = self.alone.run_id, self.alone.why
+            return f"worker {self.name} executes only run {run_id} now, because {why}"
+        if self.emptying:
+            return (
+                f"worker {self.name} takes nothing now until it is empty, because a run is to be "
+                "executed alone"
+            )
+        return None
 
     def takes_from(self, queue: str) -> bool:
         """Tell whether it takes runs of a queue."""

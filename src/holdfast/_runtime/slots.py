@@ -20,13 +20,14 @@ from holdfast._core.stops import Unwind
 from holdfast._runtime import ending, logs, news
 from holdfast._runtime.admission import execution_of
 from holdfast._runtime.finishing import finish_async
-from holdfast._store.decisions import SUSPECT_AT
+from holdfast._runtime.letting_go import let_go
+from holdfast._runtime.suspects import at_work_alone
 from holdfast.errors import RunError
 
 if TYPE_CHECKING:
     import asyncio
 
-    from holdfast._core.rows import Lease
+    from holdfast._core.rows import Lease, RunRow
     from holdfast._runtime.engine import Engine
     from holdfast._runtime.execution import Execution
     from holdfast._runtime.flows import AsyncFlow, Flow, FlowLike
@@ -115,10 +116,11 @@ class Slots:
             resting = [number for number, (_, until) in self._dropped.items() if until > now_s]
             return [*self._places, *resting]
 
-    def has_suspect(self) -> bool:
-        """Tell whether a run is at work that was taken to be alone, and has brought nothing new."""
+    def alone(self) -> RunRow | None:
+        """Return the run beside which nothing may be at work here, if there is one."""
         with self._changed:
-            return any(place.lease.row.claims > SUSPECT_AT for place in self._places.values())
+            at_work = [(place.lease.row, place.since_us) for place in self._places.values()]
+        return at_work_alone(at_work, self._engine.now_us())
 
     def places(self) -> list[Place]:
         """Return the runs at work, longest first."""
@@ -256,6 +258,17 @@ class Slots:
             if place.task is not None:
                 with contextlib.suppress(RuntimeError):  # The loop is closed: nothing works in it.
                     place.task.get_loop().call_soon_threadsafe(_cancel, place)
+
+    def let_go(self) -> None:
+        """Give back what is in a call that does not end; an effect at work is left as it is."""
+        for place in self.places():
+            about = place.lease.row
+            if place.execution is not None and let_go(place.execution):
+                text = "run %s is given back while a call of it is still at work: its worker ends"
+                logs.warning(text, place.run_id, about=about)
+            else:
+                text = "run %s is still in a call that does not end; it is left to its lease"
+                logs.warning(text, place.run_id, about=about)
 
     def close(self) -> None:
         """Let the threads end when they have nothing more to do."""

@@ -3,7 +3,8 @@
 A suspect is executed alone in its process, so that nothing else dies with it. A worker that has
 nothing to do takes one at once. One that is at work becomes hungry: when a suspect has waited for a
 while, it takes nothing more until it is empty, and then the suspect. What does not end in time is not
-waited for: the worker goes on as usual, and tries again later.
+waited for: the worker goes on as usual, and tries again later. And a suspect that is at work for long
+has the worker no more to itself.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from holdfast._core.rows import Lease
+from holdfast._core.rows import Lease, RunRow
 from holdfast._runtime import logs
 from holdfast._runtime.clock import CHANCE
 from holdfast._store.contract import Wanted
+from holdfast._store.decisions import SUSPECT_AT
 
 HUNGRY_AFTER_S = 5.0
 """How long a suspect waits for a worker with nothing to do, before one that is at work makes room."""
@@ -22,6 +24,9 @@ EMPTYING_S = 60.0
 """How long a worker takes nothing, at most, until it is empty."""
 SATED_S = 60.0
 """How long it goes on as usual after it was not empty in time."""
+ALONE_S = 60.0
+"""How long a suspect has the worker to itself, at most: what has lived so long does not kill quickly,
+and others do not wait for it any longer."""
 HERD = 1.4
 """Workers become hungry at different times: one that has not yet sees that another was first."""
 
@@ -53,7 +58,8 @@ class Hunger:
     @property
     def is_emptying(self) -> bool:
         """Whether nothing is to be taken beside what is at work."""
-        if self._until_s is not None and time.monotonic() >= self._until_s:
+        until_s = self._until_s  # The pulse asks as well, in a thread of its own.
+        if until_s is not None and time.monotonic() >= until_s:
             self._until_s = None
             self._sated_until_s = time.monotonic() + SATED_S
         return self._until_s is not None
@@ -62,6 +68,20 @@ class Hunger:
         """A suspect was asked for: taken, or gone."""
         self.sees_one = False
         self._hungry_at_s = self._until_s = None
+
+
+def at_work_alone(rows: Iterable[tuple[RunRow, int]], now_us: int) -> RunRow | None:
+    """Return the run beside which nothing is taken, of those at work, each with the time since when:
+    one that was taken to be alone, has brought nothing new, and was not at work for long."""
+    for row, since_us in rows:
+        if row.claims > SUSPECT_AT and now_us - since_us < ALONE_S * 1e6:
+            return row
+    return None
+
+
+def why_alone(row: RunRow) -> dict[str, str]:
+    """Return what the fleet is told of a run that is executed alone."""
+    return {"run_id": row.run_id, "why": _died(row.claims - 1)}
 
 
 def tell(wanted: Wanted, leases: Iterable[Lease]) -> None:
@@ -75,4 +95,5 @@ def tell(wanted: Wanted, leases: Iterable[Lease]) -> None:
 
 
 def _died(times: int) -> str:
+    """Say why a run is a suspect."""
     return f"{times} times in a row its process ended before anything new was recorded"

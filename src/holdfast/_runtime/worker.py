@@ -33,7 +33,7 @@ from holdfast._runtime.lookout import Lookout
 from holdfast._runtime.queues import declare_limits
 from holdfast._runtime.rounds import Rounds
 from holdfast._runtime.slots import Place, Slots
-from holdfast._runtime.suspects import Hunger, tell
+from holdfast._runtime.suspects import Hunger, tell, why_alone
 from holdfast._store.contract import Wanted
 from holdfast._store.decisions import queue_of
 from holdfast.errors import UsageError
@@ -130,6 +130,7 @@ class Worker:
 
     def facts(self) -> str:
         """Return what the fleet is told with each pulse."""
+        alone = self._slots.alone()
         told = {
             "worker": self.name,
             "pid": os.getpid(),
@@ -140,6 +141,8 @@ class Worker:
             "working": self.working,
             "saturation": round(self.saturation, 3),
             "draining": self.draining,
+            "alone": None if alone is None else why_alone(alone),
+            "emptying": self._hunger.is_emptying,
         }
         return msgspec.json.encode(told).decode()
 
@@ -219,11 +222,7 @@ class Worker:
         finally:
             self._slots.stop()
             self._slots.wait_until_idle(GRACE_S)
-            for place in self._slots.places():
-                logs.warning(
-                    "run %s is still in a call that does not end; it is left to its lease",
-                    place.run_id,
-                )
+            self._slots.let_go()
             self._slots.close()
             self._end()
 
@@ -293,7 +292,7 @@ class Worker:
 
     def _room(self) -> int:
         """Say how many runs may be taken: none beside a suspect, nor while room is made for one."""
-        if self._slots.has_suspect():
+        if self._slots.alone() is not None:
             return 0
         if self._hunger.is_emptying:
             return 0 if self.working else 1
@@ -316,7 +315,10 @@ class Worker:
     def _take_suspect(self) -> int:
         """Take a run that may kill this process, with nothing else in it."""
         self._hunger.asked()
-        return any(self._take_from(queues, 1, suspects=True)[0] for queues in self._orders())
+        got = any(self._take_from(queues, 1, suspects=True)[0] for queues in self._orders())
+        if got:
+            self._pulse()  # The fleet sees at once why this worker takes nothing else.
+        return got
 
     def _orders(self) -> list[list[str] | None]:
         """Say which queues to look at, in which order: by chance, so that none starves another.

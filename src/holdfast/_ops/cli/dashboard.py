@@ -144,7 +144,7 @@ def _workers(alive: Sequence[WorkerView], width: int, plain: bool) -> list[Text]
     for it in shown:
         places = f"{_bar(it.saturation, plain)} {it.working}/{it.concurrency}"
         takes = "all" if it.queues is None else ", ".join(it.queues)
-        state = "draining; " if it.draining else ""
+        state = "draining; " if it.draining else "one run alone; " if it.stands_back else ""
         lines.append(_row((it.name, f"{it.host} {it.pid}", places, state + takes), widths))
     if len(alive) > len(shown):
         lines.append(Text(f"and {len(alive) - len(shown)} more, less busy", "dim"))

@@ -56,6 +56,9 @@ def _queues(session: Session) -> None:
     else:
         session.say("No queue has limits, or a run that is open, failed or held.")
     session.say(about_workers(alive), "dim")
+    for worker in alive:
+        if worker.stands_back is not None:
+            session.say(f"{worker.stands_back}.", "yellow")
 
 
 def queues_table(found: list[QueueView]) -> Table:
