@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
 import os
+import random
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,7 @@ import pytest
 import holdfast
 from holdfast import NOT_DONE, Retry, effect, flow, gather, sleep, step, turns, wait
 from holdfast._core.entries import Kind
-from holdfast._ops.bars import BARS_MAX, Bar
+from holdfast._ops.bars import BARS_MAX, Bar, give_lanes
 from holdfast._ops.timeline import Timeline, timeline
 from holdfast._store.contract import Store
 from holdfast._store.records import SEQ_BITS
@@ -143,6 +147,66 @@ def test_branches_have_lanes(opened: holdfast.Store) -> None:
     assert lanes["gather#2[0]/tl.plain"] == (1, "gather#2[0]")  # The lane is free again.
     assert lanes["tl.plain"] == (0, "")
     assert line.lanes in (2, 3)
+
+
+@step(name="tl.awaited")
+async def awaited(n: int) -> int:
+    tries["beside"] = tries.get("beside", 0) + 1
+    while tries["beside"] < 2:  # Until both are at work.
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.002)
+    return n
+
+
+@flow(name="tl.side_by_side")
+async def side_by_side() -> int:
+    await asyncio.gather(awaited(0), awaited(1))
+    return await awaited(2)
+
+
+def assert_nothing_overlaps(told: Timeline) -> None:
+    by_lane: dict[int, list[Bar]] = {}
+    for bar in told.bars:
+        if bar.kind not in ("gap", "held", "attempt"):
+            by_lane.setdefault(bar.lane, []).append(bar)
+    assert max(by_lane) == told.lanes - 1
+    for bars in by_lane.values():
+        for one, next_one in pairwise(sorted(bars, key=lambda it: (it.start, it.end or told.end))):
+            assert (one.end or told.end) <= next_one.start, (one, next_one)
+
+
+def test_calls_that_overlap_without_a_branch_have_lanes_of_their_own(
+    opened: holdfast.Store,
+) -> None:
+    tries.pop("beside", None)
+    asyncio.run(side_by_side.run("r"))
+    told = timeline(opened.engine.kept, "r")
+    assert told.lanes == 2
+    assert [bar.lane for bar in told.bars if bar.kind == "step"] == [0, 1, 0]
+    assert_nothing_overlaps(told)
+
+
+def test_no_bars_of_a_lane_ever_overlap() -> None:
+    chance = random.Random(7)
+    day = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    for _ in range(300):
+        bars = []
+        for number in range(chance.randint(1, 30)):
+            start = day + dt.timedelta(seconds=chance.randint(0, 50))
+            end = start + dt.timedelta(seconds=chance.randint(0, 20))
+            bar = Bar("step", f"s#{number}", "s", False, "", start, end, 1, 1)
+            bar.branch = chance.choice(["", "", "gather[0]", "gather[1]"])
+            if chance.random() < 0.1:
+                bar.end = None
+            bars.append(bar)
+            if chance.random() < 0.5:
+                bars.append(Bar("attempt", bar.key, "s", False, "", start, end, 1, 1))
+                bars[-1].branch = bar.branch
+        now = day + dt.timedelta(seconds=70)
+        lanes = give_lanes(bars, now)
+        assert_nothing_overlaps(Timeline("r", day, now, True, bars, lanes, []))
+        lane_of = {bar.key: bar.lane for bar in bars if bar.kind == "step"}
+        assert all(bar.lane == lane_of[bar.key] for bar in bars)
 
 
 def test_a_doubt_and_the_time_held(opened: holdfast.Store) -> None:

@@ -1,6 +1,6 @@
 """Bars of a run's timeline: what one is, in which lane it is drawn, and how many there are at most.
 
-Each branch gets a lane for as long as it lasts. Of a long run the oldest bars are joined into one, with
+Each branch gets a lane for as long as it lasts, and more where its calls overlap. Of a long run the oldest bars are joined into one, with
 a count.
 """
 
@@ -38,7 +38,8 @@ class Bar(msgspec.Struct):
     """Of an attempt its number; of a step how many there were."""
     generation: int
     lane: int = 0
-    """Bars with one lane never overlap, but for a step and its attempts. 0 is the run's main line."""
+    """Bars with one lane never overlap, but for a step and its attempts, and gaps and times held, which
+    lie in lane 0 under all others. 0 is the run's main line."""
     branch: str = ""
     """The branch that it stands in, such as `gather[0]`; empty for the main line."""
     superseded: bool = False
@@ -60,21 +61,48 @@ def branch_of(key: str) -> str:
 
 
 def give_lanes(bars: Iterable[Bar], now: dt.datetime) -> int:
-    """Give each branch the first lane that is free for as long as it lasts; returns their number."""
-    spans: dict[str, tuple[dt.datetime, dt.datetime]] = {}
-    for bar in bars:
-        if bar.branch:
-            begun, ended = spans.get(bar.branch, (bar.start, bar.start))
-            spans[bar.branch] = min(begun, bar.start), max(ended, bar.end or now)
-    busy: list[dt.datetime] = []
-    lanes: dict[str, int] = {"": 0}
-    for branch, (begun, ended) in sorted(spans.items(), key=lambda it: (it[1][0], it[0])):
-        free = next((lane for lane, until in enumerate(busy) if until <= begun), len(busy))
-        busy[free : free + 1] = [ended]
-        lanes[branch] = free + 1
-    for bar in bars:
-        bar.lane = lanes[bar.branch]
+    """Give each line of calls the first lane that is free for as long as it lasts; returns their
+    number. A branch is one line, or several where its calls overlap: async code may have made them
+    side by side without a branch."""
+    lines: dict[tuple[str, int], list[Bar]] = {("", 0): []}
+    for branch, calls in _by_branch(bars).items():
+        busy: list[dt.datetime] = []
+        for call in sorted(calls, key=lambda call: (call[0].start, call[0].key)):
+            at = _free(busy, *_span(call, now))
+            lines.setdefault((branch, at), []).extend(call)
+    busy = []
+    main = lines.pop(("", 0))
+    for line in sorted(lines.values(), key=lambda line: (line[0].start, line[0].branch)):
+        lane = _free(busy, *_span(line, now)) + 1
+        for bar in line:
+            bar.lane = lane
+    for bar in main:
+        bar.lane = 0
     return len(busy) + 1
+
+
+def _by_branch(bars: Iterable[Bar]) -> dict[str, list[list[Bar]]]:
+    """Return the calls of each branch, each with all its bars: a step and its attempts are one. Times
+    without a call, in which nobody had the run, lie under all others."""
+    calls: dict[tuple[str, str, int], list[Bar]] = {}
+    for bar in bars:
+        if bar.kind not in ("gap", "held"):
+            calls.setdefault((bar.branch, bar.key, bar.generation), []).append(bar)
+    branches: dict[str, list[list[Bar]]] = {}
+    for (branch, _, _), call in calls.items():
+        branches.setdefault(branch, []).append(call)
+    return branches
+
+
+def _span(bars: Iterable[Bar], now: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
+    return min(bar.start for bar in bars), max(bar.end or now for bar in bars)
+
+
+def _free(busy: list[dt.datetime], begun: dt.datetime, ended: dt.datetime) -> int:
+    """Take the first place that is free from `begun` on, until `ended`."""
+    free = next((at for at, until in enumerate(busy) if until <= begun), len(busy))
+    busy[free : free + 1] = [max(begun, ended)]
+    return free
 
 
 def thinned(bars: list[Bar]) -> tuple[list[Bar], int]:
