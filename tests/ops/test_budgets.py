@@ -42,7 +42,7 @@ def runs(url: str) -> None:
 
 def test_show_and_explain_say_what_is_spent(holdfast):
     shown = holdfast("show", "held").stdout
-    assert "budget     $0.90 of $1.00 spent, 3 steps, 0 tokens" in shown
+    assert "budget     $0.90 of $1.00 spent, 3 attempts, 0 tokens" in shown
     said = holdfast("explain", "held").stdout
     assert "is held, since its budget is used up" in said
     assert "raise-budget held --usd 2.00" in said

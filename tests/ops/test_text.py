@@ -92,7 +92,12 @@ def test_long_values_say_how_much_is_left_out():
 
 @pytest.mark.parametrize(
     ("steps", "spent", "told"),
-    [(None, 1, "1 step,"), (None, 2, "2 steps,"), (1, 0, "0 of 1 step,"), (5, 1, "1 of 5 steps,")],
+    [
+        (None, 1, "1 attempt,"),
+        (None, 2, "2 attempts,"),
+        (1, 0, "0 of 1 attempt,"),
+        (5, 1, "1 of 5 attempts,"),
+    ],
 )
 def test_a_budget_counts_as_people_do(steps: int | None, spent: int, told: str) -> None:
     left = None if steps is None else steps - spent

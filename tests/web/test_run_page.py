@@ -82,6 +82,11 @@ def test_followed_live_killed_and_resumed(page: Page, stage: Stage, shoot: Calla
     died = page.locator(".timeline g", has=page.locator(".bar.kind-gap.is-died")).last
     expect(died.locator("title")).to_contain_text(re.compile("Last sign of life .*; found dead "))
     expect(page.get_by_label("What is the case")).to_be_hidden()
+    # One count: what the list says, too. What else is counted is called by another name.
+    done = stage.store.get("followed").totals.steps
+    head = page.locator(".run-facts div", has_text="Steps")
+    expect(head).to_contain_text(f"{done} done")
+    expect(page.locator(".timeline-told")).to_contain_text("steps called")
     page.get_by_role("tab", name="Steps").click()
     expect(page.locator("table.steps tbody tr")).to_have_count(4)
     shoot(page, "completed")
@@ -100,7 +105,7 @@ def test_the_head(page: Page, stage: Stage, talked: str, shoot: Callable[..., An
     go(page, stage, talked)
     facts = page.locator(".run-facts")
     expect(status(page)).to_have_text("completed")
-    for told in ("talk-agent", "7 in 8 attempts", "$0.060", "4,500 in, 750 out"):
+    for told in ("talk-agent", "7 done, in 8 attempts", "$0.060", "4,500 in, 750 out"):
         expect(facts).to_contain_text(told)
     assert page.evaluate(NAMELESS) == []
     shoot(page)

@@ -79,7 +79,7 @@ def line(view: BudgetView) -> str:
     tokens = _of(f"{view.spent_tokens:,}", None if view.tokens is None else f"{view.tokens:,}")
     parts = [
         f"{spent} spent",
-        f"{steps} {_noun('step', view.steps, view.spent_steps)}",
+        f"{steps} {_noun('attempt', view.steps, view.spent_steps)}",
         f"{tokens} {_noun('token', view.tokens, view.spent_tokens)}",
     ]
     if view.wall_s is not None:
@@ -88,7 +88,7 @@ def line(view: BudgetView) -> str:
 
 
 def _noun(noun: str, limit: int | None, spent: int) -> str:
-    """Return the noun of what is counted: "0 of 1 step", "1 step", "1 of 5 steps"."""
+    """Return the noun of what is counted: "0 of 1 token", "1 token", "1 of 5 tokens"."""
     return noun if (spent if limit is None else limit) == 1 else noun + "s"
 
 

@@ -167,12 +167,8 @@ def _completed(case: Case) -> None:
     said.case = f"{case.name} completed{_degraded_note(row)}. {ALL_IS_WELL}"
     took = length((row.updated_us - row.created_us) / 1e6)
     said.known.append(f"It ended {case.since(row.updated_us)}, {took} after it was started.")
-    # Values that the flow recorded by itself (now, new_id) have no attempts.
-    steps = sum(
-        1 for record in case.past.records.values() if record.attempts and record.has_outcome
-    )
     said.known.append(
-        f"{count(steps, 'step')} in {count(row.attempts, 'attempt')}"
+        f"{count(row.steps, 'step')} done in {count(row.attempts, 'attempt')}"
         f"{f', in generation {row.generation}' if row.generation > 1 else ''}."
     )
     for step in step_views(case.past):

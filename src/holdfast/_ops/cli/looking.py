@@ -113,7 +113,7 @@ def _print_children(session: Session, run: RunView) -> None:
 
 def _totals(run: RunView) -> str:
     totals = run.totals
-    parts = [count(totals.steps, "step"), count(totals.attempts, "attempt")]
+    parts = [f"{count(totals.steps, 'step')} done", count(totals.attempts, "attempt")]
     if totals.degraded:
         parts.append(f"{totals.degraded} degraded")
     if totals.usage:

@@ -87,8 +87,9 @@ function factsOf({ run, trace_id: trace, steps_total: steps }) {
   ]);
   found.push([
     "Steps",
-    number(steps ?? done) +
-      (attempts > done ? ` in ${number(attempts)} attempts` : "") +
+    `${number(done)} done` +
+      (steps > done ? ` of ${number(steps)} called` : "") +
+      (attempts > done ? `, in ${number(attempts)} attempts` : "") +
       (degraded ? `, ${number(degraded)} degraded` : ""),
   ]);
   found.push(...costs(usage, run.budget));
@@ -126,7 +127,7 @@ function budgetView(budget) {
   const limits = [
     ["usd", budget.spent_usd, budget.usd, money],
     ["tokens", budget.spent_tokens, budget.tokens, number, " tokens"],
-    ["steps", budget.spent_steps, budget.steps, number, " steps"],
+    ["attempts", budget.spent_steps, budget.steps, number, " attempts of steps"],
     ["time", budget.elapsed_s, budget.wall_s, length],
   ].filter(([, , limit]) => limit !== null && limit !== undefined);
   const meter = (spent, limit, name) =>
