@@ -234,17 +234,19 @@ class Acting:
 
         return budgets.raise_budget(self.kept, run_id, to, actor=actor_or_user(actor))
 
-    def set_schedule(self, name: str, *, paused: bool) -> ScheduleView:
+    def set_schedule(self, name: str, *, paused: bool, actor: str | None = None) -> ScheduleView:
         """Pause a schedule, or let it go on."""
         from holdfast._ops import schedules
 
-        return schedules.set_schedule(self.kept, name, paused=paused)
+        return schedules.set_schedule(self.kept, name, paused=paused, actor=actor_or_user(actor))
 
-    def set_queue(self, queue: Queue) -> None:
+    def set_queue(self, queue: Queue, *, actor: str | None = None) -> None:
         """Set the limits of a queue; they hold at once, for every worker of this store."""
         if not isinstance(queue, Queue):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"store.set_queue({queue!r}): a holdfast.Queue")
-        self.kept.set_limits(queue.limits)
+        from holdfast._ops import queues
+
+        queues.set_limits(self.kept, queue.limits, actor_or_user(actor))
 
 
 def _cancel(kept: Kept, run_id: str, actor: str | None, reason: str, wait_s: float) -> Stopped:

@@ -21,8 +21,8 @@ from holdfast.errors import UsageError
 if TYPE_CHECKING:
     from holdfast._core.comparing import Preflight
     from holdfast._core.findings import Finding
-    from holdfast._ops.explanation import Explanation
     from holdfast._ops.entries import EntryView
+    from holdfast._ops.explanation import Explanation
     from holdfast._ops.inspect import RunSummary, RunView
     from holdfast._ops.people import QuestionView
     from holdfast._ops.queues import QueueView, WorkerView
@@ -230,7 +230,12 @@ class Store(Acting, Housekeeping):
 
     def adopt(self, *, actor: str | None = None) -> str:
         """Accept a store that lost acknowledged records; says what was accepted."""
-        return self.kept.adopt(actor_or_user(actor))
+        from holdfast._ops import audit
+
+        who = actor_or_user(actor)
+        accepted = self.kept.adopt(who)
+        audit.record(self.kept, who, "store", "adopted", lost=accepted)
+        return accepted
 
 
 def stream(run_id: str, /, *, after: int = 0) -> Iterator[Emitted]:

@@ -177,6 +177,7 @@ COMMANDS: dict[str, list[str]] = {
     "schedules": ["schedules"],
     "schedule": ["schedule", "hourly", "--pause"],
     "trends": ["trends"],
+    "audit": ["audit"],
     "doctor": ["doctor"],
     "doctor RUN_ID": ["doctor", "done"],
     "verify": ["verify"],

@@ -12,10 +12,11 @@ import pytest
 from holdfast._core.effects import NOT_DONE, Done
 from holdfast._core.entries import Kind
 from holdfast._core.rows import RunRow
+from holdfast._core.ticks import Spec, When
 from holdfast._ops import actions, inspect
 from holdfast._ops.seen import as_seen
 from holdfast._ops.tokens import Tokens
-from holdfast._store.contract import Store
+from holdfast._store.contract import ScheduleRow, Store
 from holdfast.errors import StaleView
 from tests.ops.journals import Journal
 from tests.web_api.served import Browser, Person, Reply, Site, content
@@ -479,3 +480,25 @@ def test_what_was_seen_is_readable_or_refused_with_every_action(
         reply = operator.client.ask("POST", target, headers, body)
         assert (reply.status, reply.error) == (400, "UsageError"), reply
     assert content(store) == before
+
+
+# -- what belongs to no run (I21) --------------------------------------------------------------
+
+
+def test_i21_changes_of_queues_and_schedules_are_kept_with_their_actor(
+    admin: Person, operator: Person, viewer: Person, browser: Browser, store: Store
+):
+    spec = msgspec.json.encode(Spec(When(every_us=60_000_000))).decode()
+    assert store.put_schedule(ScheduleRow("nightly", "pay", spec, 100), None)
+    assert admin.act("queue", {"concurrency": 7}, name="mail").status == 200
+    assert browser.act("schedule", {"paused": True}, name="nightly").status == 200
+    assert operator.act("schedule", {"paused": True}, name="nightly").status == 200, "no change"
+    assert operator.act("schedule", {"paused": True}, name="no such").status == 400
+    found = operator.get("audit").data["audit"]
+    assert [(it["actor"], it["what"], it["did"]) for it in found] == [
+        ("lee (page, 127.0.0.1)", "schedule nightly", "paused"),
+        ("ada (api, 127.0.0.1)", "queue mail", "set"),
+    ]
+    assert found[1]["detail"]["concurrency"] == 7
+    assert viewer.get("audit").status == 403
+    assert len(operator.get("audit", limit=1).data["audit"]) == 1

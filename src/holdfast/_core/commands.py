@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import shlex
 
+_VALUES = {"settle": 2, "fork": 2, "run": 2, "answer": 2, "approve": 2, "signal": 2, "runs": 0}
+"""How many values a command begins with at least, where it is not one."""
+
 
 def command(name: str, *arguments: str) -> str:
-    """Return a `holdfast` command line."""
+    """Return a `holdfast` command line; values come first, options behind them. A value that looks
+    like an option stands behind `--`, and the options before it."""
+    ends = _VALUES.get(name, 1)
+    while ends < len(arguments) and not arguments[ends].startswith("--"):
+        ends += 1
+    if any(value.startswith("-") for value in arguments[:ends]):
+        arguments = (*arguments[ends:], "--", *arguments[:ends])
     return " ".join(["holdfast", name, *map(shlex.quote, arguments)])

@@ -343,9 +343,10 @@ def key_token(effect: str, key: str) -> str:
 
 def settle_actions(run_id: str, step: str) -> tuple[str, ...]:
     """Return the commands that settle a doubt."""
-    settle = command("settle", run_id, step)
     return (
-        f"{settle} --done JSON    (it happened; this is its result)",
-        f"{settle} --not-done     (it did not happen: it will be run)",
-        f"{settle} --fail REASON  (give it up)",
+        command("settle", run_id, step, "--done", "JSON")
+        + "    (it happened; this is its result)",
+        command("settle", run_id, step, "--not-done")
+        + "     (it did not happen: it will be run)",
+        command("settle", run_id, step, "--fail", "REASON") + "  (give it up)",
     )

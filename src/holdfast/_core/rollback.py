@@ -252,10 +252,11 @@ def _check_doubts(run_id: str, effects: list[Effect]) -> None:
         f"it is to be rolled back, and whether {' and '.join(doubts)} happened is not known; "
         "settle that first"
     )
-    settle = command("settle", run_id, doubts[0])
     actions = (
-        f"{settle} --done JSON    (it happened; this is its result, and it will be undone)",
-        f"{settle} --not-done     (it did not happen: there is nothing to undo)",
+        command("settle", run_id, doubts[0], "--done", "JSON")
+        + "    (it happened; this is its result, and it will be undone)",
+        command("settle", run_id, doubts[0], "--not-done")
+        + "     (it did not happen: there is nothing to undo)",
     )
     raise Unwind(RunHeld(run_id, HeldReason.IN_DOUBT, detail, actions, step=doubts[0]))
 

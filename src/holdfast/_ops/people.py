@@ -69,7 +69,7 @@ class QuestionView(msgspec.Struct, frozen=True):
     @property
     def commands(self) -> tuple[str, ...]:
         """Command lines that answer it."""
-        refuse = command("answer", self.run_id, self.name, "--refuse") + " REASON"
+        refuse = command("answer", self.run_id, self.name, "--refuse", "REASON")
         if self.kind == "approval":
             digest = ("--digest", str(self.digest))
             return command("approve", self.run_id, self.name, *digest), refuse

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import RunRow
-from holdfast._ops import actions
+from holdfast._ops import actions, audit
 from holdfast._store.contract import Limits, Query, QueueState, Store
 from holdfast._store.decisions import queue_of
 from holdfast.errors import HoldfastError, UsageError
@@ -169,6 +169,14 @@ def limits_of(store: Store, queue: str) -> Limits:
     """Return what a queue allows now; one that nobody has limited allows all."""
     found = (state.limits for state in store.queues() if state.limits.queue == queue)
     return next(found, Limits(queue))
+
+
+def set_limits(store: Store, limits: Limits, actor: str) -> None:
+    """Change what a queue allows, and keep who did it: what holds now has been recorded before."""
+    told = msgspec.to_builtins(limits)
+    name = str(told.pop("queue"))
+    audit.record(store, actor, f"queue {name}", "set", **told)
+    store.set_limits(limits)
 
 
 # -- many runs together ------------------------------------------------------------------------

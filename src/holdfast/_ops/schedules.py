@@ -7,6 +7,7 @@ import datetime as dt
 import msgspec
 
 from holdfast._core.ticks import SECOND_US, Spec, local, zone_of
+from holdfast._ops import audit
 from holdfast._ops.text import length
 from holdfast._store.contract import Query, ScheduleRow, Store
 from holdfast.errors import UsageError
@@ -59,8 +60,10 @@ def _view(store: Store, row: ScheduleRow) -> ScheduleView:
     )
 
 
-def set_schedule(store: Store, name: str, *, paused: bool) -> ScheduleView:
-    """Pause a schedule, or let it go on: with which of the ticks since then, its catch-up says."""
+def set_schedule(store: Store, name: str, *, paused: bool, actor: str) -> ScheduleView:
+    """Pause a schedule, or let it go on: with which of the ticks since then, its catch-up says. Who
+    did it is kept."""
+    recorded = False
     while True:
         rows = {row.name: row for row in store.schedules()}
         if name not in rows:
@@ -72,5 +75,8 @@ def set_schedule(store: Store, name: str, *, paused: bool) -> ScheduleView:
         # A worker that has read the row as it was must not write it back: its cursor is no longer
         # the same. No tick stands within a microsecond behind another.
         changed = msgspec.structs.replace(row, paused=paused, cursor_us=row.cursor_us + 1)
+        if not recorded:
+            audit.record(store, actor, f"schedule {name}", "paused" if paused else "unpaused")
+            recorded = True
         if store.put_schedule(changed, row.cursor_us):
             return _view(store, changed)

@@ -87,8 +87,9 @@ def why_alone(row: RunRow) -> dict[str, str]:
 def tell(wanted: Wanted, leases: Iterable[Lease]) -> None:
     """Say which runs a take has held, and which suspect is executed now."""
     for row in wanted.quarantined:
-        text = "run %s of %s is quarantined: %s; see: holdfast explain %s"
-        logs.warning(text, row.run_id, row.flow, _died(row.claims), row.run_id, about=row)
+        text = "run %s of %s is quarantined: %s; see: %s"
+        see = command("explain", row.run_id)
+        logs.warning(text, row.run_id, row.flow, _died(row.claims), see, about=row)
     for row in (lease.row for lease in leases if wanted.suspects):
         text = "run %s of %s is executed alone: %s"
         logs.warning(text, row.run_id, row.flow, _died(row.claims - 1), about=row)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from holdfast._ops import audit
 from holdfast._ops.cli.session import DAMAGED, OK, Session, command
 from holdfast._ops.text import count
 from holdfast._store.addresses import shown
@@ -95,6 +96,7 @@ def _adopt(session: Session, actor: str) -> int:
             session.say("Nothing to adopt: no acknowledged commit is missing.")
         return OK
     accepted = store.adopt(actor)
+    audit.record(store, actor, "store", "adopted", lost=accepted)
     if session.as_json:
         session.answer(adopted=accepted, actor=actor)
     else:

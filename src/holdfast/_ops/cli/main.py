@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "remembering": ("memory",),
     "serving": ("ui",),
     "tokens": ("token",),
+    "auditing": ("audit",),
     "completing": ("completion",),
 }
 """By module, the commands that its `add_to` adds."""

@@ -9,7 +9,7 @@ import msgspec
 from rich.table import Table
 
 from holdfast._ops import queues
-from holdfast._ops.cli.session import Session, command
+from holdfast._ops.cli.session import Session, command, os_user
 from holdfast._ops.cli.tables import cell, table
 from holdfast._ops.queues import QueueView, WorkerView
 from holdfast._ops.text import count, length
@@ -163,7 +163,7 @@ def _queue(
     known = {queue.name for queue in queues.queues(store)} if changes else set[str]()
     if changes:
         limits = queues.limits_of(store, name)
-        store.set_limits(msgspec.structs.replace(limits, **changes))
+        queues.set_limits(store, msgspec.structs.replace(limits, **changes), os_user())
     found = [queue for queue in queues.queues(store) if queue.name == name]
     if not found:
         raise UsageError(

@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 
 from holdfast._ops import schedules
-from holdfast._ops.cli.session import Session, command
+from holdfast._ops.cli.session import Session, command, os_user
 from holdfast._ops.cli.tables import STYLES, cell, table
 from holdfast._ops.schedules import ScheduleView
 from holdfast._store.addresses import NoStore
@@ -64,7 +64,7 @@ def _schedule(session: Session, name: str, pause: bool, unpause: bool) -> None:
     """Pause a schedule, or let it go on. Runs that were started are not concerned."""
     if pause == unpause:
         raise UsageError("say one of --pause and --unpause")
-    view = schedules.set_schedule(session.store(), name, paused=pause)
+    view = schedules.set_schedule(session.store(), name, paused=pause, actor=os_user())
     if session.as_json:
         session.answer(schedule=view)
     elif view.paused:

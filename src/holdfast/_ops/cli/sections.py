@@ -23,6 +23,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "queues",
         "schedules",
         "trends",
+        "audit",
         "doctor",
         "verify",
         "preflight",

@@ -17,6 +17,7 @@ from holdfast._core.comparing import Preflight
 from holdfast._core.control import Stopped
 from holdfast._core.findings import Finding
 from holdfast._ops.actions import Answer
+from holdfast._ops.audit import AuditView
 from holdfast._ops.doctor import Checkup
 from holdfast._ops.explanation import Explanation
 from holdfast._ops.fork import Fork
@@ -102,6 +103,7 @@ SHAPES: dict[str, dict[str, Field]] = {
     },
     "answer": {"answer": Field(Answered), "note": _OTHER},
     "approve": {"answer": Field(Answered), "note": _OTHER},
+    "audit": {"audit": Field(list[AuditView], "the newest first")},
     "backup": {"backup": Field(str, "path"), "bytes": Field(int)},
     "cancel": {
         "answer": Field(Stopped),

@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from holdfast._core.durations import micros
-from holdfast._ops.cli.session import OK, Session, command
+from holdfast._ops import audit
+from holdfast._ops.cli.session import OK, Session, command, os_user
 from holdfast._ops.cli.tables import cell, table
 from holdfast._ops.tokens import Role, Token, Tokens
 
@@ -37,8 +38,10 @@ def token() -> None:
 @click.option("--expires", metavar="AGE", default="30d", show_default=True, help="12h, 30d …")
 def _create(session: Session, name: str, role: str, expires: str) -> int:
     """Make a token. It is shown once, and kept only as a hash."""
-    tokens = Tokens.of(session.store())
-    _show(session, name, tokens.create(name, role, micros(expires, "--expires") / 1e6))
+    store = session.store()
+    secret = Tokens.of(store).create(name, role, micros(expires, "--expires") / 1e6)
+    audit.record(store, os_user(), f"token {name}", "created", role=role, expires=expires)
+    _show(session, name, secret)
     return OK
 
 
@@ -63,7 +66,9 @@ def _list(session: Session) -> int:
 @click.argument("name")
 def _revoke(session: Session, name: str) -> int:
     """Remove a token; whoever is signed in with it is signed out at once."""
-    gone = Tokens.of(session.store()).revoke(name)
+    store = session.store()
+    gone = Tokens.of(store).revoke(name)
+    audit.record(store, os_user(), f"token {name}", "revoked", role=gone.role)
     if session.as_json:
         session.answer(revoked=_data(gone))
     else:
@@ -74,7 +79,10 @@ def _revoke(session: Session, name: str) -> int:
 @click.argument("name")
 def _rotate(session: Session, name: str) -> int:
     """Give a token a new secret; the old one ends at once."""
-    _show(session, name, Tokens.of(session.store()).rotate(name))
+    store = session.store()
+    secret = Tokens.of(store).rotate(name)
+    audit.record(store, os_user(), f"token {name}", "rotated")
+    _show(session, name, secret)
     return OK
 
 

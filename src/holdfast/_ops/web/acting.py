@@ -266,7 +266,8 @@ def queue(ask: Ask) -> replies.QueueTold:
     if asked.per_s is not UNSET:
         changes["period_us"] = max(1, int(asked.per_s * 1_000_000))
     limits = queues.limits_of(ask.store, name)
-    ask.store.set_limits(msgspec.structs.replace(limits, **changes))
+    if changes:
+        queues.set_limits(ask.store, msgspec.structs.replace(limits, **changes), ask.actor)
     logger.info("queue %s: %s, by %s", visible(name), changes, ask.actor)
     found = [it for it in queues.queues(ask.store) if it.name == name]
     if not found:
@@ -277,7 +278,7 @@ def queue(ask: Ask) -> replies.QueueTold:
 def schedule(ask: Ask) -> replies.ScheduleTold:
     """Pause a schedule, or let it go on."""
     paused: bool = ask.body.paused
-    found = schedules.set_schedule(ask.store, ask.query.name, paused=paused)
+    found = schedules.set_schedule(ask.store, ask.query.name, paused=paused, actor=ask.actor)
     logger.info("schedule %s: paused=%s, by %s", visible(found.name), paused, ask.actor)
     return replies.ScheduleTold(schedule=found)
 

@@ -13,6 +13,7 @@ from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.rows import RunRow
 from holdfast._core.tracing import trace_id_of
 from holdfast._ops import (
+    audit as audits,
     doctor,
     explain as explaining,
     fork as forks,
@@ -283,6 +284,11 @@ def trends(ask: Ask) -> replies.TrendsTold:
     return replies.TrendsTold(trends=trending.trends(ask.store, hours=asked.hours, flow=asked.flow))
 
 
+def audit(ask: Ask) -> replies.Audit:
+    """Show who changed queues, schedules and tokens."""
+    return replies.Audit(audit=audits.listed(ask.store, ask.query.limit))
+
+
 VIEWER = Role.VIEWER
 _ALL = [
     Route("GET", "/health", None, "Says that the server answers.", health, replies.Health),
@@ -300,6 +306,15 @@ _ALL = [
         replies.Inbox,
         requests.InboxQuery,
         heavy=True,
+    ),
+    Route(
+        "GET",
+        f"{API}/audit",
+        Role.OPERATOR,
+        "Who changed queues, schedules and tokens.",
+        audit,
+        replies.Audit,
+        requests.AuditQuery,
     ),
     Route("GET", f"{API}/fleet", VIEWER, "Workers, queues, schedules.", fleet, replies.Fleet),
     Route(

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast._core.comparing import Preflight
 from holdfast._core.findings import Finding
+from holdfast._ops.audit import AuditView
 from holdfast._ops.differences import Difference
 from holdfast._ops.explanation import Explanation
 from holdfast._ops.inbox import DoubtView
@@ -196,6 +197,12 @@ class TrendsTold(Told, kw_only=True):
     """What was measured over time."""
 
     trends: Trends
+
+
+class Audit(Told, kw_only=True):
+    """Who changed what belongs to no run, the newest first."""
+
+    audit: list[AuditView]
 
 
 class SignedIn(Told, kw_only=True):

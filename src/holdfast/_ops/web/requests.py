@@ -126,6 +126,12 @@ class InboxQuery(Asked):
     limit: Limit = 100
 
 
+class AuditQuery(Asked):
+    """How many."""
+
+    limit: Limit = 100
+
+
 class TrendsQuery(Asked):
     """How far back, and of which flow."""
 
