@@ -70,7 +70,9 @@ def test_a_schedule_is_paused_and_goes_on(page: Page, stage: Stage):
     assert [it.paused for it in stage.store.schedules()] == [False]
 
 
-def test_limits_of_a_queue_are_the_admins(page: Page, opens: Opens, stage: Stage):
+def test_limits_of_a_queue_are_the_admins(
+    page: Page, opens: Opens, stage: Stage, shoot: Callable[..., Any]
+):
     page.goto(stage.origin + "/fleet")
     expect(page.get_by_role("rowheader", name="default")).to_be_visible()
     expect(page.get_by_role("button", name="Limits of queue default")).to_have_count(0)
@@ -82,6 +84,16 @@ def test_limits_of_a_queue_are_the_admins(page: Page, opens: Opens, stage: Stage
     queue = tab.get_by_role("row").filter(has=tab.get_by_role("rowheader", name="default"))
     expect(queue).to_contain_text("2 at once")
     expect(queue.get_by_label("Its own limit in use: 1 of 2, 50 %")).to_be_visible()
+    change = tab.locator("#audit tbody tr").first
+    expect(change).to_contain_text("queue default")
+    expect(change).to_contain_text("ada (page, 127.0.0.1)")
+    expect(change).to_contain_text("concurrency: 2")
+    shoot(tab)
+    shoot(tab, size=NARROW)
+    viewer = opens(stage.address_of("vic", "viewer"))
+    viewer.goto(stage.origin + "/fleet")
+    expect(viewer.get_by_role("rowheader", name="default")).to_be_visible()
+    expect(viewer.locator("#audit")).to_be_hidden()
 
 
 def test_a_worker_that_dies_leaves_the_page(page: Page, stage: Stage):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -37,8 +37,8 @@ HOSTILE: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def hostile(stage: Stage) -> Iterator[Stage]:
-    store = SqliteStore(stage.folder / "runs.db")
+def hostile(stage: Stage) -> Stage:
+    store = SqliteStore(str(stage.folder / "runs.db"))
     for name, value in HOSTILE.items():
         Journal(store, name, input=json.loads(json.dumps(value))).completed()
     deep: Any = "end"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from playwright.sync_api import Page, Request, expect
@@ -25,8 +26,23 @@ PIECES = r"""async ([text, sizes]) => {
 def asked(tab: Page) -> list[Request]:
     """Note the requests to the API that a page makes from now on."""
     found: list[Request] = []
-    tab.on("request", lambda one: "/api/v1/" in one.url and found.append(one))
+
+    def note(one: Request) -> None:
+        if "/api/v1/" in one.url:
+            found.append(one)
+
+    tab.on("request", note)
     return found
+
+
+def soon(tab: Page, fact: Callable[[], bool]) -> None:
+    """Wait for a fact; meanwhile the browser is heard."""
+
+    def heard() -> bool:
+        tab.wait_for_timeout(20)
+        return fact()
+
+    until(heard)
 
 
 def test_both_halves_go_with_every_request(page: Page, stage: Stage):
@@ -34,7 +50,7 @@ def test_both_halves_go_with_every_request(page: Page, stage: Stage):
     stage.submit(flows.long, "two-halves", "two-halves")
     page.goto(stage.origin + "/run?id=two-halves")
     expect(page.get_by_role("heading", name="two-halves")).to_be_visible()
-    until(lambda: page.wait_for_timeout(20) or {"run/tail", "changes"} <= paths(requests))
+    soon(page, lambda: {"run/tail", "changes"} <= paths(requests))
     secret = page.evaluate(KEPT)
     assert len(secret) > 20
     assert {one.headers.get("x-holdfast-csrf") for one in requests} == {secret}
@@ -112,7 +128,7 @@ def test_a_stream_goes_on_where_it_stopped(page: Page, stage: Stage):
         until(lambda: stage.marked("inside-broken-off"))
         page.goto(stage.origin + "/run?id=broken-off#journal")
         tails = lambda: [one for one in requests if "run/tail" in one.url]  # noqa: E731
-        until(lambda: page.wait_for_timeout(20) or len(tails()) > 1)
+        soon(page, lambda: len(tails()) > 1)
         assert [one.headers.get("last-event-id") for one in tails()[:2]] == [None, "2"]
         stage.mark("go-on-broken-off")
         expect(page.locator(".badge.is-completed").first).to_be_visible()

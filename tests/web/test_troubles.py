@@ -42,7 +42,7 @@ def test_a_store_that_is_gone_is_said_once_and_for_as_long_as_it_lasts(
 def test_a_damaged_run_stands_in_the_inbox_and_takes_nothing_away(
     page: Page, stage: Stage, shoot: Callable[..., Any]
 ):
-    store = SqliteStore(stage.folder / "runs.db")
+    store = SqliteStore(str(stage.folder / "runs.db"))
     Journal(store, "good").asks_approval("charge", {"amount": 5}).unloaded("answer:x")
     Journal(store, "bad").asks_approval("charge", {"amount": 13}).unloaded("answer:x")
     row = store.get("bad")

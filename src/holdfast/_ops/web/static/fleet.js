@@ -5,18 +5,36 @@ import { decide, done } from "/static/dialogs.js";
 import { ago, badge, clear, count, el, keep, length, number, runLink, say, time } from "/static/dom.js";
 import * as fields from "/static/fields.js";
 import { meter } from "/static/meters.js";
+import { sourceOf, written } from "/static/numbers.js";
 import { failed, onChange, ready } from "/static/shell.js";
+import { preview } from "/static/tree.js";
 
 const EVERY_MS = 3000;
+const CHANGES = 20;
 const byId = (id) => document.getElementById(id);
 let role = "viewer";
 
 async function look() {
-  const { workers = [], queues = [], schedules = [] } = await get("fleet");
+  const { workers = [], queues = [], schedules = [], troubles = [] } = await get("fleet");
+  byId("troubles").hidden = troubles.length === 0;
+  keep(byId("troubles"), troubles, (one) => one, (one) => el("li", null, one));
   summary(workers, queues, schedules);
   table("workers", workers, (one) => `${one.name} ${one.pid} ${one.host}`, workerCells);
   table("queues", queues, (one) => one.name, queueCells);
   table("schedules", schedules, (one) => one.name, scheduleCells);
+}
+
+/** Who changed what; a viewer does not see it. */
+async function lookBack() {
+  if (role === "viewer") return;
+  const { audit } = await get("audit", { limit: CHANGES });
+  byId("audit").hidden = false;
+  table("audit", audit, (one) => written(one), auditCells);
+}
+
+function auditCells({ at, actor, what, did, detail }) {
+  const told = Object.keys(detail).map((name) => `${name}: ${preview(detail[name], 60, sourceOf(detail, name))}`);
+  return [time(at), el("code", null, what), did, actor, told.join(", ") || null];
 }
 
 /** Fill a table; a row is kept while its item is there, so that focus stays. */
@@ -183,7 +201,7 @@ function limitsButton(queue) {
       send: async (values) => {
         await act("queue", { name: queue.name }, values);
         done(null, "The limits are set.");
-        await look();
+        await Promise.all([look(), lookBack()]);
         return null;
       },
     }),
@@ -193,8 +211,8 @@ function limitsButton(queue) {
 
 ready.then((who) => {
   role = who.role;
-  onChange(() => look().catch(failed));
+  onChange(() => Promise.all([look(), lookBack()]).catch(failed));
   // A worker's places change without a commit: it says so with its pulse.
   setInterval(() => document.hidden || look().catch(() => {}), EVERY_MS);
-  return look();
+  return Promise.all([look(), lookBack()]);
 }).catch(failed);
