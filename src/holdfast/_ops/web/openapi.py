@@ -23,6 +23,7 @@ _REFUSALS = {
     "409": "It changed since it was looked at, was answered before, or concerns effects and is not "
     "confirmed (then `effects` lists them).",
     "410": "The run was deleted.",
+    "408": "The body did not come in time.",
     "413": "The body is too large.",
     "415": "The body is not application/json.",
     "421": "The server is not known by that name (Host).",
