@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from holdfast._core.entries import Kind
 from holdfast._store import watchdog
 from holdfast._store.memory import MemoryStore
 from tests.ops.cases import case
@@ -91,3 +92,13 @@ def found_runaway_cost_that_grows(store: MemoryStore):
         key = "think" if number == 0 else f"think#{number + 1}"
         journal.step(key, args={"n": number}, usage={"cost": 0.01 * 2**number})
         _later(store, 1)
+
+
+@case
+def found_stuck_at_a_plain_step(store: MemoryStore):
+    journal = Journal(store, "r").step("search")
+    draft = journal.draft(Kind.STEP_STARTED, "think", 1)
+    draft.position, draft.args_digest = 2, b"a" * 16
+    journal.write(draft)
+    _later(store, 6 * FLOOR_S + 1)
+    store.pulse(journal.owner, json.dumps({}), [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast._core.entries import Kind
+from holdfast._ops import control
 from holdfast._store.contract import Limits
 from holdfast._store.memory import MemoryStore
 from tests.ops.cases import case
@@ -123,3 +124,32 @@ def queued_until_a_time(store: MemoryStore):
     journal = Journal(store, "r").step("search")
     journal.write(journal.draft(Kind.RUN_RELEASED), wake_us=store.now_us() + 60_000_000)
     _worker(store)
+
+
+@case
+def queued_while_its_worker_executes_another_alone(store: MemoryStore):
+    Journal(store, "r").step("search").released()
+    why = "2 times in a row its process ended before anything new was recorded"
+    _worker(store, concurrency=4, working=1, alone={"run_id": "nightly-1", "why": why})
+
+
+@case
+def held_paused_with_an_open_question(store: MemoryStore):
+    journal = Journal(store, "r").step("search")
+    journal.asks("ask", "amount", "How much may it cost?", to="kim", schema={"type": "integer"})
+    journal.unloaded("answer:amount")
+    control.pause(store, "r", actor="kim", reason="not before Monday")
+
+
+@case
+def running_and_to_be_cancelled(store: MemoryStore):
+    Journal(store, "r").step("search").failing("think", 2, final=False)
+    control.cancel(store, "r", actor="kim", reason="nobody wants it", wait_s=0)
+
+
+@case
+def failed_since_an_approval_was_refused(store: MemoryStore):
+    journal = Journal(store, "r").step("search").asks_approval("refund", {"amount": 3})
+    error = {"type": "Refused", "message": "refund was refused by kim: too much"}
+    draft = journal.draft(Kind.QUESTION_ANSWERED, "refund", error=error, refused="too much")
+    journal.write(draft).failed("refund", error=("Refused", "refund was refused by kim: too much"))

@@ -352,3 +352,24 @@ def test_what_is_final_is_final(store: Store):
         actions.resume(store, "gone", actor="kim")
     with pytest.raises(RunNotFound):
         actions.resume(store, "nope", actor="kim")
+
+
+@pytest.mark.parametrize("decision", ["redo", "go_on"])
+def test_a_decision_about_drift_is_refused_where_there_is_none(store, decision):
+    Journal(store, "paused").held("paused", "paused by kim")
+    Journal(store, "failed").failing("think").failed("think")
+    Journal(store, "queued").released()
+    told = {
+        "paused": "run 'paused' is held as paused (paused by kim)",
+        "failed": "run 'failed' is failed, and not held",
+        "queued": "run 'queued' is queued, and not held",
+    }
+    for run_id, said in told.items():
+        before = store.get(run_id).last_seq
+        with pytest.raises(UsageError) as refused:
+            actions.resume(store, run_id, actor="kim", drift=decision)
+        option = "--redo" if decision == "redo" else "--go-on"
+        assert str(refused.value).startswith(option)
+        assert said in str(refused.value)
+        assert f"holdfast explain {run_id}" in str(refused.value)
+        assert store.get(run_id).last_seq == before

@@ -123,3 +123,24 @@ def test_a_cancel_reaches_the_children(sqlite: Store, holdfast):
     result = holdfast("cancel", "r")
     assert result.stdout == "Run r is cancelled.\n1 child cancelled with it, or told.\n"
     assert status(sqlite, "r::write") == "cancelled"
+
+
+def test_what_was_asked_and_is_not_done_yet_is_shown(sqlite: Store, holdfast):
+    Journal(sqlite, "r").step("search")
+    assert holdfast("pause", "r", "--wait", "0", "--actor", "ana").exit_code == 5
+    holdfast("cancel", "r", "--wait", "0", "--reason", "enough", "--actor", "kim")
+    shown = holdfast("show", "r").stdout
+    [line] = [line for line in shown.splitlines() if line.startswith("asked")]
+    assert "to be cancelled, as kim asked" in line
+    assert line.endswith(": enough")
+    asked = as_json(holdfast("show", "r", "--json"))["run"]["stopping"]
+    assert (asked["what"], asked["actor"], asked["reason"]) == ("cancelled", "kim", "enough")
+    assert "It is to be cancelled, as kim asked" in holdfast("explain", "r").stdout.replace(
+        "\n", " "
+    )
+
+
+def test_what_was_carried_out_is_asked_no_more(sqlite: Store, holdfast):
+    Journal(sqlite, "r").step("search").released()
+    holdfast("cancel", "r")
+    assert as_json(holdfast("show", "r", "--json"))["run"]["stopping"] is None

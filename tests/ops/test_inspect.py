@@ -18,6 +18,7 @@ from holdfast._core.known import Known
 from holdfast._ops import actions, inspect
 from holdfast._ops.readable import readable
 from holdfast._store.contract import Query, Store
+from holdfast._store.memory import MemoryStore
 from holdfast.errors import Corrupt, RunNotFound
 from tests.ops.conftest import Clock
 from tests.ops.journals import Journal
@@ -248,3 +249,15 @@ def test_lists_are_filtered(store: Store, clock):
     assert ids(updated_before_us=clock.us - 60_000_000) == ["old"]
     assert ids(limit=1) == ["new"]
     assert inspect.summaries(store, Query())[0].held_reason == "paused"
+
+
+def test_where_a_run_failed_is_said_as_it_was(clock):
+    """Its last step may have gone well: then it is the flow's own code that raised."""
+    store = MemoryStore(clock=clock)
+    Journal(store, "own").step("lookup").failed(error=("KeyError", "'title'"))
+    Journal(store, "step").step("lookup").failing("think").failed("think")
+    Journal(store, "well").step("lookup").completed()
+    told = {run.run_id: run.failed_in for run in inspect.summaries(store, Query())}
+    assert told == {"own": "the flow", "step": "think", "well": None}
+    assert inspect.view(store, "own").failed_in == "the flow"
+    assert inspect.view(store, "step").failed_in == "think"

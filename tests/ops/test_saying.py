@@ -16,6 +16,7 @@ import holdfast as hf
 from holdfast import Approve, ask, effect, flow, gather, sleep, wait
 from holdfast._ops.cli.main import main
 from holdfast._ops.fitting import misfit
+from holdfast._ops.overview import overview
 from tests.runtime.facts import until
 
 NASTY = "\x1b[2J\u202egnp.exe"
@@ -269,3 +270,36 @@ def test_what_fits(value: Any, schema: dict[str, Any], why: str | None) -> None:
     else:
         assert found is not None
         assert why.replace("\\", "") in found
+
+
+@flow(name="cli-asks-to-pay")
+def asks_to_pay() -> str:
+    return pay(9)
+
+
+def test_a_held_run_that_asks_stays_held_and_says_so(
+    holdfast: Callable[..., Result], run: hf.Store
+):
+    assert holdfast("pause", "r", "--actor", "kim").exit_code == 0
+    look = overview(run.kept)
+    assert [(shown.run.run_id, shown.why) for shown in look.runs] == [("r", "held")]
+    explained = holdfast("explain", "r").stdout
+    assert "Which color?" in explained
+    assert "it stays held" in explained
+    told = holdfast("answer", "r", "color", "red").stdout
+    assert "stays held (paused)" in told
+    assert "with its flow, goes on" not in told
+    assert json.loads(holdfast("answer", "r", "count", "3", "--json").stdout)["answer"]["held"]
+    assert run.get("r").status == "held"
+
+
+def test_a_refused_approval_is_said_to_be_asked_for_again(url: str):
+    with hf.open(url, default=False) as store:
+        asks_to_pay.with_options(store=store).submit("p")
+        with store.worker(flows=[asks_to_pay]):
+            [question] = until(lambda: store.questions(run_id="p"))
+            store.refuse("p", question.name, actor="kim", reason="too much")
+            until(lambda: store.get("p").status == "failed")
+        said = " ".join(store.explain("p").known)
+    assert "executes these anew" not in said
+    assert "asks for the approval of cli-pay again; nothing of it has been executed" in said

@@ -10,8 +10,10 @@ from click.testing import CliRunner
 
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import CLAIMABLE
+from holdfast._ops import inspect
 from holdfast._ops.cli.main import main
 from holdfast._ops.explain import explain
+from holdfast._ops.text import moment
 from holdfast._store import watchdog
 from holdfast._store.contract import Limits, Store
 from holdfast._store.memory import MemoryStore
@@ -141,3 +143,33 @@ def test_every_command_of_a_finding_works_in_the_status_that_the_run_has(sqlite,
         words = ["--url", url, *shlex.split(command)[1:]]
         result = CliRunner().invoke(main, words, catch_exceptions=False)
         assert result.exit_code == 0, (command, result.output)
+
+
+def test_nobody_has_a_run_since_its_process_was_last_heard_of(clock):
+    store = MemoryStore(clock=clock)
+    journal = Journal(store, "r").step("search")
+    for _ in range(60):  # A long step: its process lives, and writes nothing.
+        clock.advance(10)
+        store.pulse(journal.owner, "{}", [])
+    clock.advance(301)
+    [finding] = watchdog.of_store(store)
+    assert finding.text.startswith("it could go on for 5 min 1 s, nobody has it")
+    assert store.heard_us(journal.owner) == store.now_us() - 301_000_000
+    assert store.heard_us(99) == 0
+
+
+def test_a_note_does_not_change_when_a_run_changed_or_failed(clock):
+    store = MemoryStore(clock=clock)
+    Journal(store, "r").effect("mail").failing("think").failed("think")
+    before = store.get("r")
+    assert before is not None
+    clock.advance(3600)
+    [finding] = watchdog.of_store(store)
+    watchdog.tell(store, finding, "note")
+    after = store.get("r")
+    assert after is not None
+    assert after.last_seq > before.last_seq
+    assert after.updated_us == before.updated_us
+    failed = [entry.at_us for entry in store.load(after) if entry.kind is Kind.RUN_FAILED]
+    assert any(f"({moment(failed[0])})" in fact for fact in explain(store, "r").known)
+    assert inspect.summary_of(store, after).failed_in == "think"

@@ -48,6 +48,8 @@ def resume_drafts(
     `drift` is what is decided about what changed outside, "go_on" or "redo". A run that goes on by itself needs none. What cannot be resumed raises, saying what can be done.
     """
     status = history.status
+    if drift is not None:
+        _check_drift(history, drift)
     if status is Status.FAILED:
         return _next_generation(history, actor, at_us, accept_change=accept_change, confirm=confirm)
     if status is Status.HELD and held_reason(history) == HeldReason.DRIFT:
@@ -61,6 +63,23 @@ def resume_drafts(
     raise UsageError(
         f"run {history.run_id!r} is {status or 'empty'}, and that is final; "
         "start a new run under another id"
+    )
+
+
+def _check_drift(history: History, drift: str) -> None:
+    """Refuse a decision about what changed outside, for a run that waits for none."""
+    reason = held_reason(history) if history.status is Status.HELD else None
+    if reason == HeldReason.DRIFT:
+        return
+    run_id, option = history.run_id, f"--{drift.replace('_', '-')}"
+    if reason is not None:
+        detail = held_facts(history).get("detail")
+        said = f"is held as {reason}{f' ({detail})' if detail else ''}"
+    else:
+        said = f"is {history.status or 'empty'}, and not held"
+    raise UsageError(
+        f"{option} decides about a run that is held for drift; run {run_id!r} {said}. See what can be "
+        f"done: {command('explain', run_id)}"
     )
 
 

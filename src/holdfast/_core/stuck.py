@@ -31,7 +31,7 @@ def stuck(seen: Seen) -> Iterator[Finding]:
     if seen.at_work:
         yield from _slow_steps(seen, last)
     elif not seen.served and _is_due(seen) and seen.now_us - last.at_us > seen.limits.stuck_us:
-        since_us = max(last.at_us, seen.row.wake_us or 0)
+        since_us = max(last.at_us, seen.row.wake_us or 0, seen.left_us)
         if seen.now_us - since_us <= seen.limits.stuck_us:
             return
         waited = shown(seen.now_us - since_us)

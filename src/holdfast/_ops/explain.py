@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast._core.commands import command
+from holdfast._core.entries import WAIT_BEGINS
 from holdfast._core.findings import Finding
 from holdfast._core.history import History, Record
 from holdfast._core.lifecycle import Status
@@ -30,7 +31,15 @@ from holdfast._ops.explanation import (
 from holdfast._ops.families import deadline_us
 from holdfast._ops.found import about_findings
 from holdfast._ops.held import held
-from holdfast._ops.inspect import error_of, fold, found, may_be_taken, step_views
+from holdfast._ops.inspect import (
+    FLOW,
+    error_of,
+    failed_in,
+    fold,
+    found,
+    may_be_taken,
+    step_views,
+)
 from holdfast._ops.left_over import about_queue, nobody_executes, who_takes_it
 from holdfast._ops.related import about_control, about_parent
 from holdfast._ops.text import clipped, count, length, moment
@@ -192,7 +201,11 @@ def _failed(case: Case) -> None:
     error = facts.get("error", {})
     told = clipped(f"{error.get('type', 'an error')}: {error.get('message', '')}")
     said.case = f"{case.name} failed: {told}"
-    said.known.append(f"It failed {case.since(case.row.updated_us)}.")
+    said.known.append(
+        f"It failed {case.since(case.row.updated_us if past.failed is None else past.failed.at_us)}."
+    )
+    if failed_in(past.failed) == FLOW:
+        said.known.append("The flow's own code raised that, and no step of it.")
     for key in facts.get("steps", ()):
         record = past.records.get(key)
         if record is not None:
@@ -206,10 +219,28 @@ def _failed(case: Case) -> None:
     if keeps > 0:
         steps = "1 step keeps its" if keeps == 1 else f"{keeps:,} steps keep their"
         said.known.append(f"{steps} recorded outcome when it is taken up again.")
-    if gone:
-        again = ", ".join(record.key for record in gone)
-        said.known.append(f"Taking it up again executes these anew: {again}.")
+    _about_anew(case, gone)
     _take_up(case, [record for record in gone if outcome_is_unknown(record)])
+
+
+def _about_anew(case: Case, gone: list[Record]) -> None:
+    """Say what is executed once more, and what never was and is only waited for again."""
+    waited = [record for record in gone if not record.attempts and _begins_wait(record)]
+    again = [record.key for record in gone if record not in waited]
+    if again:
+        case.said.known.append(f"Taking it up again executes these anew: {', '.join(again)}.")
+    for record in waited:
+        approval = record.effect or waits.is_approval(record)
+        what = (
+            f"asks for the approval of {record.key} again; nothing of it has been executed"
+            if approval
+            else f"waits for {record.key} again"
+        )
+        case.said.known.append(f"Taking it up again {what}.")
+
+
+def _begins_wait(record: Record) -> bool:
+    return record.begun is not None and record.begun.kind in WAIT_BEGINS
 
 
 def _take_up(case: Case, unknown: list[Record]) -> None:

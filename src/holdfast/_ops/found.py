@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast._core.findings import Finding, Found, Severity
+from holdfast._core.history import State
 from holdfast._ops.explanation import ALL_IS_WELL, Case
 from holdfast._ops.text import moment
 from holdfast._store import watchdog
@@ -27,8 +28,31 @@ def about_findings(case: Case, found: list[Finding] | None = None) -> None:
             if action not in known and not action.startswith("holdfast explain"):
                 known.add(action)
                 case.do(_MEANING.get(action.split()[1], "It can be done now:"), action)
+        if finding.kind is Found.STUCK and case.row.owner is not None and finding.steps:
+            _hangs(case, finding)
     if told:
         _not_all_is_well(case, ", ".join(dict.fromkeys(told)))
+
+
+def _hangs(case: Case, finding: Finding) -> None:
+    """Say how a step that will never end is ended, and what that causes."""
+    if not watchdog.is_at_work(case.store, case.row):
+        return
+    step = finding.steps[0]
+    record = case.past.records.get(step)
+    if record is None or record.state not in (State.RUNNING, State.RETRYING):
+        return
+    after = "it is in doubt then, and is settled" if record.effect else "it is executed anew"
+    case.said.known.append(
+        f"No step is interrupted from outside. If {step} will never end, only the end of its process "
+        f"ends it; {after} when the run is taken up again."
+    )
+    owner = case.store.owner_name(case.row.owner)
+    case.do(
+        f"If {step} will never end: end the worker that has it in good order (SIGTERM, to {owner} or "
+        "its parent). Its other runs come to their end or are given back first. Only if that does "
+        "not help, kill it: effects of all its runs that are under way are in doubt then."
+    )
 
 
 def _did(finding: Finding) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from holdfast._core.commands import command
 from holdfast._core.control import requested
+from holdfast._core.entries import Kind
 from holdfast._core.history import Record
 from holdfast._core.lifecycle import HeldReason
 from holdfast._core.resume import held_facts, moved_to
@@ -15,12 +16,17 @@ from holdfast._ops.budgets import held_for_budget
 from holdfast._ops.explanation import Case, run_command
 from holdfast._ops.inspect import fold, found
 from holdfast._ops.text import count
+from holdfast._ops.waits import about_waits, waiting
 
 
 def held(case: Case) -> None:
     reason = str(case.row.held_reason)
     _REASON.get(reason, _held_otherwise)(case)
     case.said.known.append(f"It was held {case.since(_held_us(case))}.")
+    asks = [record for record, begun in waiting(case.past) if begun.kind is Kind.QUESTION_ASKED]
+    if asks and case.said.actions:
+        about_waits(case)
+        case.said.known.append("An answer is kept, and taken when the run goes on; it stays held.")
 
 
 def _held_us(case: Case) -> int:

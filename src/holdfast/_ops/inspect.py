@@ -28,6 +28,7 @@ from holdfast._ops.entries import EntryView
 from holdfast._ops.families import ChildView, children_of, deadline_us
 from holdfast._ops.messages import SignalView, messages_of, waiting_for
 from holdfast._ops.readable import Reader
+from holdfast._ops.stopping import StoppingView, stopping
 from holdfast._store import lineage, watchdog
 from holdfast._store.addresses import place
 from holdfast._store.contract import Query, Store
@@ -35,6 +36,9 @@ from holdfast.errors import Corrupt, RunDeleted, RunNotFound
 
 MOVED = "moved"
 """What is shown as the reason of a run that is held because it was moved to another store."""
+
+FLOW = "the flow"
+"""Where a run failed whose steps did not: in the flow's own code."""
 
 CLAIMABLE_MAX = 100_000
 """How many free runs are looked through for one."""
@@ -105,6 +109,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     """The version of the flow that it is executed with."""
     waiting_for: str | None = None
     """What it waits for, in short."""
+    failed_in: str | None = None
+    """Of a failed run: the step that gave up, or "the flow" if its own code raised."""
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -142,6 +148,10 @@ class RunView(msgspec.Struct, frozen=True):
     """The runs that it called, in that order; not more than the first hundred."""
     deadline: dt.datetime | None = None
     """When it is cancelled, if it has not ended before."""
+    stopping: StoppingView | None = None
+    """What it was asked to do and has not done yet: to be cancelled, or to be held."""
+    failed_in: str | None = None
+    """Of a failed run: the step that gave up, or "the flow" if its own code raised."""
 
 
 # -- asking ------------------------------------------------------------------------------------
@@ -311,6 +321,8 @@ def view_of(
         parent=row.parent,
         children=children_of(store, row.run_id),
         deadline=None if (until_us := deadline_us(past)) is None else at(until_us),
+        stopping=stopping(store, row),
+        failed_in=None if row.status is not Status.FAILED else failed_in(past.failed),
     )
 
 
@@ -330,7 +342,27 @@ def summary_of(store: Store, row: RunRow) -> RunSummary:
         updated_at=at(row.updated_us),
         version=row.version,
         waiting_for=waiting_for(row),
+        failed_in=failed_in(_failure(store, row)) if row.status is Status.FAILED else None,
     )
+
+
+def _failure(store: Store, row: RunRow) -> Entry | None:
+    """Return the entry that says how a run failed: the last, but for what was noted since."""
+    seq = row.last_seq
+    while seq > 0:
+        entry = store.entry(row.run_no, seq)
+        if entry is None or entry.kind is not Kind.FINDING_NOTED:
+            return entry
+        seq -= 1
+    return None
+
+
+def failed_in(failure: Entry | None) -> str | None:
+    """Return which step a run failed in, or that its flow's own code raised."""
+    if failure is None or failure.kind is not Kind.RUN_FAILED:
+        return None
+    steps = facts_of(failure).get("steps")
+    return str(steps[0]) if steps else FLOW
 
 
 def step_views(past: History, first: int | None = None, last: int | None = None) -> list[StepView]:

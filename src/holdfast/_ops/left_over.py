@@ -104,12 +104,11 @@ def _about_places(case: Case, takers: list[queues.WorkerView]) -> None:
     busy = sum(worker.working for worker in takers) >= places
     room = f"its {'places are' if places > 1 else 'one place is'}" if len(takers) == 1 else ""
     room = room or f"their {places} places are"
-    case.said.known.append(
-        f"{who} alive; {room} in use: it waits for one."
-        if busy
-        else f"{who} alive; it is taken when it is due."
-    )
     aside = [told for worker in takers if (told := worker.stands_back) is not None]
+    when = "; it is taken when it is due" if len(aside) < len(takers) else ""
+    case.said.known.append(
+        f"{who} alive; {room} in use: it waits for one." if busy else f"{who} alive{when}."
+    )
     case.said.known += [f"{told[0].upper()}{told[1:]}." for told in aside]
     if len(aside) == len(takers):
         case.said.known.append("So it is not taken before that is over: after a minute at most.")

@@ -109,6 +109,8 @@ def _there_may_be(known: list[QueueView]) -> Iterator[Status]:
 
 
 def _why(store: Store, row: RunRow, asking: set[str]) -> str:
+    if row.status is Status.HELD:
+        return "held"  # Also if it asks: an answer alone does not let it go on.
     if row.run_id in asking:
         return "asks"
     if row.status is Status.RUNNING or row.status is Status.WAITING:

@@ -16,7 +16,7 @@ from holdfast._core import codec
 from holdfast._core.approvals import APPROVE
 from holdfast._core.commands import command
 from holdfast._core.keys import check_label
-from holdfast._core.lifecycle import ENDED
+from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.messages import ANSWER, answer_id
 from holdfast._core.rows import Message, Question, RunRow
 from holdfast._core.secrets import masked_value
@@ -79,7 +79,8 @@ class QuestionView(msgspec.Struct, frozen=True):
             value = placeholder(self.schema)
             return command("answer", self.run_id, self.name) + f" {value}", refuse
         texts = [it if isinstance(it, str) else msgspec.json.encode(it).decode() for it in choices]
-        return *(command("answer", self.run_id, self.name, text) for text in texts), refuse
+        answers = (command("answer", self.run_id, self.name, it, values=3) for it in texts)
+        return *answers, refuse
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -99,6 +100,8 @@ class Answered(msgspec.Struct, frozen=True):
     did: str
     early: bool = False
     """Whether the run has not asked yet: it is kept until then."""
+    held: str | None = None
+    """Why the run is held, if it is: it does not go on with the answer alone."""
 
 
 # -- looking -----------------------------------------------------------------------------------
@@ -345,4 +348,15 @@ def _post(
     if question is None:
         what = "refusal of" if done == "refused" else "answer to"
         did = f"the {what} {shown} is kept until run {row.run_id!r} asks"
-    return Answered(row.run_id, name, now, actor, did, early=question is None)
+    held = _held(store, row.run_id)
+    if held is not None:
+        did += f"; the run stays held ({held}) until that is settled: " + command(
+            "explain", row.run_id
+        )
+    return Answered(row.run_id, name, now, actor, did, early=question is None, held=held)
+
+
+def _held(store: Store, run_id: str) -> str | None:
+    """Return why a run does not go on with an answer, or None."""
+    row = found(store, run_id)
+    return (row.held_reason or "held") if row.status is Status.HELD else None

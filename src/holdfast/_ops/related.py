@@ -9,9 +9,10 @@ from holdfast._core.history import Record
 from holdfast._core.lifecycle import ENDED, FINAL, Status
 from holdfast._core.record import facts
 from holdfast._core.resume import held_facts
-from holdfast._ops.explanation import Case, Wait
+from holdfast._ops.explanation import ALL_IS_WELL, Case, Wait
 from holdfast._ops.families import deadline_us
 from holdfast._ops.inspect import fold
+from holdfast._ops.stopping import stopping, us
 from holdfast._ops.text import moment
 from holdfast.errors import Corrupt
 
@@ -26,6 +27,7 @@ def about_control(case: Case) -> None:
             f"{who} wants it cancelled{because}. It is cancelled when every doubt is settled, and "
             "nothing more is executed."
         )
+    _about_request(case)
     until_us = deadline_us(case.past)
     if until_us is not None and case.row.status not in ENDED:
         case.waits_for(Wait.DEADLINE)
@@ -33,6 +35,21 @@ def about_control(case: Case) -> None:
             "that has passed, and" if until_us <= case.now_us else "if it has not ended by then"
         )
         case.said.known.append(f"Its deadline is {moment(until_us)}: {passed} it is cancelled.")
+
+
+def _about_request(case: Case) -> None:
+    """Say what was asked of the process that has the run, and is not carried out yet."""
+    asked = stopping(case.store, case.row)
+    if asked is None:
+        return
+    told = f"It is to be {asked.what}, as {asked.actor} asked {case.since(us(asked.at))}"
+    case.said.case = f"{case.said.case.removesuffix(ALL_IS_WELL).rstrip()} {told}."
+    if asked.reason:
+        case.said.known.append(f"{asked.actor} said why: {asked.reason}")
+    case.said.known.append(
+        "That is done when what is executing now has ended, unless that was the last thing the run "
+        "had to do."
+    )
 
 
 def about_parent(case: Case) -> None:

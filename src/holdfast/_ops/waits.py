@@ -59,6 +59,14 @@ def about_waits(case: Case) -> None:
             _pause(case, record)
 
 
+def is_approval(record: Record) -> bool:
+    """Say whether a call asked for an approval before it was to be executed."""
+    begun = record.begun
+    if begun is None or begun.kind is not Kind.QUESTION_ASKED:
+        return False
+    return str(facts(begun)["name"]).startswith(APPROVE)
+
+
 def about_end(record: Record) -> str | None:
     """Say how a wait ended that the flow did not get over; None if it is no wait."""
     outcome = record.outcome

@@ -125,6 +125,10 @@ class Store(Protocol):
         """Return the owners whose pulse has not run out, oldest first."""
         ...
 
+    def heard_us(self, owner: int) -> int:
+        """Return when an owner last gave a pulse, alive or not; 0 if that is not known."""
+        ...
+
     def start(self, new: NewRun, owner: int | None) -> Started:
         """Create the run, claimed by `owner` if given (entry `run_claimed`, epoch 1); or return
         the one that exists, unchanged."""

@@ -84,6 +84,10 @@ class MemoryFleet:
                 if pulse.until_us > now_us and not self._is_dead(owner)
             ]
 
+    def heard_us(self, owner: int) -> int:
+        with self.world.lock:
+            return max(0, self._pulse_until_us(owner) - int(self.lease_s * 1e6))
+
     def _pulse_until_us(self, owner: int) -> int:
         pulse = self.world.fleet.pulses.get(owner)
         return 0 if pulse is None else pulse.until_us

@@ -99,6 +99,10 @@ class SqliteFleet:
             if not self.owner_is_dead(owner)
         ]
 
+    def heard_us(self, owner: int) -> int:
+        found = self._database.read("pulse_of", (owner,))
+        return max(0, found[0][0] - int(self.lease_s * 1e6)) if found else 0
+
     def pulse_until_us(self, connection: Connection, owner: int) -> int:
         """Say, inside a transaction, until when an owner is sure to live."""
         found = self._database.fetch(connection, "pulse_of", (owner,))

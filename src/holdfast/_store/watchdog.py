@@ -121,6 +121,8 @@ class Survey:
                 row.owner in served.owners or row.lease_until_us > now_us
             )
             seen.at_work = seen.at_work and not store.owner_is_dead(row.owner or 0)
+            if row.owner is not None and not seen.at_work:
+                seen.left_us = min(now_us, store.heard_us(row.owner))
             seen.served = served.takes(row)
             if seen.at_work:
                 seen.durations_us = self._durations(row, now_us)
@@ -291,6 +293,11 @@ def _write(store: Store, row: RunRow, decision: findings.Decision) -> Any:
     history = forking.fold(row.run_id, entries, lineage.borrowed(store, row))
     children = open_children(store, row.run_id)
     return findings.finding_write(row, history, entries, children, decision, store.now_us())
+
+
+def is_at_work(store: Store, row: RunRow) -> bool:
+    """Say whether a process that may be alive has a run."""
+    return row.owner is not None and not store.owner_is_dead(row.owner)
 
 
 def _is_owned(store: Store, run_id: str) -> bool:

@@ -72,6 +72,10 @@ def _print_head(session: Session, run: RunView) -> None:
     _field(session, "status", status, STYLES.get(run.status, ""))
     if run.held_detail:
         session.say(f"{' ' * 11}{run.held_detail}")
+    if run.stopping is not None:
+        asked = run.stopping
+        told = f"to be {asked.what}, as {asked.actor} asked {_at(asked.at)}"
+        _field(session, "asked", f"{told}{asked.reason and ': ' + asked.reason}", "yellow")
     if run.owner is not None:
         _field(session, "owner", run.owner)
     if run.generation > 1:
@@ -88,7 +92,8 @@ def _print_head(session: Session, run: RunView) -> None:
     if run.status == "completed":
         _field(session, "result", shown(run.result))
     if run.error is not None:
-        _field(session, "error", clipped(str(run.error)), "red")
+        where = f" (in {run.failed_in})" if run.failed_in is not None else ""
+        _field(session, "error", clipped(str(run.error)) + where, "red")
     _field(session, "started", _at(run.created_at))
     _field(session, "changed", _at(run.updated_at))
     _field(session, "totals", _totals(run))

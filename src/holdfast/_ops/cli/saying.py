@@ -243,7 +243,10 @@ def _tell(session: Session, told: people.Answered) -> None:
     session.say(f"{told.did}.")
     if other is not None:
         session.say(f"{other}.", "yellow")
-    session.say("The process that has the run, or a worker with its flow, goes on. To see it:")
+    if told.held is not None:
+        session.say("The run is held, and stays so. It has the answer when it goes on. To see it:")
+    else:
+        session.say("The process that has the run, or a worker with its flow, goes on. To see it:")
     session.say(f"  {session.pasteable(command_line('explain', told.run_id))}")
 
 

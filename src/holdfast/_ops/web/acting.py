@@ -319,7 +319,9 @@ def _stopped(told: Stopped) -> replies.Acted:
 
 def _answered(ask: Ask, told: people.Answered) -> replies.Acted:
     row = inspect.found(ask.store, told.run_id)
-    return replies.Acted(run_id=told.run_id, status=str(row.status), did=told.did, goes_on=True)
+    return replies.Acted(
+        run_id=told.run_id, status=str(row.status), did=told.did, goes_on=told.held is None
+    )
 
 
 ACTIONS: list[tuple[str, str, Any, Any, Any, bool]] = [

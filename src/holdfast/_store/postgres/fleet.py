@@ -98,6 +98,9 @@ class PostgresFleet:
     def pulses(self) -> builtins.list[Pulse]:
         return self._owners.pulses()
 
+    def heard_us(self, owner: int) -> int:
+        return max(0, self._owners.pulse_until_us(owner) - int(self.lease_s * 1e6))
+
     # -- queues --------------------------------------------------------------------------------
 
     def take(self, wanted: Wanted) -> builtins.list[Lease]:

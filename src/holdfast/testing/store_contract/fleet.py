@@ -101,10 +101,15 @@ class Fleet(Ground):
         assert (second.owner, second.facts) == (owner, '{"queues":["ü"]}')
         assert second.name == self.store.owner_name(owner)
         assert second.until_us == self.clock() + int(self.store.lease_s * 1_000_000)
+        assert self.store.heard_us(owner) == self.clock()
+        assert self.store.heard_us(self.owner) == self.clock() - 1_000_000
         self.store.pulse(self.owner, '{"pid":2}')
         assert [pulse.facts for pulse in self.store.pulses()] == ['{"pid":2}', '{"queues":["ü"]}']
         self.clock.advance_s(self.store.lease_s)
         assert self.store.pulses() == []
+        heard_us = self.clock() - int(self.store.lease_s * 1_000_000)
+        assert self.store.heard_us(owner) == heard_us, "also of one that is given up"
+        assert self.store.heard_us(99_999) == 0
         other.close()
 
     def test_a_pulse_changes_no_run(self) -> None:

@@ -78,6 +78,10 @@ function factsOf({ run, trace_id: trace, steps_total: steps }) {
   const found = [["Flow", el("span", { class: "mono" }, run.flow), run.flow]];
   found.push(["Version", run.version || "–"]);
   if (run.generation > 1) found.push(["Generation", number(run.generation)]);
+  if (run.stopping) {
+    const { what, actor, at } = run.stopping;
+    found.push(["Asked", el("span", null, `to be ${what}, as ${actor} asked `, ago(at)), at + what]);
+  }
   if (run.owner) found.push(["Executed by", el("span", { class: "mono" }, run.owner), run.owner]);
   if (run.status === "waiting" && run.waiting_for) found.push(["Waits for", run.waiting_for]);
   else if (run.current_step && !over) found.push([

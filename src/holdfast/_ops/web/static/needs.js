@@ -55,11 +55,6 @@ function gathered(inbox, held, broken) {
       },
     );
   }
-  for (const asks of inbox.questions ?? []) {
-    const isApproval = asks.kind === "approval";
-    const what = isApproval ? `Asks to approve ${asks.effect ?? asks.name}.` : `Asks: ${asks.text}`;
-    add(asks.run_id, { status: "waiting", reason: asks.kind, at: asks.asked_at, what });
-  }
   for (const run of held) {
     if (run.held_reason === "moved") continue;
     add(
@@ -73,8 +68,13 @@ function gathered(inbox, held, broken) {
       },
     );
   }
+  for (const asks of inbox.questions ?? []) {
+    const isApproval = asks.kind === "approval";
+    const what = isApproval ? `Asks to approve ${asks.effect ?? asks.name}.` : `Asks: ${asks.text}`;
+    add(asks.run_id, { status: "waiting", reason: asks.kind, at: asks.asked_at, what });
+  }
   for (const run of broken) {
-    const where = run.current_step ? `Failed at ${run.current_step}.` : "Failed.";
+    const where = run.failed_in ? `Failed in ${run.failed_in}.` : "Failed.";
     add(
       run.run_id,
       {
