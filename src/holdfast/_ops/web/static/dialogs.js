@@ -122,7 +122,7 @@ export function effectList(effects, label) {
 export function exact(text, label = "Arguments") {
   const isLong = text.length > EXACT_CHARS;
   const about = { class: isLong ? "exact in-order" : "exact", dir: "ltr", tabindex: 0, "aria-label": label };
-  const aside = (one) => el("bdi", { dir: "ltr" }, inert(one));
+  const aside = (one) => el("bdi", { dir: "ltr" }, one);
   const shown = isLong ? inert(text) : text.split(STRING).map((one, at) => (at % 2 ? aside(one) : inert(one)));
   return el("pre", about, shown);
 }
