@@ -52,4 +52,4 @@ class _Exact(Readable):
         value = super()._leaf(tag, body)
         if tag == "int":
             return msgspec.Raw(str(body).encode())
-        return value if isinstance(value, dict) else {tag: value}
+        return value if tag in ("bytes", "bytearray") else {tag: value}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 HEAD_S = 15.0
 
@@ -33,8 +33,13 @@ class Patient(H11Protocol):
         self._stop()
         super().connection_lost(exc)
 
+    def _asks(self) -> bool:
+        """Say whether a request has come that is not answered yet."""
+        cycle: RequestResponseCycle | None = getattr(self, "cycle", None)
+        return cycle is not None and not cycle.response_complete
+
     def _count(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._asks():
             self._stop()
         elif self._waiting is None:
             self._waiting = self.loop.call_later(HEAD_S, self._too_slow)
@@ -46,5 +51,5 @@ class Patient(H11Protocol):
 
     def _too_slow(self) -> None:
         self._waiting = None
-        if self.cycle is None or self.cycle.response_complete:
+        if not self._asks():
             self.transport.close()
