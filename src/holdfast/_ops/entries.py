@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 
 from holdfast._core.entries import VALUES, Entry, Kind
+from holdfast._core.rows import RunRow
 from holdfast._ops import ancestry
 from holdfast._ops.readable import Reader
+from holdfast._store.contract import Store
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -48,3 +50,17 @@ class EntryView:
     def __repr__(self) -> str:
         step = f" {self.step}" if self.step else ""
         return f"<{self.seq} {self.kind}{step}>"
+
+
+def outside(store: Store, row: RunRow, after: int, limit: int | None) -> list[tuple[int, int]]:
+    """Return the ranges of a journal that are not asked for. A number in the middle of a joined row
+    has no row of its own, so the range begins or ends beside it."""
+    after = min(max(after, 0), row.last_seq)
+    until = row.last_seq if limit is None else min(after + limit, row.last_seq)
+    if 0 < after < row.last_seq:
+        here = store.entry(row.run_no, after)
+        after = after if here is None or here.seq == after else here.first_seq - 1
+    if after < until < row.last_seq:
+        here = store.entry(row.run_no, until)
+        until = until if here is None else here.seq
+    return [(1, after), (until + 1, row.last_seq)]

@@ -28,18 +28,11 @@ from holdfast._ops.explanation import (
     Wait,
     run_command,
 )
+from holdfast._ops.failures import FLOW, failed_in
 from holdfast._ops.families import deadline_us
 from holdfast._ops.found import about_findings
 from holdfast._ops.held import held
-from holdfast._ops.inspect import (
-    FLOW,
-    error_of,
-    failed_in,
-    fold,
-    found,
-    may_be_taken,
-    step_views,
-)
+from holdfast._ops.inspect import error_of, fold, found, may_be_taken, step_views
 from holdfast._ops.left_over import about_queue, nobody_executes, who_takes_it
 from holdfast._ops.related import about_control, about_parent
 from holdfast._ops.text import clipped, count, length, moment

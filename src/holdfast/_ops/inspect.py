@@ -24,7 +24,8 @@ from holdfast._core.rows import RunRow
 from holdfast._ops import ancestry
 from holdfast._ops.budget_view import BudgetView, budget_of
 from holdfast._ops.efforts import SettledView, ended_us, settled_of, worked_s
-from holdfast._ops.entries import EntryView
+from holdfast._ops.entries import EntryView, outside
+from holdfast._ops.failures import failed_in, failure
 from holdfast._ops.families import ChildView, children_of, deadline_us
 from holdfast._ops.messages import SignalView, messages_of, waiting_for
 from holdfast._ops.readable import Reader
@@ -36,9 +37,6 @@ from holdfast.errors import Corrupt, RunDeleted, RunNotFound
 
 MOVED = "moved"
 """What is shown as the reason of a run that is held because it was moved to another store."""
-
-FLOW = "the flow"
-"""Where a run failed whose steps did not: in the flow's own code."""
 
 CLAIMABLE_MAX = 100_000
 """How many free runs are looked through for one."""
@@ -218,24 +216,10 @@ def history(
     reader = Reader(store, row)
     return [
         EntryView(entry, reader, plain=plain)
-        for written in store.load(row, _outside(store, row, after, limit))
+        for written in store.load(row, outside(store, row, after, limit))
         for entry in written.expand()
         if entry.seq > after
     ]
-
-
-def _outside(store: Store, row: RunRow, after: int, limit: int | None) -> list[tuple[int, int]]:
-    """Return the ranges of a journal that are not asked for. A number in the middle of a joined row
-    has no row of its own, so the range begins or ends beside it."""
-    after = min(max(after, 0), row.last_seq)
-    until = row.last_seq if limit is None else min(after + limit, row.last_seq)
-    if 0 < after < row.last_seq:
-        here = store.entry(row.run_no, after)
-        after = after if here is None or here.seq == after else here.first_seq - 1
-    if after < until < row.last_seq:
-        here = store.entry(row.run_no, until)
-        until = until if here is None else here.seq
-    return [(1, after), (until + 1, row.last_seq)]
 
 
 def version_seen(row: RunRow) -> str:
@@ -306,7 +290,7 @@ def view_of(
         owner=owner_of(store, row),
         input=_value(past.started, "input", reader, plain=plain),
         result=_value(past.completed, "result", reader, plain=plain),
-        error=_run_error(past),
+        error=_error(past.failed, "error") if past.status is Status.FAILED else None,
         current_step=row.current_step,
         steps=step_views(past, -steps if steps else None),
         totals=_totals(row),
@@ -342,27 +326,8 @@ def summary_of(store: Store, row: RunRow) -> RunSummary:
         updated_at=at(row.updated_us),
         version=row.version,
         waiting_for=waiting_for(row),
-        failed_in=failed_in(_failure(store, row)) if row.status is Status.FAILED else None,
+        failed_in=failed_in(failure(store, row)) if row.status is Status.FAILED else None,
     )
-
-
-def _failure(store: Store, row: RunRow) -> Entry | None:
-    """Return the entry that says how a run failed: the last, but for what was noted since."""
-    seq = row.last_seq
-    while seq > 0:
-        entry = store.entry(row.run_no, seq)
-        if entry is None or entry.kind is not Kind.FINDING_NOTED:
-            return entry
-        seq -= 1
-    return None
-
-
-def failed_in(failure: Entry | None) -> str | None:
-    """Return which step a run failed in, or that its flow's own code raised."""
-    if failure is None or failure.kind is not Kind.RUN_FAILED:
-        return None
-    steps = facts_of(failure).get("steps")
-    return str(steps[0]) if steps else FLOW
 
 
 def step_views(past: History, first: int | None = None, last: int | None = None) -> list[StepView]:
@@ -410,10 +375,6 @@ def error_of(record: Record) -> ErrorView | None:
     if record.state is State.RETRYING:
         return _error(record.failure, "error")
     return None
-
-
-def _run_error(past: History) -> ErrorView | None:
-    return _error(past.failed, "error") if past.status is Status.FAILED else None
 
 
 def _error(entry: Entry | None, field: str) -> ErrorView | None:

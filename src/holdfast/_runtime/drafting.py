@@ -55,3 +55,15 @@ def drafted(execution: Execution, call: StepCall, note: Note) -> tuple[Draft, An
         b"{" + b",".join(parts) + b"}",
     )
     return draft, copy
+
+
+def track(intents: set[str], call: StepCall, notes: list[Note]) -> None:
+    """Keep up which effects have begun, as far as is written, and are not known to have ended."""
+    for note in notes:
+        if note.kind is Kind.STEP_STARTED:
+            intents.add(call.key)
+        elif note.ends_attempt or note.kind in _ENDS:
+            intents.discard(call.key)
+
+
+_ENDS = frozenset({Kind.STEP_IN_DOUBT, Kind.STEP_SETTLED, Kind.STEP_CANCELLED})

@@ -25,7 +25,7 @@ from holdfast._core.secrets import hide
 from holdfast._core.stops import Unwind, Waiting, waits_for
 from holdfast._runtime import deadlines
 from holdfast._runtime.committer import Ticket
-from holdfast._runtime.drafting import drafted
+from holdfast._runtime.drafting import drafted, track
 from holdfast._runtime.gap import AfterGap, used_since
 from holdfast._runtime.mail import Mail
 from holdfast._runtime.questions import closed_by
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 EFFECT_PATIENCE_S = 20.0
 """How long an effect waits for a full disk, with its intent as with its outcome: most of a lease."""
-
-_ENDS_INTENT = frozenset({Kind.STEP_IN_DOUBT, Kind.STEP_SETTLED, Kind.STEP_CANCELLED})
 
 _encode = msgspec.json.Encoder().encode
 
@@ -190,15 +188,8 @@ class Execution:
             if request.notes and request.notes[-1].ends_attempt:
                 self.open_calls.pop(call.key, None)
             if call.spec.effect:
-                self._track(call, request.notes)
+                track(self.intents, call, request.notes)
             return ticket, copy
-
-    def _track(self, call: StepCall, notes: list[Note]) -> None:
-        for note in notes:
-            if note.kind is Kind.STEP_STARTED:
-                self.intents.add(call.key)
-            elif note.ends_attempt or note.kind in _ENDS_INTENT:
-                self.intents.discard(call.key)
 
     def prepared(self, request: Append) -> tuple[Write, Any]:
         """Encode what a script wants written, under the run's lock; the numbers are taken."""
