@@ -8,10 +8,11 @@ _VALUES = {"settle": 2, "fork": 2, "run": 2, "answer": 2, "approve": 2, "signal"
 """How many values a command begins with at least, where it is not one."""
 
 
-def command(name: str, *arguments: str) -> str:
-    """Return a `holdfast` command line; values come first, options behind them. A value that looks
-    like an option stands behind `--`, and the options before it."""
-    ends = _VALUES.get(name, 1)
+def command(name: str, *arguments: str, values: int | None = None) -> str:
+    """Return a `holdfast` command line; values come first (`values` of them, if it is more than this
+    command begins with), options behind them. A value that looks like an option stands behind `--`,
+    and the options before it."""
+    ends = _VALUES.get(name, 1) if values is None else values
     while ends < len(arguments) and not arguments[ends].startswith("--"):
         ends += 1
     if any(value.startswith("-") for value in arguments[:ends]):

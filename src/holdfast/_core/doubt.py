@@ -344,9 +344,7 @@ def key_token(effect: str, key: str) -> str:
 def settle_actions(run_id: str, step: str) -> tuple[str, ...]:
     """Return the commands that settle a doubt."""
     return (
-        command("settle", run_id, step, "--done", "JSON")
-        + "    (it happened; this is its result)",
-        command("settle", run_id, step, "--not-done")
-        + "     (it did not happen: it will be run)",
+        command("settle", run_id, step, "--done", "JSON") + "    (it happened; this is its result)",
+        command("settle", run_id, step, "--not-done") + "     (it did not happen: it will be run)",
         command("settle", run_id, step, "--fail", "REASON") + "  (give it up)",
     )

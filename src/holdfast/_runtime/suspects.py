@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from holdfast._core.commands import command
 from holdfast._core.rows import Lease, RunRow
 from holdfast._runtime import logs
 from holdfast._runtime.clock import CHANCE

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.lifecycle import FINAL, HeldReason
 from holdfast._core.rows import Lease, RunRow, Write, apply
