@@ -223,6 +223,7 @@ function useToken(name) {
 
 /** The cookie let this page in, but the other half of the session is gone: ask for a token here. */
 function signInHere() {
+  const button = el("button", { class: "primary", disabled: true }, "Sign in");
   const field = el("input", { id: "token", type: "password", autocomplete: "off", required: true });
   clear(
     byId("main"),
@@ -236,14 +237,15 @@ function signInHere() {
         { id: "sign-in", class: "row" },
         el("label", { for: "token" }, "Token"),
         field,
-        el("button", { class: "primary" }, "Sign in"),
+        button,
       ),
       token === null ? null : useToken("Sign in with the token of the address"),
       el("p", { id: "trouble", class: "trouble", role: "alert" }),
     ),
   );
   field.focus();
-  import("/static/sign-in.js");
+  // What is sent before anybody listens would only load the page again.
+  import("/static/sign-in.js").then(() => (button.disabled = false), failed);
 }
 
 // -- start --------------------------------------------------------------------------------------
