@@ -380,14 +380,28 @@ reader = SqliteStore(folder + "/a.db", read_only=True)
 assert len(reader.load(reader.get("r"))) == 1
 assert reader.verify() == []
 print("read")
+import os
+from holdfast._ops.cli.main import main
+for words in (["doctor"], ["--json", "doctor"], ["backup", sys.argv[2]]):
+    try:
+        main(["--url", f"sqlite:///{folder}/a.db?mode=ro", *words], standalone_mode=False)
+    except SystemExit as ended:
+        assert ended.code in (0, 3), ended.code
+with_copy = SqliteStore(sys.argv[2])
+assert len(with_copy.load(with_copy.get("r"))) == 1
+assert not os.path.exists(sys.argv[2] + ".part")
 """
 
 
-def test_24_a_read_only_folder_can_be_read(tmp_path):
+def test_24_a_read_only_folder_can_be_read_looked_at_and_copied(tmp_path):
+    (tmp_path / "mounted").mkdir()
+    words = [str(tmp_path / "mounted"), str(tmp_path / "copy.db")]
     done = subprocess.run(
-        ["unshare", "-Urm", sys.executable, "-c", IN_A_READ_ONLY_MOUNT, str(tmp_path)],
+        ["unshare", "-Urm", sys.executable, "-c", IN_A_READ_ONLY_MOUNT, *words],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout == "read\n", done.stderr
+    assert done.stdout.startswith("read\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert "Written: " in done.stdout

@@ -20,7 +20,7 @@ COMPANIONS = ("-wal", "-shm", "-witness", "-owners.lock", "-reserve")
 def backup(database: Database, path: str) -> None:
     """Write a consistent copy of an open store to a new file."""
     target = _new_file(path)
-    source = connect(database.path, apsw.SQLITE_OPEN_READWRITE)
+    source = database.another()
     try:
         _copy(source, target)
     except apsw.Error as error:
@@ -61,15 +61,17 @@ def _copy(source: Connection, target: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(part)
     filesystem.create_file(part)
-    copy = connect(part, apsw.SQLITE_OPEN_READWRITE)
     try:
-        copy_pages(source, copy)
-        _mark(copy, part)
+        copy = connect(part, apsw.SQLITE_OPEN_READWRITE)
+        try:
+            copy_pages(source, copy)
+            _mark(copy, part)
+        finally:
+            copy.close()
+        _sync(part)
+        os.link(part, target)  # Unlike a rename, it refuses to replace what came there meanwhile.
     finally:
-        copy.close()
-    _sync(part)
-    os.link(part, target)  # Unlike a rename, it refuses to replace what came there meanwhile.
-    os.unlink(part)
+        os.unlink(part)
     _sync(os.path.dirname(target))
 
 

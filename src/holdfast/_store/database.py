@@ -143,6 +143,16 @@ class Database:
         with self._readers.one() as connection:
             return self.fetch(connection, name, values)
 
+    @contextlib.contextmanager
+    def reader(self) -> Generator[Connection]:
+        """Lend a connection that reads."""
+        with self._readers.one() as connection:
+            yield connection
+
+    def another(self) -> Connection:
+        """Open a connection that reads, for a copy of the whole file; the caller closes it."""
+        return self._connect_reader()
+
     def fetch(self, connection: Connection, name: str, values: Any = ()) -> list[Any]:
         """Return all rows of a named query on this connection."""
         try:

@@ -19,7 +19,16 @@ import msgspec
 
 from holdfast._core.entries import Entry
 from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write, apply
-from holdfast._store import decisions, filesystem, lineage, lookups, opening, reading, records
+from holdfast._store import (
+    decisions,
+    filesystem,
+    lineage,
+    lookups,
+    migrations,
+    opening,
+    reading,
+    records,
+)
 from holdfast._store.appending import Appender
 from holdfast._store.connections import Connection
 from holdfast._store.contract import (
@@ -95,6 +104,11 @@ class SqliteStore(SqliteFleet, SqliteBeside):
 
     def regression(self) -> str | None:
         return self._writer.regression
+
+    def schema_version(self) -> int:
+        """Return the version of the schema that the file has."""
+        with self._database.reader() as connection:
+            return migrations.version_of(connection, self.path)
 
     def adopted_through(self) -> int:
         return self._writer.row.adopted_through
