@@ -208,3 +208,33 @@ def test_our_own_lines_have_the_run_as_fields_and_no_text_of_an_error(caplog):
     assert "canary" not in caplog.text
     line = json.loads(JsonFormatter().format(held))
     assert (line["run_id"], line["step"], line["reason"]) == ("logged-4", "logged_pay", "in_doubt")
+
+
+@step
+def logged_fine(text: str) -> str:
+    return text
+
+
+@flow
+def logged_completing(text: str) -> str:
+    return logged_fine(text)
+
+
+@flow
+def logged_raising(text: str) -> str:
+    raise ValueError(logged_fine(text))
+
+
+def test_a_line_that_is_about_a_run_names_no_step(caplog):
+    """It came to its end, or its own code failed: the step before that has nothing to do with it."""
+    caplog.set_level("DEBUG", "holdfast")
+    with testing.store() as store:
+        logged_completing.with_options(store=store).submit("logged-5", "x")
+        logged_raising.with_options(store=store).submit("logged-6", "x")
+        store.recover()
+    told = [it for it in caplog.records if getattr(it, "run_id", "") in ("logged-5", "logged-6")]
+    assert {it.getMessage().split(";")[0] for it in told} >= {
+        "run logged-5 of logged_completing completed",
+        "run logged-6 of logged_raising failed: ValueError",
+    }
+    assert [it.getMessage() for it in told if hasattr(it, "step")] == []

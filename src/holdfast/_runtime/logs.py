@@ -1,7 +1,7 @@
 """What the runtime says in the log. `logging` is loaded when there is something to say.
 
-A line about a run has its id, flow, step and generation as fields of the record too (`extra=`), for
-those who keep logs as data; values of runs and texts of their errors are no part of it.
+A line about a run has its id, flow and generation as fields of the record too (`extra=`), and the step
+if it is about one, for those who keep logs as data; values of runs and texts of their errors are no part of it.
 """
 
 from __future__ import annotations
@@ -51,6 +51,4 @@ def _fields(about: RunRow | None, fields: dict[str, object]) -> dict[str, Any]:
     told: dict[str, Any] = {}
     if about is not None:
         told = {"run_id": about.run_id, "flow": about.flow, "generation": about.generation}
-        if about.current_step:
-            told["step"] = about.current_step
     return told | fields

@@ -47,9 +47,11 @@ def ended(row: RunRow, error: BaseException) -> None:
         logs.warning(text, *who, error.reason, at, _explain(row), about=row, **fields)
     elif isinstance(error, RunFailed):
         cause = error.__cause__
-        name = cause.type_name if isinstance(cause, StepFailed) else error.type_name
+        of_step = cause if isinstance(cause, StepFailed) else None
+        name = error.type_name if of_step is None else of_step.type_name
+        fields = {"exception": name} | ({} if of_step is None else {"step": of_step.step})
         text = "run %s of %s failed: %s; see: %s"
-        logs.warning(text, *who, name, _explain(row), about=row, exception=name)
+        logs.warning(text, *who, name, _explain(row), about=row, **fields)
     elif isinstance(error, RunRolledBack):
         logs.info("run %s of %s was rolled back", *who, about=row)
     elif isinstance(error, RunCancelled):

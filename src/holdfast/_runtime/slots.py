@@ -265,10 +265,10 @@ class Slots:
             about = place.lease.row
             if place.execution is not None and let_go(place.execution):
                 text = "run %s is given back while a call of it is still at work: its worker ends"
-                logs.warning(text, place.run_id, about=about)
+                logs.warning(text, place.run_id, about=about, step=about.current_step)
             else:
                 text = "run %s is still in a call that does not end; it is left to its lease"
-                logs.warning(text, place.run_id, about=about)
+                logs.warning(text, place.run_id, about=about, step=about.current_step)
 
     def close(self) -> None:
         """Let the threads end when they have nothing more to do."""
