@@ -229,9 +229,12 @@ def test_a_line_that_is_about_a_run_names_no_step(caplog):
     """It came to its end, or its own code failed: the step before that has nothing to do with it."""
     caplog.set_level("DEBUG", "holdfast")
     with testing.store() as store:
-        logged_completing.with_options(store=store).submit("logged-5", "x")
-        logged_raising.with_options(store=store).submit("logged-6", "x")
-        store.recover()
+        with store.worker(flows=[logged_completing, logged_raising]):
+            completes = logged_completing.with_options(store=store).submit("logged-5", "x")
+            fails = logged_raising.with_options(store=store).submit("logged-6", "x")
+            assert completes.result(timeout=30) == "x"
+            with pytest.raises(holdfast.errors.RunFailed):
+                fails.result(timeout=30)
     told = [it for it in caplog.records if getattr(it, "run_id", "") in ("logged-5", "logged-6")]
     assert {it.getMessage().split(";")[0] for it in told} >= {
         "run logged-5 of logged_completing completed",

@@ -4,6 +4,8 @@ one wants to do, and not by their first letter."""
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -46,6 +48,13 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 OTHERS = "More"
 
 
+def print_nowhere() -> None:
+    """From now on nobody reads what is printed, nor what was printed and is not written yet."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
 class Commands(MutableMapping[str, click.Command]):
     """Commands by name. All names are known; the module of a command is imported for the command."""
 
@@ -84,6 +93,26 @@ class Sections(click.Group):
     def __init__(self, *, commands: Commands, **options: Any) -> None:
         super().__init__(commands=commands, **options)
         commands.group = self
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Invoke a command. What it prints is written out here, where it can still be said that it
+        could not be."""
+        try:
+            try:
+                return super().main(*args, **options)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError as error:
+            print_nowhere()  # The reader (head, less) has seen enough.
+            ended = error.__context__
+            raise SystemExit(ended.code if isinstance(ended, SystemExit) else 0) from None
+        except OSError as error:
+            if error.filename is not None:  # It is about a file, and not about what is printed.
+                raise
+            print_nowhere()
+            why = error.strerror or str(error)
+            click.echo(f"holdfast: the output cannot be written: {why}", err=True)
+            raise SystemExit(1) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands into the help."""

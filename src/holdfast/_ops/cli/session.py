@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast._ops.cli import paging
+from holdfast._ops.cli.sections import print_nowhere
 from holdfast._ops.cli.tables import fitted, folded
 from holdfast._ops.text import visible
 from holdfast._store.addresses import shown as shown_url
@@ -199,7 +200,15 @@ class Session:
 
 def console(*, stderr: bool, width: int | None = None) -> Console:
     """Return a console that prints text as it is: no markup, no guesses, no emoji."""
-    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, width=width)
+    return _Console(stderr=stderr, markup=False, highlight=False, emoji=False, width=width)
+
+
+class _Console(Console):
+    """A console whose broken pipe is no failure: `perform` ends the command then."""
+
+    def on_broken_pipe(self) -> None:
+        """Nobody reads on."""
+        raise BrokenPipeError
 
 
 def print_line(out: Console, line: Text) -> None:
@@ -278,8 +287,7 @@ def perform(session: Session, function: Callable[..., Any], options: dict[str, A
     except HoldfastError as error:
         return session.fail(error)
     except BrokenPipeError:
-        # The reader (head, less) has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print_nowhere()  # The reader (head, less) has seen enough.
         return OK
     finally:
         session.close()
