@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import shlex
 
-_VALUES = {"settle": 2, "fork": 2, "run": 2, "answer": 2, "approve": 2, "signal": 2, "runs": 0}
+_VALUES = {
+    "settle": 2,
+    "fork": 2,
+    "run": 2,
+    "answer": 2,
+    "approve": 2,
+    "signal": 2,
+    "runs": 0,
+    "questions": 0,
+}
 """How many values a command begins with at least, where it is not one."""
 
 
