@@ -199,7 +199,7 @@ def test_a_run_that_cannot_be_read_is_said_and_hides_no_other(clock, monkeypatch
         (
             lambda journal: journal.held("paused"),
             "paused",
-            "1 run held as paused waits for somebody to resume it",
+            "1 run held: paused; waits for somebody to resume it",
         ),
         (
             lambda journal: journal.asks("ask", "amount", "How much?").unloaded("answer:amount"),

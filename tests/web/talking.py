@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import holdfast
-from holdfast import Retry, flow, step, turns, usage
+from holdfast import Retry, flow, step, turns, usage, wait
 from tests.web.flows import mark, wait_for_mark
 
 HARM = (
@@ -91,6 +91,14 @@ def slow(name: str, number: int) -> int:
     mark(f"at-{name}-{number}").touch()
     wait_for_mark(f"past-{name}-{number}")
     return number
+
+
+@flow(name="talk-then-waits")
+def then_waits(steps: int) -> None:
+    """Many steps, then it waits: the journal is longer than the screen."""
+    for number in range(steps):
+        count(number)
+    wait("go")
 
 
 @flow(name="talk-watched")

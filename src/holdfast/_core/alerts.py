@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast._core.commands import command
 from holdfast._core.entries import Entry, Kind
-from holdfast._core.findings import Finding, moment
+from holdfast._core.findings import WATCHDOG, Finding, moment
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.record import facts
 from holdfast._core.rows import Pot, RunRow
@@ -83,7 +83,9 @@ def of_state(store_id: str, row: RunRow, entries: Sequence[Entry]) -> Alert | No
     step = said.get("step") or next(iter(said.get("steps") or ()), None)
     if row.status is Status.HELD:
         reason = row.held_reason or "held"
-        what = f"is held ({reason}): {_HELD.get(reason, reason)}"
+        what = f"is held ({reason.replace('_', ' ')}): {_HELD.get(reason, reason)}"
+        if reason == HeldReason.PAUSED and isinstance(said.get("actor"), str):
+            what += f" by {said['actor']}"
     else:
         reason = _type(said, step, entries)
         what = f"failed: {reason}"
@@ -92,12 +94,19 @@ def of_state(store_id: str, row: RunRow, entries: Sequence[Entry]) -> Alert | No
         row,
         kind=str(row.status),
         mark=str(row.last_seq if entry is None else entry.seq),
-        severity="info" if reason == HeldReason.PAUSED else "error",
+        severity=_severity(reason, said),
         since_us=row.updated_us if entry is None else entry.at_us,
         text=what + (f" (at {step})" if step else ""),
         reason=reason,
         step=step if isinstance(step, str) else None,
     )
+
+
+def _severity(reason: str, said: dict[str, Any]) -> str:
+    """A person who paused a run knows of it; of a hold by the watchdog nobody does."""
+    if reason != HeldReason.PAUSED:
+        return "error"
+    return "warning" if said.get("actor") == WATCHDOG else "info"
 
 
 def _type(said: dict[str, Any], step: Any, entries: Sequence[Entry]) -> str:

@@ -169,7 +169,7 @@ def _people(store: Store) -> Iterator[Trouble]:
         if reason != MOVED:
             waits = "waits" if number == 1 else "wait"
             what = "somebody to resume it" if reason == HeldReason.PAUSED else "a decision"
-            text = f"{count(number, 'run')} held as {reason} {waits} for {what}"
+            text = f"{count(number, 'run')} held: {reason.replace('_', ' ')}; {waits} for {what}"
             listing = command("runs", "--held", reason)
             yield Trouble(reason, Severity.WARNING, text, (listing,))
     number = sum(queue.failed for queue in queues.queues(store))

@@ -10,6 +10,7 @@ const empty = document.getElementById("empty");
 const kind = document.getElementById("kind");
 const RANK = { error: 0, warning: 1, info: 2 };
 const SIGNS = { error: "Error", warning: "Warning", info: "Note" };
+const DID = { hold: "the run was held", cancel: "the run was cancelled" };
 let known = [];
 
 async function look() {
@@ -67,9 +68,15 @@ function evidence(finding) {
   const facts = [];
   if (finding.steps.length) facts.push(["Steps", listed(finding.steps)]);
   if (finding.entries.length) facts.push(["Entries", listed(finding.entries)]);
-  if (finding.noted_at) facts.push(["Noted", [ago(finding.noted_at), finding.did ? `, and did: ${words(finding.did)}` : ""]]);
+  if (finding.noted_at) facts.push(["Noted", [ago(finding.noted_at), did(finding.did)]]);
   if (!facts.length) return null;
   return el("dl", { class: "facts" }, facts.flatMap(([name, value]) => [el("dt", null, name), el("dd", null, value)]));
+}
+
+/** What was done about a finding, in words. */
+function did(what) {
+  if (!what || what === "note") return "";
+  return `, and ${DID[what] ?? what}`;
 }
 
 function listed(items) {

@@ -26,7 +26,7 @@ const VALUES = ["input", "args", "result", "value", "state"];
 /** Return the journal of a run. `load(toEnd)` reads its end, `add(entry)` takes a new one. */
 export function journalView(id) {
   const state = { id, first: Infinity, last: 0, step: null };
-  Object.assign(state, { loaded: false, following: true, atEnd: true });
+  Object.assign(state, { loaded: false, following: true, atEnd: true, pinned: false });
   state.list = el("ol", { class: "journal", "aria-label": "Entries, oldest first" });
   state.before = el("div", { class: "pages" });
   state.behind = el("div", { class: "pages" });
@@ -36,19 +36,26 @@ export function journalView(id) {
   follow.checked = true;
   follow.addEventListener("change", () => {
     state.following = follow.checked;
-    if (follow.checked) bottom(state);
+    if (follow.checked) toEndOf(state);
   });
+  const followed = el("label", { class: "check", for: "follow" }, follow, "Follow new entries");
+  keepPinned(state);
   const head = el(
     "div",
     { class: "spread" },
     el("div", { class: "row" }, state.told, state.filter),
-    el("label", { class: "check", for: "follow" }, follow, "Follow new entries"),
+    followed,
   );
   return {
     node: el("div", { class: "stack-small" }, head, state.before, state.list, state.behind),
     load: (toEnd) => load(state, toEnd),
     add: (entry) => add(state, entry),
     only: (step) => only(state, step),
+    /** A run that has ended writes nothing more: its journal stands there as a whole. */
+    ended(is) {
+      followed.hidden = is;
+      state.list.classList.toggle("is-whole", is);
+    },
     get last() {
       return state.last;
     },
@@ -63,7 +70,8 @@ async function load(state, toEnd = true) {
   empty(state);
   const { last } = await get("run/entries", { id: state.id, limit: 1 });
   await read(state, Math.max(0, last - PART), PART);
-  if (toEnd || state.first > 1) state.list.scrollTop = state.list.scrollHeight;
+  if (toEnd && state.following) toEndOf(state);
+  else if (state.first > 1) bottom(state);
 }
 
 function empty(state) {
@@ -139,6 +147,7 @@ async function only(state, step) {
 function add(state, entry) {
   state.last = Math.max(state.last, entry.seq);
   if (!state.loaded || !state.atEnd || (state.step && entry.step !== state.step)) return;
+  const wasSeen = isSeen(state.list.lastElementChild);
   const node = put(state, entry);
   node?.classList.add("arrived");
   while (state.following && state.list.children.length > SHOWN_MAX) {
@@ -147,14 +156,46 @@ function add(state, entry) {
     around(state);
   }
   count(state);
-  if (node && state.following) bottom(state);
+  if (node && state.following) (wasSeen ? toEndOf : bottom)(state);
 }
 
 function bottom(state) {
   const last = state.list.lastElementChild;
   if (!last?.checkVisibility()) return;
   if (state.list.contains(document.activeElement)) return;
-  state.list.scrollTop = state.list.scrollHeight;
+  const down = () => (state.list.scrollTop = state.list.scrollHeight);
+  down();
+  requestAnimationFrame(down); // What was not drawn yet is higher than it was thought to be.
+}
+
+/** Bring the last entry into view: to the end of the list, and the list onto the screen. It stays
+ *  there while the page around it grows, until somebody moves. */
+function toEndOf(state) {
+  state.pinned = true;
+  pin(state);
+}
+
+function pin(state) {
+  const last = state.list.lastElementChild;
+  if (!state.pinned || !last?.checkVisibility()) return;
+  if (state.list.contains(document.activeElement)) return;
+  bottom(state);
+  last.scrollIntoView({ block: "nearest" });
+}
+
+function keepPinned(state) {
+  const again = () => requestAnimationFrame(() => pin(state));
+  new ResizeObserver(again).observe(document.body);
+  state.list.addEventListener("contentvisibilityautostatechange", again);
+  for (const kind of ["wheel", "touchmove", "keydown", "pointerdown"]) {
+    addEventListener(kind, () => (state.pinned = false), { capture: true, passive: true });
+  }
+}
+
+function isSeen(node) {
+  if (!node?.checkVisibility()) return false;
+  const { top, bottom: end } = node.getBoundingClientRect();
+  return top >= 0 && end <= innerHeight;
 }
 
 function count(state) {

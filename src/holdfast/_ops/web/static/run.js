@@ -131,6 +131,12 @@ function choose(name) {
   fillTab().catch(failed);
 }
 
+/** Another part in the address, typed or followed, is shown. */
+function hashChanged() {
+  const name = location.hash.slice(1);
+  if (Object.hasOwn(TABS, name) && name !== view.tab) choose(name);
+}
+
 async function fillTab() {
   if (view.tab === "steps") view.steps.reveal();
   if (view.tab === "snapshots") await view.snapshots.load();
@@ -271,10 +277,14 @@ async function look() {
     () => view.actions.update(answer.run, answer.seen),
     () => timeline && view.timeline.show(timeline.timeline ?? timeline),
     () => view.steps.show(answer.run, answer.steps_total),
+    () => view.journal.ended(FINAL.has(answer.run.status)),
     () => showValues(answer),
     () => showMessages(answer),
   );
-  if (!view.tab) choose(location.hash.slice(1));
+  if (!view.tab) {
+    choose(location.hash.slice(1));
+    addEventListener("hashchange", hashChanged);
+  }
   else if (view.tab === "snapshots") view.snapshots.load().catch(failed);
   if (before && before !== answer.run.status) announce(`The run is ${words(answer.run.status)}`);
   follow();

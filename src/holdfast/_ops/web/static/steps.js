@@ -136,7 +136,7 @@ function updateRow(node, step) {
   const [, status, attempts, started, took, wrong] = node.children;
   clear(status, badge(step.status));
   say(attempts, step.attempts ? number(step.attempts) : "–");
-  attempts.classList.toggle("none", step.attempts <= 1);
+  attempts.classList.toggle("none", !step.attempts);
   clear(started, time(step.started_at));
   say(took, length(step.duration_s));
   const error = step.error && { ...step.error, message: clipped(step.error.message ?? "", 600) };
