@@ -1,9 +1,13 @@
-"""Runs whose ids look like options: what is printed about them can be pasted all the same."""
+"""Commands that are printed can be pasted: about runs whose ids look like options, and with the store
+that was named."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import shlex
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -110,3 +114,50 @@ def test_a_value_that_looks_like_an_option_stands_behind_the_options() -> None:
     assert command("runs", "--parent", "-x") == "holdfast runs --parent -x"
     assert command("answer", "r", "q", "-5") == "holdfast answer -- r q -5"
     assert command("verify") == "holdfast verify"
+
+
+# -- commands that name the store ----------------------------------------------------------------
+
+
+def said(*words: str) -> str:
+    done = CliRunner().invoke(main, list(words), catch_exceptions=False)
+    return done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["queues"], "worker MODULE"),
+        (["top", "--once"], "worker MODULE"),
+        (["token", "list"], "token create NAME --role operator"),
+        (["state", "odd-named"], "show odd-named"),
+        (["queue", "nowhere"], "queues"),
+    ],
+)
+def test_whatever_is_printed_finds_the_store_that_was_named(
+    url: str, words: list[str], wanted: str
+) -> None:
+    with holdfast.open(url):
+        with pytest.raises(RunHeld):
+            odd_order.run("odd-named")
+    told = said("--url", url, *words)
+    assert f"holdfast --url {url} {wanted}" in told
+    assert not re.search(r"holdfast (?!--url)\w+", told.replace("holdfast: ", "")), told
+
+
+def test_where_damage_is_told_the_store_is_named_too(url: str, tmp_path: Path) -> None:
+    with holdfast.open(url):
+        with pytest.raises(RunHeld):
+            odd_order.run("odd-damaged")
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as file:
+        file.execute("UPDATE journal SET body = replace(body, '5', '6')")
+        file.commit()
+    told = said("--url", url, "history", "odd-damaged")
+    assert f"To see all damage: holdfast --url {url} verify" in told
+
+
+def test_without_a_named_store_commands_are_as_they_are(url: str, monkeypatch) -> None:
+    with holdfast.open(url):
+        pass
+    monkeypatch.setenv("HOLDFAST_URL", url)
+    assert "To start one: holdfast worker MODULE" in said("queues")

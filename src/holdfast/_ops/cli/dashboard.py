@@ -52,6 +52,8 @@ class Look(msgspec.Struct):
     chosen: str | None = None
     """The run id that the cursor is on."""
     only_needed: bool = False
+    start: str = "holdfast worker MODULE"
+    """How a worker of this store is started."""
     plain: bool = False
     """Whether the terminal shows nothing but ASCII."""
 
@@ -66,7 +68,7 @@ def picture(look: Look, width: int, height: int) -> list[Text]:
     lines = _head(look, width)
     fleet = look.fleet
     if fleet is not None:
-        lines += _workers(fleet.workers, width, look.plain)
+        lines += _workers(fleet.workers, width, look.plain, look.start)
         lines += _queues(fleet.queues, width, min(QUEUES_SHOWN, max(1, height - 20)))
         lines += _runs(look, width, max(1, height - len(lines) - 2))
     lines = lines[: height - 1]
@@ -133,10 +135,10 @@ def _bar(share: float, plain: bool) -> str:
     return ("#" if plain else "█") * full + ("-" if plain else "░") * (BAR_CELLS - full)
 
 
-def _workers(alive: Sequence[WorkerView], width: int, plain: bool) -> list[Text]:
+def _workers(alive: Sequence[WorkerView], width: int, plain: bool, start: str) -> list[Text]:
     if not alive:
-        told = "No worker is alive. To start one: holdfast worker MODULE"
-        return [_cut(Text(told, "yellow"), width), Text()]
+        told = f"No worker is alive. To start one: {visible(start)}"
+        return [*(Text(row, "yellow") for row in folded(told, width)), Text()]
     widths = _widths(width, (24, 22, 20, 0))
     lines = [_row(("WORKER", "HOST", "PLACES", "QUEUES"), widths, "bold")]
     busiest = sorted(alive, key=lambda it: (-it.saturation, it.name))

@@ -101,7 +101,7 @@ def _runs(
     elif not found and not any((*filters, older_than, newer_than)):
         session.say(
             "No runs yet. Start one from your program (flow.run('my-run-id', …)), or:\n"
-            "  holdfast run MODULE:FLOW RUN_ID --input '{…}'\n"
+            f"  {session.pasteable('run MODULE:FLOW RUN_ID')} --input '{{…}}'\n"
             "  holdfast demo"
         )
     elif not found:

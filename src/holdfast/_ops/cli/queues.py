@@ -55,7 +55,7 @@ def _queues(session: Session) -> None:
         session.show(queues_table(found))
     else:
         session.say("No queue has limits, or a run that is open, failed or held.")
-    session.say(about_workers(alive), "dim")
+    session.say(session.pointed(about_workers(alive)), "dim")
     for worker in alive:
         if worker.stands_back is not None:
             session.say(f"{worker.stands_back}.", "yellow")

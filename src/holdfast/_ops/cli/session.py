@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import getpass
 import os
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -21,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast._ops.cli import paging
-from holdfast._ops.cli.sections import print_nowhere
+from holdfast._ops.cli.sections import SECTIONS, print_nowhere
 from holdfast._ops.cli.tables import fitted, folded
 from holdfast._ops.text import visible
 from holdfast._store.addresses import shown as shown_url
@@ -77,6 +78,9 @@ _CODES: list[tuple[type[HoldfastError], int]] = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+_NAMES = sorted({name for names in SECTIONS.values() for name in names})
+_OURS = re.compile(rf"\bholdfast (?:{'|'.join(map(re.escape, _NAMES))})(?![\w-])")
+"""A command of ours in a text. What it is given stands behind it, and stays."""
 
 
 class Session:
@@ -122,6 +126,12 @@ class Session:
     def pasteable(self, command: str) -> str:
         """Return a command of ours so that it finds this very store again."""
         return " ".join(["holdfast", *self._options, command.removeprefix("holdfast ")])
+
+    def pointed(self, text: str) -> str:
+        """Return a text of ours with all commands in it so that they find this very store again."""
+        if not self._options:
+            return text
+        return _OURS.sub(lambda found: self.pasteable(found[0]), text)
 
     # -- answering -----------------------------------------------------------------------------
 
@@ -191,10 +201,11 @@ class Session:
             self.answer(error=told, exit_code=code)
         elif code == DAMAGED:
             self.banner(
-                str(error), "Nothing is repaired silently. To see all damage: holdfast verify"
+                self.pointed(str(error)),
+                f"Nothing is repaired silently. To see all damage: {self.pasteable('verify')}",
             )
         else:
-            self.note(f"holdfast: {error}")
+            self.note(f"holdfast: {self.pointed(str(error))}")
         return code
 
 

@@ -52,7 +52,8 @@ def _list(session: Session) -> int:
         session.answer(tokens=[_data(it) for it in found])
         return OK
     if not found:
-        session.say("No tokens. Make one with: holdfast token create NAME --role operator")
+        make = session.pasteable("token create NAME --role operator")
+        session.say(f"No tokens. Make one with: {make}")
         return OK
     rows = table("NAME", "ROLE", "MADE", "UNTIL", "")
     for it in found:

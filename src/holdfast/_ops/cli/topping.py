@@ -79,7 +79,7 @@ def _top(session: Session, once: bool, every: float) -> int:
 
 
 def _print(session: Session, fleet: Overview) -> None:
-    session.say(about_workers(fleet.workers))
+    session.say(session.pointed(about_workers(fleet.workers)))
     if fleet.queues:
         session.say()
         session.show(queues_table(fleet.queues))
@@ -110,6 +110,7 @@ def _print(session: Session, fleet: Overview) -> None:
 def _live(session: Session, store: Store, every_s: float) -> None:
     plain = not (session.out.encoding or "").lower().startswith("utf")
     look = Look(session.url, warning=session.warning, plain=plain)
+    look.start = session.pasteable(look.start)
     with _signals() as suspended, Looker(session, store, look, every_s) as looker:
         while True:
             with (

@@ -52,7 +52,7 @@ def _trends(session: Session, hours: float, flow: str | None) -> None:
         session.answer(trends=found)
         return
     for note in found.notes:
-        session.note(f"Note: {note}")
+        session.note(session.pointed(f"Note: {note}"))
     if not found.processes:
         session.say(f"Nothing was measured in the last {length(hours * 3600)}.")
         return

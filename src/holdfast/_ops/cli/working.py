@@ -126,7 +126,8 @@ def _worker(
             note(f"health: http://{served.address}/live and /ready")
         if wanted.metrics is not None:
             served_at = stack.enter_context(instruments.scraping(wanted, workforce, session))
-            note(f"metrics: {served_at.url}, with a token: holdfast token create")
+            make = session.pasteable("token create")
+            note(f"metrics: {served_at.url}, with a token: {make}")
         code = workforce.work()
     if session.as_json:
         session.answer(exit_code=code)
