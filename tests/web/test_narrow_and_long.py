@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from tests.web import flows, talking
 from tests.web.conftest import NARROW, WIDE
@@ -66,7 +66,7 @@ def test_a_small_screen_hides_nothing_that_is_needed(page: Page, stage: Stage):
     with stage.working():
         stage.submit(flows.order, "small", "small")
         stage.until_status("small", "held")
-    page.set_viewport_size(NARROW)
+    page.set_viewport_size(ViewportSize(width=NARROW["width"], height=NARROW["height"]))
     page.goto(f"{stage.origin}/run?id=small")
     commands = page.get_by_label("What is the case").locator(".command code")
     expect(commands.first).to_be_visible()

@@ -146,7 +146,7 @@ def test_pages(listed: Page, shoot: Callable[..., Any]):
 def test_what_needs_a_person_is_on_top(listed: Page, shoot: Callable[..., Any]):
     needs = listed.get_by_role("region", name="Needs a person")
     expect(needs).to_contain_text("broken")
-    expect(needs).to_contain_text("Failed at turns[1]/talk-harmful-error.")
+    expect(needs).to_contain_text("Failed in turns[1]/talk-harmful-error.")
     needs.get_by_role("link", name=re.compile("^All failed")).click()
     expect(ids(listed)).to_have_text(["broken"])
     shoot(listed)

@@ -47,7 +47,7 @@ def _between(before: Any, after: Any, path: str, depth: int) -> Iterator[Differe
             yield from _of_objects(fields, after, path, depth + 1)
             return
         if isinstance(before, list):
-            elements = cast("list[Any]", before)
+            elements: list[Any] = before
             yield from _of_lists(elements, after, path, depth + 1)
             return
     if not _same(before, after):
