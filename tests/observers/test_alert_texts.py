@@ -1,10 +1,15 @@
-"""What an alert says: by whom a run was held, and how grave that is."""
+"""What an alert says: by whom a run was held, how grave that is, and what nobody has answered."""
 
 import pytest
 
-from holdfast import flow
+import holdfast
+from holdfast import ask, flow
 from holdfast._core.findings import WATCHDOG
+from holdfast._runtime import alerting
 from holdfast._runtime.alerter import state_of
+from holdfast._runtime.patrol import Patrol
+from holdfast.errors import UsageError
+from tests.observers.test_alerts import Told, until
 
 
 @flow
@@ -18,3 +23,56 @@ def test_a_hold_says_by_whom(holdfast_store, actor, severity):
     told = state_of(holdfast_store.engine, holdfast_store.kept.get("alert-text"))
     assert (told.kind, told.reason, told.severity) == ("held", "paused", severity)
     assert told.text.endswith(f"is held (paused): it was paused by {actor}")
+
+
+@flow
+def alert_text_asking() -> str:
+    return ask("How much?", name="amount", type=str)
+
+
+def waiting(store, run_id: str) -> None:
+    with store.worker(flows=[alert_text_asking]):
+        alert_text_asking.submit(run_id)
+        until(lambda: store.questions(run_id=run_id))
+
+
+def test_a_question_that_nobody_answers_is_told_once(holdfast_store):
+    told, patient = Told(), Told()
+    ends = [
+        holdfast.alert(told, name="hasty", unanswered_s=0.01),
+        holdfast.alert(patient, name="patient"),
+    ]
+    try:
+        waiting(holdfast_store, "alert-asked")
+        rounds = Patrol(holdfast_store.engine, dict)
+        until(lambda: rounds._run() or told.alerts)
+        rounds._run()
+        until(lambda: not alerting.alerter(holdfast_store.engine)._pending)
+        [alert] = told.alerts
+        assert (alert.kind, alert.reason, alert.run_id) == ("asked", "question", "alert-asked")
+        assert "How much?" not in alert.text
+        assert patient.alerts == []
+    finally:
+        for end in ends:
+            end()
+
+
+def test_what_is_answered_meanwhile_is_not_told(holdfast_store):
+    told = Told()
+    end = holdfast.alert(told, name="late", unanswered_s=0.01)
+    try:
+        waiting(holdfast_store, "alert-answered")
+        kept = holdfast_store.kept
+        [question] = kept.questions("alert-answered")
+        sender = alerting.alerter(holdfast_store.engine)
+        row = kept.get("alert-answered")
+        alert = alerting.alerts.of_question(kept.store_id, row, question)
+        assert sender._still_asks(row, alert)
+        holdfast_store.answer("alert-answered", "amount", "5")
+        with holdfast_store.worker(flows=[alert_text_asking]):
+            until(lambda: holdfast_store.get("alert-answered").status == "completed")
+        assert not sender._still_asks(kept.get("alert-answered"), alert)
+    finally:
+        end()
+    with pytest.raises(UsageError):
+        holdfast.alert(told, unanswered_s=0)

@@ -20,12 +20,13 @@ from holdfast._core.entries import Entry, Kind
 from holdfast._core.findings import WATCHDOG, Finding, moment
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.record import facts
-from holdfast._core.rows import Pot, RunRow
+from holdfast._core.rows import Pot, Question, RunRow
 
 NEARLY = 0.8
 """From which share of a budget on somebody is told."""
 TYPE_MAX_CHARS = 200
 
+ASKED = "asked"
 ENTRIES = {Status.HELD: Kind.RUN_HELD, Status.FAILED: Kind.RUN_FAILED}
 """The entry with which a state began that wants a person."""
 
@@ -48,7 +49,8 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     """The same for the same state, however often it is sent."""
     kind: str
-    """"held", "failed", "finding" or "budget" (nearly used up; used up is held)."""
+    """"held", "failed", "finding", "asked" (and not answered for some time) or "budget" (nearly used
+    up; used up is held)."""
     severity: str
     """"info", "warning" or "error"."""
     run_id: str
@@ -131,6 +133,20 @@ def of_finding(store_id: str, row: RunRow, finding: Finding) -> Alert:
         text=f"has a finding, {str(finding.kind).replace('_', ' ')}: {finding.text}",
         finding=str(finding.kind),
         step=finding.steps[0] if finding.steps else None,
+    )
+
+
+def of_question(store_id: str, row: RunRow, question: Question) -> Alert:
+    """Return the alert about a question, or an approval, that nobody has answered."""
+    return _alert(
+        store_id,
+        row,
+        kind=ASKED,
+        mark=f"{question.name}:{question.number}:{question.asked_us}",
+        severity="warning",
+        since_us=question.asked_us,
+        text=f"asks, and nobody has answered yet ({question.kind} {question.name})",
+        reason=question.kind,
     )
 
 

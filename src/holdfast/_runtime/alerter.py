@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -109,10 +109,12 @@ class Alerter:
                 self._sweep_us = 0
             self._ensure()
 
-    def offer(self, alert: Alert, since_us: int | None) -> bool:
+    def offer(
+        self, alert: Alert, since_us: int | None, to: Collection[Receiver] | None = None
+    ) -> bool:
         """Send an alert about something that has been the case since this time; None is now. Says
         whether there was room for it: if not, it has to be offered again."""
-        wanted = [it for it in alerting.receivers if self._is_told(it, since_us)]
+        wanted = [it for it in to or alerting.receivers if self._is_told(it, since_us)]
         now_us = self._engine.now_us()
         with self._changed:
             for receiver in wanted:
@@ -285,12 +287,19 @@ class Alerter:
 
     def _is_over(self, pending: Pending) -> bool:
         """Say whether a run is no longer as an alert says that it is."""
+        row = self._engine.kept.get(pending.alert.run_id)
+        if pending.alert.kind == alerts.ASKED:
+            return row is None or not self._still_asks(row, pending.alert)
         if pending.alert.kind not in alerts.ENTRIES:
             return False
-        row = self._engine.kept.get(pending.alert.run_id)
         if row is None or row.status not in alerts.ENTRIES or row.deleted_us is not None:
             return True
         return self._state(row).id != pending.alert.id
+
+    def _still_asks(self, row: RunRow, alert: Alert) -> bool:
+        kept = self._engine.kept
+        asked = (alerts.of_question(kept.store_id, row, it) for it in kept.questions(row.run_id))
+        return any(it.id == alert.id for it in asked)
 
     def _try(self, key: str, pending: Pending) -> int | None:
         """Call, unless another process does; returns when to look again, or None if it is sent."""

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
 
 
+UNANSWERED_S = 15 * 60
+ASKED_MAX = 1000
+"""How many open questions are looked at, the oldest first."""
+
+
 class Receiver(msgspec.Struct, frozen=True):
     """Who is told."""
 
@@ -38,6 +43,8 @@ class Receiver(msgspec.Struct, frozen=True):
     """Its name, shortened: the same in every process of the fleet."""
     stop: Callable[[Alert], object] | None = None
     """Ends a call that is under way, if it can be ended."""
+    unanswered_us: int = UNANSWERED_S * 1_000_000
+    """After how long it is told of a question that nobody has answered."""
 
 
 receivers: tuple[Receiver, ...] = ()
@@ -46,9 +53,15 @@ _lock = threading.Lock()
 _ends_hearing: Callable[[], None] | None = None
 
 
-def alert(function: Callable[[Alert], object], *, name: str | None = None) -> Callable[[], None]:
+def alert(
+    function: Callable[[Alert], object],
+    *,
+    name: str | None = None,
+    unanswered_s: float = UNANSWERED_S,
+) -> Callable[[], None]:
     """Have a function called with an `Alert` when a run is held or fails, when the watchdog finds
-    something, and when a budget is nearly used up. Returns a function that ends it.
+    something, when a budget is nearly used up, and when nobody has answered a question for
+    `unanswered_s`. Returns a function that ends it.
 
     It is called in a thread of its own, at least once for each state and usually once in the whole
     fleet: processes that give a function of the same name (`name=`, else the function's own) share
@@ -59,7 +72,10 @@ def alert(function: Callable[[Alert], object], *, name: str | None = None) -> Ca
         raise UsageError(f"holdfast.alert({function!r:.80}): a function of an alert")
     named = name or getattr(function, "name", None) or _name_of(function)
     mark = hashlib.sha256(str(named).encode()).hexdigest()[:12]
-    receiver = Receiver(function, str(named), mark, getattr(function, "stop", None))
+    if not 0 < unanswered_s < float("inf"):
+        raise UsageError(f"unanswered_s={unanswered_s!r}: positive seconds")
+    stop, waits_us = getattr(function, "stop", None), round(unanswered_s * 1e6)
+    receiver = Receiver(function, str(named), mark, stop, waits_us)
     with _lock:
         receivers = (*receivers, receiver)
         if _ends_hearing is None:
@@ -149,6 +165,22 @@ def watched(engine: Engine, row: RunRow, found: Iterable[Finding]) -> bool:
     pot = engine.kept.pot(row.root or row.run_id) if goes_on else None
     nearly = None if pot is None else alerts.of_budget(store_id, row, pot, now_us)
     return taken if nearly is None else told.offer(nearly, None) and taken
+
+
+def asked(engine: Engine) -> None:
+    """Somebody is told of questions and approvals that nobody has answered for a while."""
+    if not receivers:
+        return
+    kept, now_us = engine.kept, engine.now_us()
+    for question in kept.questions(None, ASKED_MAX):
+        late = [it for it in receivers if now_us - question.asked_us >= it.unanswered_us]
+        row = kept.get(question.run_id) if late else None
+        if row is None or row.deleted_us is not None:
+            continue
+        told = alerts.of_question(kept.store_id, row, question)
+        for receiver in late:
+            since_us = question.asked_us + receiver.unanswered_us
+            alerter(engine).offer(told, since_us, (receiver,))
 
 
 def _after_fork() -> None:

@@ -65,6 +65,7 @@ class Patrol:
         began_us = self._engine.now_us()
         try:
             self._engine.measuring.sample()
+            alerting.asked(self._engine)
             for _ in self.round():
                 pass
         except Exception as error:
