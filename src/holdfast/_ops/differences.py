@@ -41,14 +41,13 @@ def differences(before: Any, after: Any, limit: int = LIMIT) -> list[Difference]
 def _between(before: Any, after: Any, path: str, depth: int) -> Iterator[Difference]:
     if before is after:
         return
-    if depth < DEPTH_MAX and type(before) is type(after):
-        if isinstance(before, dict):
-            fields = cast("dict[str, Any]", before)
-            yield from _of_objects(fields, after, path, depth + 1)
+    kind: type = type(before)
+    if depth < DEPTH_MAX and kind is type(after):
+        if kind is dict:
+            yield from _of_objects(before, after, path, depth + 1)
             return
-        if isinstance(before, list):
-            elements: list[Any] = before
-            yield from _of_lists(elements, after, path, depth + 1)
+        if kind is list:
+            yield from _of_lists(before, after, path, depth + 1)
             return
     if not _same(before, after):
         yield Difference(path, "changed", before, after)
