@@ -41,16 +41,20 @@ def differences(before: Any, after: Any, limit: int = LIMIT) -> list[Difference]
 def _between(before: Any, after: Any, path: str, depth: int) -> Iterator[Difference]:
     if before is after:
         return
-    kind: type = type(before)
-    if depth < DEPTH_MAX and kind is type(after):
-        if kind is dict:
+    kind, other = _kind(before), _kind(after)
+    if depth < DEPTH_MAX and kind == other:
+        if kind == "dict":
             yield from _of_objects(before, after, path, depth + 1)
             return
-        if kind is list:
+        if kind == "list":
             yield from _of_lists(before, after, path, depth + 1)
             return
     if not _same(before, after):
         yield Difference(path, "changed", before, after)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
 
 
 def _of_objects(
