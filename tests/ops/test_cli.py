@@ -63,7 +63,7 @@ def test_no_store_says_how_to_start(holdfast, url):
 def test_an_empty_store_says_how_to_start(holdfast, sqlite):
     result = holdfast("runs")
     assert result.exit_code == 0
-    assert "holdfast run MODULE:FLOW RUN_ID" in result.stdout
+    assert f"holdfast --url sqlite:///{sqlite.path} run MODULE:FLOW RUN_ID" in result.stdout
 
 
 def test_runs(holdfast, runs):

@@ -105,17 +105,8 @@ def _files(store: Store) -> tuple[int | None, int | None, int | None]:
 def _schema_version(store: Store) -> int | None:
     """Return the version of the schema. A store is brought to ours when it is opened, so one that
     has another is newer, and works with ours."""
-    path = _path(store)
-    if path is not None:
-        import apsw
-
-        from holdfast._store.migrations import version_of
-
-        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            return version_of(connection, path)
-        finally:
-            connection.close()
+    if _path(store) is not None:
+        return int(getattr(store, "schema_version")())  # noqa: B009
     if store.url.startswith("postgres"):
         from holdfast._store.postgres.opening import known
 
