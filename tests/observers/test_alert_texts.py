@@ -4,6 +4,7 @@ import pytest
 
 import holdfast
 from holdfast import ask, flow
+from holdfast._core import alerts
 from holdfast._core.findings import WATCHDOG
 from holdfast._runtime import alerting
 from holdfast._runtime.alerter import state_of
@@ -45,7 +46,12 @@ def test_a_question_that_nobody_answers_is_told_once(holdfast_store):
     try:
         waiting(holdfast_store, "alert-asked")
         rounds = Patrol(holdfast_store.engine, dict)
-        until(lambda: rounds._run() or told.alerts)
+
+        def heard() -> bool:
+            rounds._run()
+            return bool(told.alerts)
+
+        until(heard)
         rounds._run()
         until(lambda: not alerting.alerter(holdfast_store.engine)._pending)
         [alert] = told.alerts
@@ -66,7 +72,7 @@ def test_what_is_answered_meanwhile_is_not_told(holdfast_store):
         [question] = kept.questions("alert-answered")
         sender = alerting.alerter(holdfast_store.engine)
         row = kept.get("alert-answered")
-        alert = alerting.alerts.of_question(kept.store_id, row, question)
+        alert = alerts.of_question(kept.store_id, row, question)
         assert sender._still_asks(row, alert)
         holdfast_store.answer("alert-answered", "amount", "5")
         with holdfast_store.worker(flows=[alert_text_asking]):
