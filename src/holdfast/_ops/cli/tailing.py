@@ -19,6 +19,7 @@ from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.rows import RunRow
 from holdfast._ops import inspect
 from holdfast._ops.cli.entries import entry_data, print_entry
+from holdfast._ops.cli.reopening import Watched
 from holdfast._ops.cli.session import (
     CANCELLED,
     FAILED,
@@ -28,7 +29,6 @@ from holdfast._ops.cli.session import (
     OK,
     Session,
     command,
-    open_store,
     print_line,
 )
 from holdfast._ops.cli.tables import STYLES, status_told
@@ -213,10 +213,8 @@ class Source:
     """The store, asked again and again; one that is away is waited for."""
 
     def __init__(self, session: Session, teller: Teller) -> None:
-        self._session = session
         self._teller = teller
-        self._store: Store | None = session.store()
-        self._first: Store | None = self._store
+        self._watched = Watched(session)
 
     def ask(
         self, question: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs
@@ -225,14 +223,14 @@ class Source:
         pause_s, silent = FIRST_PAUSE_S, False
         while True:
             try:
-                answer = question(self._opened(), *args, **kwargs)
+                answer = question(self._watched.opened(), *args, **kwargs)
             except (Corrupt, Regressed, StoreTooNew):
                 raise
             except StoreError as error:
                 if not silent:
                     self._teller.away(error)
                 silent = True
-                self._drop()
+                self._watched.drop()
                 time.sleep(pause_s)
                 pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
             else:
@@ -242,21 +240,11 @@ class Source:
 
     def wait(self) -> None:
         """Wait until something may have changed."""
-        if self._store is None:
+        store = self._watched.store
+        if store is None:
             time.sleep(LOOK_S)
             return
         try:
-            self._store.wait_for_change(LOOK_S)
+            store.wait_for_change(LOOK_S)
         except StoreError:
             time.sleep(LOOK_S)
-
-    def _opened(self) -> Store:
-        if self._store is None:
-            self._store = open_store(self._session.url, self._session.namespace, create=False)
-        return self._store
-
-    def _drop(self) -> None:
-        """Leave a handle that may be dead; the session closes its own in the end."""
-        if self._store is not None and self._store is not self._first:
-            self._store.close()
-        self._store = None

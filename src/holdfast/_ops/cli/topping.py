@@ -25,7 +25,8 @@ from holdfast._ops.cli.dashboard import Look
 from holdfast._ops.cli.keyboard import Keyboard
 from holdfast._ops.cli.looking import explained
 from holdfast._ops.cli.queues import about_workers, queues_table
-from holdfast._ops.cli.session import INTERRUPTED, OK, Session, command, open_store
+from holdfast._ops.cli.reopening import Watched
+from holdfast._ops.cli.session import INTERRUPTED, OK, Session, command
 from holdfast._ops.cli.tables import STYLES, cell, status_told
 from holdfast._ops.overview import Overview, overview
 from holdfast._ops.text import length
@@ -67,7 +68,7 @@ def _top(session: Session, once: bool, every: float) -> int:
         _print(session, overview(store))
         return OK
     try:
-        _live(session, store, every)
+        _live(session, every)
     except KeyboardInterrupt:
         return INTERRUPTED
     except EOFError:
@@ -107,11 +108,11 @@ def _print(session: Session, fleet: Overview) -> None:
 # -- live --------------------------------------------------------------------------------------
 
 
-def _live(session: Session, store: Store, every_s: float) -> None:
+def _live(session: Session, every_s: float) -> None:
     plain = not (session.out.encoding or "").lower().startswith("utf")
     look = Look(session.url, warning=session.warning, plain=plain)
     look.start = session.pasteable(look.start)
-    with _signals() as suspended, Looker(session, store, look, every_s) as looker:
+    with _signals() as suspended, Looker(session, look, every_s) as looker:
         while True:
             with (
                 Keyboard(sys.stdin.fileno()) as keyboard,
@@ -125,10 +126,9 @@ def _live(session: Session, store: Store, every_s: float) -> None:
 class Looker:
     """Looks at the store in a thread of its own."""
 
-    def __init__(self, session: Session, store: Store, look: Look, every_s: float) -> None:
+    def __init__(self, session: Session, look: Look, every_s: float) -> None:
         self._session = session
-        self._store: Store | None = store
-        self._first = store
+        self._watched = Watched(session)
         self._every_s = every_s
         self._now = threading.Event()
         self._ending = False
@@ -171,14 +171,14 @@ class Looker:
             self._now.clear()
             self._asked_s = time.monotonic()
             try:
-                store = self._opened()
+                store = self._watched.opened()
                 if (run_id := self.explaining) is not None:
                     self._explain(store, run_id)
                 self.look.fleet = overview(store)
                 self.look.trouble = None
             except StoreError as error:
                 self.look.trouble = str(error)
-                self._drop()
+                self._watched.drop()
             self._asked_s = None
             self.changed.set()
             self._now.wait(self._every_s)
@@ -189,17 +189,6 @@ class Looker:
             self.explanation = run_id, str(said)
         except HoldfastError as error:
             self.explanation = run_id, str(error)
-
-    def _opened(self) -> Store:
-        if self._store is None:
-            self._store = open_store(self._session.url, self._session.namespace, create=False)
-        return self._store
-
-    def _drop(self) -> None:
-        """A handle that failed may be dead; the session closes its own in the end."""
-        if self._store is not None and self._store is not self._first:
-            self._store.close()
-        self._store = None
 
 
 class Screen:
