@@ -178,6 +178,21 @@ def test_whoever_is_new_is_not_told_of_the_past(store, told, quick):
     assert [it.run_id for it in told.alerts] == ["alert-5", "alert-6"]
 
 
+def test_whoever_is_named_while_it_is_on_its_way_is_not_told_of_it(store, told):
+    told.goes_on.clear()
+    fail("alert-40")
+    until(lambda: told.calls == 1)
+    fail("alert-41")  # It is heard of, and looked at when the first one is sent.
+    late = Told()
+    end = holdfast.alert(late, name="tests.late")
+    told.goes_on.set()
+    told.wait_for(2)
+    fail("alert-42")
+    late.wait_for(1)
+    end()
+    assert [it.run_id for it in late.alerts] == ["alert-42"]
+
+
 def test_two_processes_send_it_once(store, told, quick):
     """Two handles of one file are two processes, as far as the store knows."""
     with holdfast.open(store.url, default=False) as other:

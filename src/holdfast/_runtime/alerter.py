@@ -81,7 +81,8 @@ class Alerter:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._changed = threading.Condition()
-        self._heard: dict[str, None] = {}
+        self._heard: dict[str, tuple[Receiver, ...]] = {}
+        """Runs to look at, and whom there was to tell when they were heard of."""
         self._pending: dict[str, Pending] = {}
         self._known: dict[int, int] = {}
         """Of each run, the last entry up to which all is told or on its way."""
@@ -99,7 +100,7 @@ class Alerter:
         """A run was held or failed just now."""
         with self._changed:
             if len(self._heard) < QUEUED_MAX:  # A sweep finds the rest.
-                self._heard[run_id] = None
+                self._heard[run_id] = alerting.receivers
             self._ensure()
 
     def sweep(self) -> None:
@@ -110,11 +111,17 @@ class Alerter:
             self._ensure()
 
     def offer(
-        self, alert: Alert, since_us: int | None, to: Collection[Receiver] | None = None
+        self,
+        alert: Alert,
+        since_us: int | None,
+        to: Collection[Receiver] | None = None,
+        heard: Collection[Receiver] = (),
     ) -> bool:
-        """Send an alert about something that has been the case since this time; None is now. Says
-        whether there was room for it: if not, it has to be offered again."""
-        wanted = [it for it in to or alerting.receivers if self._is_told(it, since_us)]
+        """Send an alert about something that has been the case since this time; None is now. Those
+        who were there when it was `heard` of are told in any case. Says whether there was room for
+        it: if not, it has to be offered again."""
+        known = to or alerting.receivers
+        wanted = [it for it in known if it in heard or self._is_told(it, since_us)]
         now_us = self._engine.now_us()
         with self._changed:
             for receiver in wanted:
@@ -214,10 +221,16 @@ class Alerter:
         return failed
 
     def _look_for(self, run_id: str) -> None:
-        row = self._engine.kept.get(run_id)
-        if row is None or self._look_at(row, heard=True):
-            with self._changed:
-                self._heard.pop(run_id, None)
+        with self._changed:  # Before the look: it may be heard of again meanwhile.
+            heard = self._heard.pop(run_id, ())
+        done = False
+        try:
+            row = self._engine.kept.get(run_id)
+            done = row is None or self._look_at(row, heard)
+        finally:
+            if not done:
+                with self._changed:
+                    self._heard.setdefault(run_id, heard)
 
     def _sweep_all(self, now_us: int) -> Exception | None:
         since_us = min((self._since_us(it) for it in alerting.receivers), default=now_us)
@@ -227,7 +240,7 @@ class Alerter:
         def look(row: RunRow) -> None:
             met.add(row.run_no)
             if row.updated_us >= since_us and self._known.get(row.run_no) != row.last_seq:
-                self._look_at(row, heard=False)
+                self._look_at(row)
 
         query = Query(status=list(alerts.ENTRIES))
         rows = watchdog.open_rows(self._engine.kept, query)
@@ -235,17 +248,16 @@ class Alerter:
         self._known = {run_no: seq for run_no, seq in self._known.items() if run_no in met}
         return failed
 
-    def _look_at(self, row: RunRow, *, heard: bool) -> bool:
+    def _look_at(self, row: RunRow, heard: tuple[Receiver, ...] = ()) -> bool:
         """Send what is the case of a run that is held or failed; says whether nothing is left of
         that. It is known from then on, and not before: what fails here is looked at again."""
         if row.status not in alerts.ENTRIES or row.deleted_us is not None:
             return True
         alert = self._state(row)
         since_us = round(alert.since.timestamp() * 1e6)
-        if heard:  # If it is not sent from here, it is no past for others.
-            for receiver in alerting.receivers:
-                self._since_us(receiver, since_us)
-        if not self.offer(alert, None if heard else since_us):
+        for receiver in heard:  # If it is not sent from here, it is no past for others.
+            self._since_us(receiver, since_us)
+        if not self.offer(alert, since_us, heard=heard):
             return False
         self._known[row.run_no] = row.last_seq
         return True
