@@ -26,7 +26,7 @@ from tests.postgres.server import Server
 CANARY = "c4n4ry-pass"
 MODULE = "tests.ops.agent"
 LOOKING = {"runs", "show", "history", "explain", "queues", "schedules", "verify", "doctor"}
-LOOKING |= {"state", "tail", "top", "trends", "token", "completion"}
+LOOKING |= {"state", "tail", "top", "trends", "token", "completion", "audit"}
 ACTING = {"settle", "resume", "queue", "schedule", "adopt", "backup", "restore", "copy"}
 STEERING = {"questions", "answer", "approve", "signal", "cancel", "pause", "preflight", "rollback"}
 STEERING |= {"fork", "raise-budget", "memory", "export", "import", "gc"}
@@ -83,6 +83,7 @@ def test_looking(holdfast: Callable[..., Result], runs: None) -> None:
         "trends": holdfast("trends"),
         "token": holdfast("token", "list"),
         "completion": holdfast("completion", "bash"),
+        "audit": holdfast("audit"),
     }
     assert set(walked) == LOOKING
     for name, result in walked.items():

@@ -144,7 +144,7 @@ def test_a_budget_is_shown(store):
     assert (budget.steps, budget.spent_steps, budget.root) == (None, 3, "r")
     said = str(store.explain("r"))
     assert "is held, since its budget is used up" in said
-    assert "$0.90 of $1.00 spent, 3 steps, 0 tokens" in " ".join(said.split())
+    assert "$0.90 of $1.00 spent, 3 attempts, 0 tokens" in " ".join(said.split())
     assert "holdfast raise-budget r --usd 2.00" in said
 
 

@@ -143,6 +143,7 @@ def test_every_writing_operation_of_the_contract_is_known_to_the_kit():
             "claimable",
             "owner_name",
             "owner_is_dead",
+            "heard_us",
             "inbox",
             "verify",
         ),

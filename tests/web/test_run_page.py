@@ -130,6 +130,7 @@ def test_a_conversation_and_its_tree(page: Page, stage: Stage, talked: str, shoo
     branch.focus()
     branch.press("ArrowRight")
     inner = last.locator(".tree summary").nth(1)
+    expect(inner).to_be_visible()
     branch.press("ArrowDown")
     expect(inner).to_be_focused()
     inner.press("ArrowLeft")

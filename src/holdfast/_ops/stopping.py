@@ -10,6 +10,7 @@ from holdfast._core.control import CANCEL, PAUSE
 from holdfast._core.lifecycle import FINAL
 from holdfast._core.rows import RunRow
 from holdfast._store.contract import Store
+from holdfast.errors import Corrupt
 
 _WHAT = {CANCEL: "cancelled", PAUSE: "held"}
 
@@ -29,7 +30,10 @@ def stopping(store: Store, row: RunRow) -> StoppingView | None:
     or if the run has ended."""
     if row.status in FINAL:
         return None
-    asked = [message for message in store.inbox(row.run_no) if message.kind in _WHAT]
+    try:
+        asked = [message for message in store.inbox(row.run_no) if message.kind in _WHAT]
+    except Corrupt:
+        return None  # What is damaged is told elsewhere; the rest of the run can be seen.
     for message in sorted(asked, key=lambda it: (it.kind != CANCEL, it.number)):
         reason = str(msgspec.json.decode(message.body, type=dict[str, object]).get("reason") or "")
         at = dt.datetime.fromtimestamp(message.at_us / 1e6, dt.UTC)
