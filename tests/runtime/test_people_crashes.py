@@ -116,7 +116,3 @@ def test_with_keys_and_in_the_stores_own_database() -> None:
     )
 
     assert report.result == ["row 2", "keyed 2"]
-
-
-def test_really_killed() -> None:
-    testing.crash_matrix(spend, 2, people=person, kill="process", max_points=4)
