@@ -371,3 +371,24 @@ def test_waiting_works_without_inotify(store, monkeypatch):
     threading.Timer(0.05, store.start, (new_run("r"), None)).start()
     assert other.wait_for_change(10)
     other.close()
+
+
+def test_a_new_file_is_opened_by_many_at_once(tmp_path):
+    wrong: list[str] = []
+
+    def open_one(path: str, together: threading.Barrier) -> None:
+        together.wait()
+        try:
+            SqliteStore(path).close()
+        except Exception as error:  # Shown below, by the thread that can fail the test.
+            wrong.append(repr(error))
+
+    for number in range(100):
+        together = threading.Barrier(3)
+        path = str(tmp_path / f"{number}.db")
+        threads = [threading.Thread(target=open_one, args=(path, together)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert wrong == []

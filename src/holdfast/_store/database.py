@@ -9,6 +9,7 @@ next needed. A fork that Python does not see is noticed by the process id.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import threading
@@ -102,7 +103,7 @@ class Database:
         connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
         try:
             connection.execute(Q["page_size"].format(self._page_size))
-            self._set(connection, "journal_mode", "wal")
+            self._begin_wal(connection)
             self._set(connection, "synchronous", 2)
             connection.execute(Q["no_auto_checkpoint"])
             connection.execute(Q["wal_size_limit"])
@@ -118,6 +119,17 @@ class Database:
         connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
         connection.execute(Q["query_only"])
         return connection
+
+    def _begin_wal(self, connection: Connection) -> None:
+        """Two who open a new file at once both read it and both want to change it; SQLite sends
+        one of them away without asking its busy handler, so it is asked here."""
+        patience = _patience()
+        for tries in itertools.count():
+            try:
+                return self._set(connection, "journal_mode", "wal")
+            except apsw.BusyError:
+                if not patience(tries):
+                    raise
 
     def _set(self, connection: Connection, name: str, wanted: Any) -> None:
         """Set a pragma that durability stands on, and read it back."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
+from collections.abc import Generator
 
 import apsw
 import msgspec
@@ -49,12 +51,13 @@ def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opene
         connection = database.writer
         try:
             slot = witness.read()  # Before the database: it is never ahead of what we read next.
-            version = migrations.version_of(connection, database.path)
-            if version >= len(migrations.steps()):
-                migrations.check_schema(connection, database.path)
-                row = store_row(database, connection)
-                if not row.is_copy and (slot is not None or row.commits):
-                    return Opened(row, regression(row, slot, witness.path))
+            with _one_moment(connection):  # Another process may just be making its tables.
+                version = migrations.version_of(connection, database.path)
+                if version >= len(migrations.steps()):
+                    migrations.check_schema(connection, database.path)
+                    row = store_row(database, connection)
+                    if not row.is_copy and (slot is not None or row.commits):
+                        return Opened(row, regression(row, slot, witness.path))
             if version == 0 and slot is not None and slot.commits:
                 raise Regressed(
                     f"{database.path} is empty, but {witness.path} knows of {slot.commits} commits: "
@@ -66,6 +69,16 @@ def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opene
             return _prepared(database, connection, witness)
         except (apsw.Error, UnicodeDecodeError, MemoryError) as error:
             raise database.translated(error, connection) from error
+
+
+@contextlib.contextmanager
+def _one_moment(connection: Connection) -> Generator[None]:
+    """Have all that is read come from one state of the file."""
+    connection.execute(Q["begin_reading"])
+    try:
+        yield
+    finally:
+        connection.execute(Q["rollback"])
 
 
 def store_row(database: Database, connection: Connection) -> StoreRow:

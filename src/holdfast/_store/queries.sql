@@ -43,6 +43,9 @@ owner, pid, started, boot_id, pid_namespace, host, lock_inode, registered_us, di
 -- name: begin
 BEGIN IMMEDIATE
 
+-- name: begin_reading
+BEGIN DEFERRED
+
 -- name: commit
 COMMIT
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from holdfast.errors import HoldfastError, RunHeld, RunRolledBack
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.doors import AsyncFlow, Engine, Flow, Frame, Store, watching
 from holdfast.testing.stores import strict
-from holdfast.testing.through import Mortal, When
+from holdfast.testing.through import Killed, Mortal, When
 
 AnyFlow = Flow[..., Any] | AsyncFlow[..., Any]
 EXIT_ENDED = 0
@@ -190,7 +191,7 @@ def live(
     """Execute the run in a life of its own; `at` is the write in which it dies."""
     mortal = Mortal(kept, at, when)
     ledger.life += 1
-    with watching(ledger.watch), process(mortal.as_store(), clock) as store:
+    with _dying_quietly(), watching(ledger.watch), process(mortal.as_store(), clock) as store:
         try:
             end = End(work.perform(store))
         except HoldfastError as error:
@@ -202,6 +203,22 @@ def live(
     end.writes = mortal.writes
     end.died_in = mortal.died_in
     return end
+
+
+@contextlib.contextmanager
+def _dying_quietly() -> Generator[None, None, None]:
+    """The threads of a process that dies have nothing to report."""
+    before = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if not issubclass(args.exc_type, Killed):
+            before(args)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 def live_and_be_killed(
