@@ -126,7 +126,8 @@ class Database:
         patience = _patience()
         for tries in itertools.count():
             try:
-                return self._set(connection, "journal_mode", "wal")
+                self._set(connection, "journal_mode", "wal")
+                break
             except apsw.BusyError:
                 if not patience(tries):
                     raise
