@@ -23,15 +23,19 @@ if TYPE_CHECKING:
     from holdfast.testing.crashes import crash_matrix
     from holdfast.testing.faults import StoreFaults
     from holdfast.testing.histories import export_run
+    from holdfast.testing.models import CallTools, ModelServer, Say
     from holdfast.testing.replaying import Diverged, Replayed, replay
     from holdfast.testing.stores import PrivateStore, override, store
 
 _HOME = {
+    "CallTools": "models",
     "CrashReport": "crash_report",
     "Diverged": "replaying",
     "FakeClock": "clock",
+    "ModelServer": "models",
     "PrivateStore": "stores",
     "Replayed": "replaying",
+    "Say": "models",
     "StoreFaults": "faults",
     "crash_matrix": "crashes",
     "export_run": "histories",
@@ -41,11 +45,14 @@ _HOME = {
 }
 
 __all__ = [
+    "CallTools",
     "CrashReport",
     "Diverged",
     "FakeClock",
+    "ModelServer",
     "PrivateStore",
     "Replayed",
+    "Say",
     "StoreFaults",
     "crash_matrix",
     "export_run",

@@ -1,0 +1,25 @@
+"""A model server for tests and examples: real HTTP, scripted answers, no model.
+
+It speaks OpenAI's chat completions and Responses, and Anthropic's messages, streaming included.
+
+    with ModelServer([CallTools(("refund", {"order": "42"}, "call_a")), Say("Refunded.")]) as server:
+        client = OpenAI(base_url=server.url + "/v1", api_key="test")
+        ...
+    assert server.count == 2
+    assert server.problems == []
+
+Which turn of the script answers a request is decided by the conversation that it carries: with no
+model turn in it the first, with one the second. So a request that is repeated after a crash gets
+the answer that it got before, byte for byte, and parallel conversations do not disturb each other.
+
+A request comes in at `wire`, `server` notes it and decides, one of `chat`, `responses` and
+`messages` reads the conversation and spells the answer.
+"""
+
+from __future__ import annotations
+
+from holdfast.testing.models.request import Request
+from holdfast.testing.models.script import CallTools, Say
+from holdfast.testing.models.server import ModelServer
+
+__all__ = ["CallTools", "ModelServer", "Request", "Say"]

@@ -1,0 +1,92 @@
+"""A turn of the script, ready to be spelled in any protocol. Equal requests get equal answers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.testing.models.request import Request
+from holdfast.testing.models.script import CallTools, Turn
+
+# Every answer was made at the same moment, so that two of the same request do not differ.
+CREATED_S = 1_750_000_000
+
+# How a request wants its answer is no part of what it asks.
+_MANNER = {"stream", "stream_options"}
+
+_CHARACTERS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call, its arguments as JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+    @property
+    def parsed(self) -> dict[str, Any]:
+        """The arguments themselves."""
+        arguments: dict[str, Any] = json.loads(self.arguments)
+        return arguments
+
+    @property
+    def pieces(self) -> tuple[str, str]:
+        """The arguments in two pieces, as a stream brings them."""
+        middle = len(self.arguments) // 2
+        return self.arguments[:middle], self.arguments[middle:]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model says now. `mark` is made of request and answer; ids are made of it."""
+
+    mark: str
+    model: str
+    text: str
+    calls: tuple[Call, ...]
+    input_tokens: int
+    output_tokens: int
+    pause: float
+
+    @property
+    def pieces(self) -> list[str]:
+        """The text word by word, as a stream brings it; a single word comes in two pieces."""
+        words = re.findall(r"\S+\s*|\s+", self.text)
+        if len(words) == 1 and len(self.text) > 1:
+            middle = len(self.text) // 2
+            return [self.text[:middle], self.text[middle:]]
+        return words
+
+
+def answer_to(request: Request, turn: Turn) -> Answer:
+    """The turn as the answer to `request`."""
+    text = turn.say if isinstance(turn, CallTools) else turn.text
+    calls = tuple(_calls(turn, request.turn)) if isinstance(turn, CallTools) else ()
+    asked = {name: value for name, value in request.body.items() if name not in _MANNER}
+    written = [text, *(part for call in calls for part in (call.id, call.name, call.arguments))]
+    whole = json.dumps([request.protocol, request.turn, asked, written], sort_keys=True)
+    return Answer(
+        mark=hashlib.sha256(whole.encode()).hexdigest()[:24],
+        model=str(request.body["model"]),
+        text=text,
+        calls=calls,
+        input_tokens=_tokens(json.dumps(asked)),
+        output_tokens=_tokens("".join(written)),
+        pause=turn.pause,
+    )
+
+
+def _calls(turn: CallTools, number: int) -> Iterator[Call]:
+    for place, (name, arguments, *given) in enumerate(turn.calls):
+        call_id = given[0] if given else f"call_{number}_{place}"
+        yield Call(str(call_id), name, json.dumps(arguments))
+
+
+def _tokens(text: str) -> int:
+    return max(1, len(text) // _CHARACTERS_PER_TOKEN)

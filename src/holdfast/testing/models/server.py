@@ -1,0 +1,256 @@
+"""The server: notes each request, decides which turn answers it, and what goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.errors import UsageError
+from holdfast.testing.models.answer import CREATED_S, answer_to
+from holdfast.testing.models.chat import Chat
+from holdfast.testing.models.conversation import ModelTurn, RefusedError
+from holdfast.testing.models.faults import Failure, Faults
+from holdfast.testing.models.messages import Messages
+from holdfast.testing.models.protocol import Protocol
+from holdfast.testing.models.request import Request
+from holdfast.testing.models.responses import Responses
+from holdfast.testing.models.script import Scripted, turn_of
+from holdfast.testing.models.wire import Listener, Reply, json_reply
+
+_PROTOCOLS: dict[str, Protocol] = {
+    protocol.path: protocol for protocol in (Chat(), Responses(), Messages())
+}
+_SERVER_ERRORS = 500
+_SHAPE = (AttributeError, KeyError, TypeError, ValueError)
+
+
+class ModelServer:
+    """A scripted model behind real HTTP, on this machine only; see the package."""
+
+    def __init__(self, script: Sequence[Scripted], *, port: int = 0) -> None:
+        self._script = list(script)
+        self._port = port
+        self._faults = Faults()
+        self._changed = threading.Condition()
+        self._requests: list[Request] = []
+        self._problems: list[str] = []
+        self._kept: dict[str, list[ModelTurn]] = {}
+        self._listener: Listener | None = None
+
+    def __enter__(self) -> Self:
+        self._listener = Listener(self._port, self._reply)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._listener is not None:
+            self._listener.stop_answering()
+            self._faults.let_go()
+            self._listener.close()
+
+    # --- what a test looks at ---------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """Where it listens. OpenAI's SDK takes it with `/v1`, Anthropic's as it is."""
+        if self._listener is None:
+            raise UsageError("the server is not running: use `with ModelServer(…) as server:`")
+        return self._listener.url
+
+    @property
+    def requests(self) -> list[Request]:
+        """All requests for an answer up to now, in the order of their arrival."""
+        with self._changed:
+            return list(self._requests)
+
+    @property
+    def count(self) -> int:
+        """How many requests for an answer were received, answered or not."""
+        with self._changed:
+            return len(self._requests)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The same, by protocol."""
+        return Counter(request.protocol for request in self.requests)
+
+    @property
+    def problems(self) -> list[str]:
+        """What a provider would have rejected, and what the script has no answer for."""
+        with self._changed:
+            return list(self._problems)
+
+    def until(self, count: int, *, timeout_s: float | None = 30.0) -> None:
+        """Wait until so many requests were received; `None` waits for ever."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self._requests) >= count, timeout_s):
+                raise TimeoutError(
+                    f"{len(self._requests)} requests were received in {timeout_s} s, not {count}"
+                )
+
+    # --- what a test lets happen ------------------------------------------------------------------
+
+    def fail_next(
+        self, status: int = 500, times: int = 1, retry_after: float | None = None
+    ) -> None:
+        """The next requests get an error of the provider: 429, 500, 529, …"""
+        self._faults.fail(Failure(status, retry_after), times)
+
+    def cut_stream(self, after_events: int) -> None:
+        """The next streamed answer breaks off after so many events; its connection is closed."""
+        self._faults.cut(after_events)
+
+    def hold(self) -> None:
+        """Requests are received and counted, and wait for `let_go`."""
+        self._faults.hold()
+
+    def let_go(self) -> None:
+        """Requests that were held are answered, and later ones at once."""
+        self._faults.let_go()
+
+    # --- a request --------------------------------------------------------------------------------
+
+    def _reply(self, method: str, path: str, headers: dict[str, str], raw: bytes) -> Reply:
+        protocol = _PROTOCOLS.get(path.partition("?")[0])
+        if protocol is None or method != "POST":
+            return self._other(method, path, headers)
+        body, refused = _decoded(raw)
+        turns: list[ModelTurn] = []
+        if refused is None:
+            turns, refused = self._read(protocol, headers, body)
+        request = self._note(protocol, path, headers, body, -1 if refused else len(turns), refused)
+        self._faults.wait()
+        failure = self._faults.take_failure()
+        if failure is not None:
+            return _failed(protocol, failure)
+        if refused is not None:
+            return _refused(protocol, refused)
+        return self._answer(protocol, request, turns)
+
+    def _read(
+        self, protocol: Protocol, headers: dict[str, str], body: dict[str, Any]
+    ) -> tuple[list[ModelTurn], RefusedError | None]:
+        """The turns of the model in this conversation, or why it is refused."""
+        try:
+            protocol.check_headers(headers)
+            turns = protocol.read(body, self._before(protocol, body))
+            if len(turns) >= len(self._script):
+                raise RefusedError(
+                    f"the script has {len(self._script)} turns, and there are {len(turns)} turns of "
+                    "the model in this conversation: nothing is left to say"
+                )
+        except RefusedError as refused:
+            return [], refused
+        except _SHAPE as error:
+            return [], RefusedError(f"the body is not in the shape of a conversation: {error!r}")
+        return turns, None
+
+    def _before(self, protocol: Protocol, body: dict[str, Any]) -> list[ModelTurn]:
+        previous_id = protocol.previous_id(body)
+        if previous_id is None:
+            return []
+        with self._changed:
+            kept = self._kept.get(previous_id)
+            if kept is None:
+                raise protocol.lost(previous_id)
+            return [turn.copy() for turn in kept]
+
+    def _note(
+        self,
+        protocol: Protocol,
+        path: str,
+        headers: dict[str, str],
+        body: dict[str, Any],
+        turn: int,
+        refused: RefusedError | None,
+    ) -> Request:
+        stream = bool(body.get("stream"))
+        request = Request(protocol.name, path, headers, body, stream, turn, time.time())
+        with self._changed:
+            self._requests.append(request)
+            if refused is not None:
+                number = len(self._requests)
+                self._problems.append(f"request {number} ({protocol.name}): {refused.message}")
+            self._changed.notify_all()
+        return request
+
+    def _answer(self, protocol: Protocol, request: Request, turns: list[ModelTurn]) -> Reply:
+        try:
+            answer = answer_to(request, turn_of(self._script, request))
+        except Exception as error:
+            self._problem(f"turn {request.turn} of the script raised {error!r}")
+            return _refused(protocol, RefusedError(repr(error), status=_SERVER_ERRORS))
+        calls = [call.id for call in answer.calls]
+        with self._changed:
+            self._kept[protocol.answer_id(answer)] = [*turns, ModelTurn(calls)]
+        identified = {protocol.id_header: f"req_{answer.mark}"}
+        if not request.stream:
+            return json_reply(200, protocol.spell(answer, request.body), identified)
+        return Reply(
+            200,
+            identified,
+            events=tuple(protocol.stream(answer, request.body)),
+            pause=answer.pause,
+            cut_after=self._faults.take_cut(),
+        )
+
+    def _other(self, method: str, path: str, headers: dict[str, str]) -> Reply:
+        """What is no request for an answer: the list of models, or an unknown address."""
+        anthropic = "anthropic-version" in headers
+        protocol = _PROTOCOLS[Messages.path if anthropic else Chat.path]
+        if (method, path.partition("?")[0]) != ("GET", "/v1/models"):
+            message = f"there is no {method} {path}"
+            self._problem(message)
+            return _refused(protocol, RefusedError(message, status=404))
+        try:
+            protocol.check_headers(headers)
+        except RefusedError as refused:
+            self._problem(f"{method} {path}: {refused.message}")
+            return _refused(protocol, refused)
+        return json_reply(200, _models(anthropic=anthropic))
+
+    def _problem(self, text: str) -> None:
+        with self._changed:
+            self._problems.append(text)
+
+
+def _decoded(raw: bytes) -> tuple[dict[str, Any], RefusedError | None]:
+    try:
+        body = json.loads(raw)
+    except ValueError:
+        return {}, RefusedError("the body is no JSON")
+    if not isinstance(body, dict):
+        return {}, RefusedError("the body is no JSON object")
+    return body, None
+
+
+def _failed(protocol: Protocol, failure: Failure) -> Reply:
+    wait = {} if failure.retry_after is None else {"retry-after": f"{failure.retry_after:g}"}
+    body = protocol.spell_error(failure.status, "the test asked for this failure")
+    return json_reply(failure.status, body, wait)
+
+
+def _refused(protocol: Protocol, refused: RefusedError) -> Reply:
+    body = protocol.spell_error(refused.status, refused.message, refused.code)
+    mark = hashlib.sha256(refused.message.encode()).hexdigest()[:24]
+    return json_reply(refused.status, body, {protocol.id_header: f"req_{mark}"})
+
+
+def _models(*, anthropic: bool) -> dict[str, Any]:
+    name = "scripted"
+    if not anthropic:
+        model = {"id": name, "object": "model", "created": CREATED_S, "owned_by": "holdfast"}
+        return {"object": "list", "data": [model]}
+    made_at = "2025-06-15T15:06:40Z"
+    model = {"type": "model", "id": name, "display_name": "Scripted", "created_at": made_at}
+    return {"data": [model], "has_more": False, "first_id": name, "last_id": name}
