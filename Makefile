@@ -4,6 +4,8 @@
 #   make test                   the tests
 #   make test-web               the operator page in a real browser; as root it installs Chromium
 #   make test-terminal          commands at a real terminal; as root it installs tmux
+#   make test-integrations [NAMES=mcp] [EDGE=both]
+#                               each framework at its lowest and newest version, in ./.venvs
 #   make demo                   a run that is killed and picked up again
 #   make check                  format, lint, types, layers
 #   make bench [N=5] [PEERS=1]  N repetitions against a raw floor; PEERS=1 measures peers beside us
@@ -22,7 +24,7 @@ SERVER := $(VENV)/.installed-server
 BROWSER := $(VENV)/.installed-browser
 
 .DEFAULT_GOAL := test
-.PHONY: test test-web test-terminal demo check bench torture clean
+.PHONY: test test-web test-terminal test-integrations demo check bench torture clean
 .NOTPARALLEL:
 
 test: $(DEV)
@@ -35,6 +37,9 @@ test-web: $(BROWSER)
 test-terminal: $(DEV)
 	@$(BIN)/python -m tests.terminal.tmux
 	$(BIN)/python -m pytest tests/terminal $(ARGS)
+
+test-integrations: $(DEV)
+	$(BIN)/python -m tests.integrations run $(NAMES) --edge $(or $(EDGE),both) $(if $(ARGS),-- $(ARGS))
 
 demo: $(CORE)
 	$(BIN)/holdfast demo
@@ -53,7 +58,7 @@ torture: $(DEV)
 	$(BIN)/python -m tests.torture --n $(or $(N),100) $(ARGS)
 
 clean:
-	rm -rf $(VENV) benchmarks/.data benchmarks/.venvs build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venvs benchmarks/.data benchmarks/.venvs build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp per set of packages, older than pyproject.toml when that has changed.

@@ -1,0 +1,1 @@
+"""What tests of all integrations need. Nothing here imports a framework."""

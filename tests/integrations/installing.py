@@ -1,0 +1,82 @@
+"""Environments are filled by uv, from the places that pip is told to use on this machine."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+# What pip calls it -> the variable that tells uv the same.
+TOLD: Mapping[str, str] = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "no-index": "UV_NO_INDEX",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+}
+# A later one wins.
+SECTIONS = ("global", "install", ":env:")
+
+VERSIONS = """
+import importlib.metadata, json, sys
+print(json.dumps({name: importlib.metadata.version(name) for name in sys.argv[1:]}))
+"""
+
+
+def install(folder: Path, root: Path, extras: Iterable[str], requirements: Iterable[str]) -> None:
+    """Make the environment anew, with Holdfast in it as it stands in the checkout."""
+    ours = f"{root}[{','.join(extras)}]"
+    python = folder / "bin" / "python"
+    _uv("venv", "--clear", "--python", sys.executable, str(folder))
+    _uv("pip", "install", "--python", str(python), *requirements, "--editable", ours)
+
+
+def versions(python: Path, packages: Iterable[str]) -> dict[str, str]:
+    done = subprocess.run(
+        [python, "-c", VERSIONS, *packages], check=True, capture_output=True, text=True
+    )
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def settings(pip_config: str) -> dict[str, str]:
+    """The variables for uv that mean what `pip config list` printed."""
+    told: dict[str, str] = {}
+    lines = [line.partition("=") for line in pip_config.splitlines() if "=" in line]
+    for section in SECTIONS:
+        for key, _, value in lines:
+            of, _, name = key.rpartition(".")
+            if of == section and name in TOLD:
+                between = "," if name == "find-links" else " "
+                told[TOLD[name]] = between.join(str(ast.literal_eval(value)).split())
+    return told
+
+
+def _uv(*words: str) -> None:
+    from uv import find_uv_bin
+
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True
+    )
+    env = {
+        **settings(listed.stdout),
+        # As pip does: the newest release of all places, not of the first that has one.
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_NO_PROGRESS": "1",
+        **os.environ,
+    }
+    done = subprocess.run(
+        [find_uv_bin(), "--quiet", "--no-config", *words],
+        env=env,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(f"uv {words[0]} failed:\n{done.stderr.strip()}")
