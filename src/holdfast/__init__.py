@@ -30,12 +30,13 @@ from holdfast._ops.entries import EntryView as Entry
 from holdfast._runtime.alerting import alert
 from holdfast._runtime.asking import ask
 from holdfast._runtime.blocks import run
-from holdfast._runtime.decorators import AsyncEffect, Effect, effect, step
+from holdfast._runtime.decorators import AsyncEffect, Effect, effect, recorded, step
 from holdfast._runtime.fanout import call, each, gather
 from holdfast._runtime.fingerprints import file, fingerprint
 from holdfast._runtime.flows import AsyncFlow, Flow, flow
 from holdfast._runtime.functions import AsyncStep, Step
 from holdfast._runtime.handle import Handle
+from holdfast._runtime.keyed import keyed
 from holdfast._runtime.loops import turns
 from holdfast._runtime.memory import Memory, memory
 from holdfast._runtime.observing import observe
@@ -120,6 +121,7 @@ __all__ = [
     "flow",
     "gather",
     "idempotency_key",
+    "keyed",
     "last_progress",
     "mask_record",
     "masked",
@@ -132,6 +134,7 @@ __all__ = [
     "plan",
     "prices",
     "progress",
+    "recorded",
     "register",
     "replaying",
     "rng",

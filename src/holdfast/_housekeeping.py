@@ -25,10 +25,11 @@ class Housekeeping:
         kept: Kept
         engine: Engine
 
-    def memory(self, namespace: str) -> Memory:
+    def memory(self, namespace: str, *, recorded: bool = True) -> Memory:
         """Return a memory of this store; `holdfast.memory` is one of the default store, or of the
-        run that asks."""
-        return Memory(namespace, self.engine)
+        run that asks. With `recorded=False` a run, too, reads and writes it at once, and its journal
+        says nothing of it: for what has a history of its own."""
+        return Memory(namespace, self.engine, recorded=recorded)
 
     def gc(
         self,

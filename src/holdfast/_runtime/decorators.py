@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -13,6 +13,7 @@ from holdfast._core.approvals import ApproveOption
 from holdfast._core.drift import Policy
 from holdfast._core.durations import Duration
 from holdfast._core.effects import OnDoubt
+from holdfast._core.keys import check_name
 from holdfast._core.retry import Retry
 from holdfast._runtime import registry, undoing
 from holdfast._runtime.functions import AsyncStep, Settings, Step
@@ -244,6 +245,47 @@ def _check_options(what: str, options: dict[str, Any]) -> None:
     timeout = options.get("timeout")
     if timeout is not None and not isinstance(timeout, int | float):
         raise UsageError(f"timeout={timeout!r}: a number of seconds")
+
+
+@overload
+def recorded(  # pyright: ignore[reportOverlappingOverload]
+    fn: Callable[P, Coroutine[Any, Any, R]],
+    /,
+    *,
+    name: str,
+    effect: Literal[False] = False,
+    **options: Any,
+) -> AsyncStep[P, R]: ...
+@overload
+def recorded(
+    fn: Callable[P, R], /, *, name: str, effect: Literal[False] = False, **options: Any
+) -> Step[P, R]: ...
+@overload
+def recorded(  # pyright: ignore[reportOverlappingOverload]
+    fn: Callable[P, Coroutine[Any, Any, R]],
+    /,
+    *,
+    name: str,
+    effect: Literal[True],
+    **options: Any,
+) -> AsyncEffect[P, R]: ...
+@overload
+def recorded(
+    fn: Callable[P, R], /, *, name: str, effect: Literal[True], **options: Any
+) -> Effect[P, R]: ...
+def recorded(fn: Callable[..., Any], /, *, name: str, effect: bool = False, **options: Any) -> Any:
+    """Return a step (or an effect) made of a function for a few calls, as adapters need it.
+
+    It takes the options of `@step` or `@effect`. Unlike theirs, its name is not taken: any number of
+    functions may be recorded under one, which is how the tool of a framework gets its own name.
+    """
+    what = "effect" if effect else "step"
+    _check_options(what, options)
+    kinds: tuple[type[Any], type[Any]] = (Effect, AsyncEffect) if effect else (Step, AsyncStep)
+    drift = taken_from(given := dict(options), name)
+    named = check_name(what, name)
+    settings = Settings(fn, effect=effect, name=named, drift=drift, registered=False, **given)
+    return kinds[inspect.iscoroutinefunction(fn)](settings)
 
 
 def inline_step(

@@ -19,12 +19,12 @@ from holdfast._core.keys import check_name, checked_business_key, quoted, render
 from holdfast._core.requests import Spec, StepCall
 from holdfast._core.retry import Retry
 from holdfast._core.scripts import step_script
-from holdfast._runtime import engine as engines, registry, undoing
+from holdfast._runtime import engine as engines, keyed, registry, undoing
 from holdfast._runtime.attempt import Body
 from holdfast._runtime.callables import check_function, is_method
 from holdfast._runtime.drivers import drive
 from holdfast._runtime.faking import Fake
-from holdfast._runtime.frames import Frame, check_owner, current
+from holdfast._runtime.frames import Frame, current
 from holdfast._runtime.gap import StepDrift
 from holdfast._runtime.signatures import Signature
 from holdfast._runtime.spending import Cost, checked_cost
@@ -155,6 +155,10 @@ class Recorded(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<{self._settings.what} {self.name}>"
 
+    def _key_given(self) -> str | None:
+        """The key of this call, if it does not get one by its place in the flow."""
+        return self._step_key or keyed.given()
+
     def _copy(self, bound: Any = None, step_key: str | None = None) -> Any:
         other = copy.copy(self)
         other._bound = self._bound if bound is None else bound
@@ -208,11 +212,7 @@ class Recorded(Generic[P, R]):
         settings = self._settings
         arguments = settings.signature.bind(args, kwargs)
         recorded = settings.signature.recorded(arguments)
-        if self._step_key is not None:
-            key, position = frame.scope.take_key(f"{self.name}:{self._step_key}"), None
-        else:
-            check_owner(frame, self.name)
-            key, position = frame.scope.take(self.name)
+        key, position = keyed.take(frame, self.name, self._key_given())
         if settings.aliases:
             key = execution.history.known_key(key, settings.aliases)
         business_key = self._business_key(arguments, recorded)
@@ -296,7 +296,7 @@ class Step(Recorded[P, R]):
             return cast("R", self._outside(args, kwargs))
         if frame.call is not None:
             return cast("R", self._within_step(frame, args, kwargs))
-        if frame.awaits:
+        if keyed.awaits_here(frame, self._key_given()):
             raise UsageError(
                 f"{self.name} is a sync {self._settings.what}; in an async flow write "
                 f"`await {self.name}.aio(…)`, which runs it in a thread"
@@ -309,7 +309,11 @@ class Step(Recorded[P, R]):
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call it from an async flow: it runs in a thread, and is awaited."""
         frame = current.get()
-        if frame is None or frame.call is not None or not frame.awaits:
+        if (
+            frame is None
+            or frame.call is not None
+            or not keyed.awaits_here(frame, self._key_given())
+        ):
             raise UsageError(f"{self.name}.aio(…) is awaited inside an async flow")
         return _called(frame.execution, self._prepared(frame, args, kwargs))
 
@@ -350,7 +354,7 @@ class AsyncStep(Recorded[P, R]):
             return cast("Coroutine[Any, Any, R]", self._outside(args, kwargs))
         if frame.call is not None:
             return cast("Coroutine[Any, Any, R]", self._within_step(frame, args, kwargs))
-        if not frame.awaits:
+        if not keyed.awaits_here(frame, self._key_given()):
             raise UsageError(
                 f"{self.name} is an async {self._settings.what}, and this flow is sync; make the "
                 "flow `async def`, or the step a plain function"

@@ -8,7 +8,7 @@ inside a flow       what was read is recorded; a write is an entry; replay repea
 from __future__ import annotations
 
 import builtins
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 from holdfast._core.durations import Duration
@@ -70,6 +70,10 @@ class Memory(Asking):
         return self._write(
             self._frame(), "delete", key, None, None, if_version, given_beside(None, if_version)
         )
+
+    def update(self, values: Mapping[str, Any], *, delete: Iterable[str] = ()) -> None:
+        """Write and remove several values, all or none. Outside runs only."""
+        self._outside().kept.put_memos(self._update(values, delete))
 
     def _read(self, name: str, asked: Recall) -> builtins.list[Told]:
         frame = self._frame()
@@ -141,6 +145,13 @@ class AsyncMemory(Asking):
         return self._write(
             self._frame(), "delete", key, None, None, if_version, given_beside(None, if_version)
         )
+
+    def update(
+        self, values: Mapping[str, Any], *, delete: Iterable[str] = ()
+    ) -> Coroutine[Any, Any, None]:
+        """Write and remove several values, all or none. Outside runs only."""
+        memos, kept = self._update(values, delete), self._outside().kept
+        return in_thread(lambda: kept.put_memos(memos))
 
     def _read(self, name: str, asked: Recall) -> Coroutine[Any, Any, builtins.list[Told]]:
         """The place of a flow's call is taken now, the reading is done when it is awaited."""

@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from holdfast._core.requests import Script, Spec, StepCall
+from holdfast._runtime import keyed
 from holdfast._runtime.attempt import Body
 from holdfast._runtime.drivers import drive
 from holdfast._runtime.execution import Execution
@@ -16,18 +17,21 @@ from holdfast.errors import UsageError
 def called(what: str, name: str, *, awaits: bool, instead: str | None = None) -> Frame:
     """Return the frame of an operation that flow code calls, or say what to write instead."""
     frame = in_flow(f"holdfast.{what}" if instead is None else what)
-    if frame.awaits != awaits:
-        other = f"await holdfast.aio.{what}" if frame.awaits else f"holdfast.{what}"
-        colour = "an async" if frame.awaits else "a sync"
+    step_key = keyed.given()
+    fits = keyed.awaits_here(frame, step_key)
+    if fits != awaits:
+        other = f"await holdfast.aio.{what}" if fits else f"holdfast.{what}"
+        colour = "an async" if fits else "a sync"
         raise UsageError(f"{name} does not fit {colour} flow; write `{instead or other}`")
-    check_owner(frame, name)
+    if step_key is None:
+        check_owner(frame, name)
     frame.execution.check()
     return frame
 
 
 def place(frame: Frame, name: str) -> StepCall:
     """Take the next place in the flow for an operation of this name."""
-    key, position = frame.scope.take(name)
+    key, position = keyed.take(frame, name, keyed.given())
     call = StepCall(Spec(name), key, position, None, "", None)
     # It has no arguments of its own to be written, and no attempts.
     call.attempt, call.noted = 1, True

@@ -8,7 +8,7 @@ inside a flow       what was read is recorded; a write is an entry; replay repea
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -57,9 +57,12 @@ class Asking:
 
     _awaits = False
 
-    def __init__(self, namespace: str, engine: Engine | None = None) -> None:
+    def __init__(
+        self, namespace: str, engine: Engine | None = None, *, recorded: bool = True
+    ) -> None:
         self.namespace = checked_space(namespace)
         self._engine = engine
+        self._recorded = recorded
 
     def __repr__(self) -> str:
         return f"<memory {self.namespace!r}>"
@@ -68,7 +71,7 @@ class Asking:
 
     def _frame(self) -> Frame | None:
         """Return where this call stands, if this is the right colour there."""
-        frame = current.get()
+        frame = current.get() if self._recorded else None
         if frame is None:
             if not self._awaits and current_task() is not None:
                 raise UsageError(f"{self!r} blocks, and this is an event loop; {self._other()}")
@@ -174,6 +177,19 @@ class Asking:
             if not frame.attempt_has_ended():
                 kept_back(call, memo)
         return True
+
+    def _update(self, values: Mapping[str, Any], delete: Iterable[str]) -> list[Memo]:
+        """Return what an update writes; it is no call that a flow could repeat."""
+        frame = self._frame()
+        if frame is not None:
+            raise UsageError(
+                f"{self!r}: update is for outside runs, or for store.memory(…, recorded=False); in "
+                f"run {frame.execution.run_id!r} write set and delete"
+            )
+        engine = self._outside()
+        nodes: dict[str, bytes | None] = dict.fromkeys(delete)
+        nodes |= {key: self._encoded(None, key, value) for key, value in values.items()}
+        return [self._memo(engine, None, key, node, None, None) for key, node in nodes.items()]
 
     def _remembering(self, frame: Frame, name: str, memo: Memo, given: dict[str, Any]) -> Operation:
         execution = frame.execution

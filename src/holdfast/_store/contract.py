@@ -285,6 +285,10 @@ class Store(Protocol):
         has this version now (0: there is none), else None."""
         ...
 
+    def put_memos(self, memos: Sequence[Memo]) -> None:
+        """Write values of memories, all or none; what they expect is not looked at."""
+        ...
+
     def drop_memos(self, before_us: int) -> int:
         """Remove values of memories whose time was over before this, or which were removed before;
         up to a thousand at once. Returns how many; their versions count anew."""

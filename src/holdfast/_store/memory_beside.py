@@ -184,6 +184,14 @@ class MemoryBeside:
             self.world.committed()
             return written
 
+    def put_memos(self, memos: Sequence[Memo]) -> None:
+        with self.world.lock:
+            self._check_open()
+            now_us = self.world.now_us()
+            for memo in memos:
+                self._put_memo(memo, now_us)
+            self.world.committed()
+
     def drop_memos(self, before_us: int) -> int:
         with self.world.lock:
             self._check_open()

@@ -137,6 +137,21 @@ class PostgresBeside:
             self._tell()
         return made
 
+    def put_memos(self, memos: Sequence[Memo]) -> None:
+        def work(link: Link, _tries: int) -> None:
+            with link.writing():
+                locks = sorted({memo_lock(self.namespace, memo) for memo in memos})
+                link.fetch("lock_names", (locks,))
+                now_us, fetch = self.now_us(), fetch_with(link)
+                for memo in memos:
+                    at = (self.namespace, memo.space, memo.key)
+                    made = sharing.next_memo(memo, beside_rows.find_memo(fetch, *at), now_us)
+                    link.change("put_memo", memo_values(self.namespace, made))
+
+        if memos:
+            self._database.work(work)
+            self._tell()
+
     def drop_memos(self, before_us: int) -> int:
         def work(link: Link, _tries: int) -> int:
             with link.writing():

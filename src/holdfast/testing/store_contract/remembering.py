@@ -85,6 +85,25 @@ class Remembering(Ground):
         assert made is not None
         assert made.version == 3
 
+    def test_several_are_written_and_removed_together(self) -> None:
+        self.put("old")
+        self.put("k", b"1")
+        self.store.put_memos(
+            [
+                Memo("s", "k", b"2"),
+                Memo("s", "new", b"3"),
+                Memo("s", "old", None),
+                Memo("t", "k", b"4"),
+            ]
+        )
+        assert self.keys() == ["k", "new"]
+        assert (self.value("k"), self.value("new")) == (b"2", b"3")
+        found = self.store.memo("s", "k")
+        assert found is not None
+        assert found.version == 2
+        self.store.put_memos([])
+        assert self.store.verify() == []
+
     def test_a_listing_is_in_order_by_prefix_and_by_pages(self) -> None:
         for key in ("b", "a/2", "a/10", "a", "ä", "aa", "A", "a/\U0001f600", "a/\uffff"):
             self.put(key)

@@ -1,0 +1,289 @@
+"""Calls with keys of their own: from tasks and threads of a framework, in any order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import aio, ask, effect, flow, keyed, recorded, step, testing
+from holdfast.errors import RunFailed, RunHeld, UsageError
+
+called: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_called() -> None:
+    called.clear()
+
+
+@step(name="kd-look")
+def look(what: str) -> str:
+    called.append(what)
+    return what.upper()
+
+
+@step(name="kd-alook")
+async def alook(what: str) -> str:
+    called.append(what)
+    await asyncio.sleep(0)
+    return what.upper()
+
+
+@effect(name="kd-pay", on_doubt="retry")
+def pay(amount: int) -> str:
+    called.append(amount)
+    return holdfast.idempotency_key()
+
+
+def in_threads(calls: dict[str, Any]) -> list[Any]:
+    """Call each under its key, in threads that carry the context, as frameworks do."""
+
+    def under(key: str, call: Any) -> Any:
+        with keyed(key):
+            return call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        futures = [
+            pool.submit(contextvars.copy_context().run, under, key, call)
+            for key, call in calls.items()
+        ]
+        return [future.result() for future in futures]
+
+
+@flow(name="kd-sync")
+def in_sync(order: list[str], fails: bool) -> list[Any]:
+    result = in_threads({key: lambda key=key: look(key) for key in order})
+    if fails:
+        raise RuntimeError("the process is in trouble")
+    return result
+
+
+def test_threads_of_a_framework_are_recorded_under_their_keys() -> None:
+    with testing.store() as store:
+        assert in_sync.run("r", ["a", "b", "c"], False) == ["A", "B", "C"]
+        assert {it.key for it in store.get("r").steps} == {"kd-look:a", "kd-look:b", "kd-look:c"}
+
+
+@flow(name="kd-order")
+def any_order(first: bool) -> list[Any]:
+    order = ["a", "b"] if called == [] else ["b", "a"]
+    result = in_threads({key: lambda key=key: look(key) for key in order})
+    with keyed("end"):
+        pay(1)
+    return sorted(result)
+
+
+def test_another_order_on_replay_is_the_same_run() -> None:
+    report = testing.crash_matrix(any_order, True)
+    assert report.undisturbed == {"kd-look:a": 1, "kd-look:b": 1, "kd-pay:end": 1}
+
+
+@flow(name="kd-async")
+async def in_async() -> list[Any]:
+    async def tool(key: str) -> str:
+        with keyed(key):
+            return await alook(key)
+
+    def blocking(amount: int) -> str:
+        with keyed(f"t{amount}"):
+            return pay(amount)
+
+    tasks = [asyncio.create_task(tool(key)) for key in "ab"]
+    keys = await asyncio.gather(*(asyncio.to_thread(blocking, amount) for amount in (1, 2)))
+    assert len(set(keys)) == 2
+    return [*await asyncio.gather(*tasks), len(keys)]
+
+
+def test_tasks_and_threads_of_an_async_flow() -> None:
+    with testing.store() as store:
+        assert asyncio.run(in_async.run("r")) == ["A", "B", 2]
+        assert {it.key for it in store.get("r").steps} == {
+            *("kd-alook:a", "kd-alook:b", "kd-pay:t1", "kd-pay:t2")
+        }
+    testing.crash_matrix(in_async)
+
+
+@flow(name="kd-loop")
+def loop_in_sync() -> str:
+    async def agent() -> str:
+        with keyed("x"):
+            return await alook("x")
+
+    return asyncio.run(agent())
+
+
+def test_an_event_loop_inside_a_sync_flow() -> None:
+    with testing.store():
+        assert loop_in_sync.run("r") == "X"
+        assert loop_in_sync.run("r") == "X"
+    assert called == ["x"]
+
+
+def test_the_same_key_again_is_the_next_occurrence() -> None:
+    @flow(name="kd-twice")
+    def twice() -> list[str]:
+        with keyed("a"):
+            return [look("x"), look("y")]
+
+    with testing.store() as store:
+        assert twice.run("r") == ["X", "Y"]
+        assert [it.key for it in store.get("r").steps] == ["kd-look:a", "kd-look:a#2"]
+
+
+def test_other_arguments_under_a_key_are_another_way() -> None:
+    words = iter(["x", "y"])
+
+    @flow(name="kd-changed")
+    def changed() -> str:
+        with keyed("a"):
+            said = look(next(words))
+        with keyed("b"):
+            pay(7)
+        if not called or len(called) == 2:
+            raise KeyboardInterrupt
+        return said
+
+    with testing.store():
+        with pytest.raises(KeyboardInterrupt):
+            changed.run("r")
+        with pytest.raises(RunHeld, match="diverged"):
+            changed.run("r")
+
+
+def until_asked(store: Any) -> None:
+    """The line that started the tool is at work, so the run itself does not count as waiting."""
+    end = time.monotonic() + 20
+    while not store.questions(run_id="r"):
+        assert time.monotonic() < end
+        store.kept.wait_for_change(0.05)
+
+
+def test_a_question_in_a_thread() -> None:
+    @flow(name="kd-asks")
+    def asks() -> list[Any]:
+        return in_threads({"call_1": lambda: ask("How many?", name="many", type=int)})
+
+    with testing.store() as store:
+        handle = asks.start("r")
+        until_asked(store)
+        store.answer("r", "many", 3)
+        assert handle.result(timeout=20) == [3]
+
+
+def test_an_awaited_question_in_a_task() -> None:
+    @flow(name="kd-aasks")
+    async def asks() -> int:
+        async def tool() -> int:
+            with keyed("call_1"):
+                return await aio.ask("How many?", name="many", type=int)
+
+        return await asyncio.create_task(tool())
+
+    with testing.store() as store:
+        handle = asks.start("r")
+        until_asked(store)
+        store.answer("r", "many", 3)
+        assert handle.result(timeout=20) == 3
+
+
+def test_without_a_key_the_colour_is_that_of_the_flow() -> None:
+    @flow(name="kd-colour")
+    async def wrong() -> None:
+        await asyncio.to_thread(look, "x")
+
+    with testing.store(), pytest.raises(RunFailed, match="is a sync step"):
+        asyncio.run(wrong.run("r"))
+
+
+@pytest.mark.parametrize("key", ["", 7, "x" * 201])
+def test_a_key_is_a_short_text(key: Any) -> None:
+    with pytest.raises(UsageError, match="step_key="), keyed(key):
+        pass
+
+
+def test_functions_recorded_under_any_name() -> None:
+    sent: list[str] = []
+
+    @flow(name="kd-recorded")
+    def tools() -> list[Any]:
+        one = recorded(lambda text: text + "!", name="search")
+        other = recorded(lambda text: text + "?", name="search")
+        send = recorded(sent.append, name="send", effect=True, on_doubt="fail")
+        with keyed("call_1"):
+            send("mail")
+        return [one("a"), other.with_options(step_key="k")("b")]
+
+    with testing.store() as store:
+        assert tools.run("r") == ["a!", "b?"]
+        assert tools.run("r") == ["a!", "b?"]
+        assert [it.key for it in store.get("r").steps] == ["send:call_1", "search", "search:k"]
+    assert sent == ["mail"]
+
+
+def test_recorded_has_the_options_of_its_kind() -> None:
+    with pytest.raises(UsageError, match="@effect"):
+        recorded(print, name="p", on_doubt="ask")
+    with pytest.raises(UsageError, match="no option"):
+        recorded(print, name="p", colour="red")
+    with pytest.raises(UsageError, match="cannot stand in a name"):
+        recorded(print, name="a/b")
+
+
+def test_many_threads_take_keys_of_one_name() -> None:
+    together = threading.Barrier(8)
+
+    @flow(name="kd-many")
+    def many() -> int:
+        def one(_: int) -> str:
+            together.wait()
+            with keyed("k"):
+                return look("x")
+
+        with ThreadPoolExecutor(8) as pool:
+            jobs = [pool.submit(contextvars.copy_context().run, one, it) for it in range(8)]
+            return len([job.result() for job in jobs])
+
+    with testing.store() as store:
+        assert many.run("r") == 8
+        assert len({it.key for it in store.get("r").steps}) == 8
+
+
+def test_a_memory_that_is_not_recorded() -> None:
+    @flow(name="kd-memory")
+    def remembers() -> int:
+        with holdfast.open("memory:", default=False) as own:
+            notes = own.memory("notes", recorded=False)
+            notes.update({"a": 1, "b": 2})
+            notes.update({"c": 3}, delete=["a"])
+            assert [it.key for it in notes.list()] == ["b", "c"]
+        plain = store.memory("notes", recorded=False)
+        plain.set("k", plain.get("k", 0) + 1)
+        return int(plain.get("k"))
+
+    with testing.store() as store:
+        assert remembers.run("r") == 1
+        assert store.memory("notes").get("k") == 1
+        assert store.get("r").steps == []
+
+
+def test_an_update_is_for_outside_runs() -> None:
+    @flow(name="kd-update")
+    def updates() -> None:
+        holdfast.memory("notes").update({"a": 1})
+
+    with testing.store() as store:
+        with pytest.raises(RunFailed, match="update is for outside runs"):
+            updates.run("r")
+        asyncio.run(_updated())
+        assert store.memory("notes").get("b") == 2
+
+
+async def _updated() -> None:
+    await aio.memory("notes").update({"a": 1, "b": 2}, delete=["c"])
