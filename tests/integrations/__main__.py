@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from tests.integrations import environments
 from tests.integrations.environments import EDGES, TABLE, Environment
-from tests.integrations.running import Tested, test
+from tests.integrations.running import Tested, run_tests
 
 SIDE_BY_SIDE = 2
 
@@ -74,7 +74,7 @@ def _run(names: Sequence[str], edges: Sequence[environments.Edge], args: Sequenc
     chosen = [environment for environment in wanted if environment.edge in edges]
     live = len(chosen) == 1
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        going = [pool.submit(test, environment, args, live=live) for environment in chosen]
+        going = [pool.submit(run_tests, environment, args, live=live) for environment in chosen]
         ended = [_told(done.result()) for done in as_completed(going)]
     return _summary(ended, time.monotonic() - began)
 

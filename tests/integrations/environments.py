@@ -148,7 +148,7 @@ def everything() -> list[Environment]:
 
 def packages(framework: str) -> list[str]:
     """The direct packages of a framework, as its extra names them."""
-    return [name for name, _ in _ranges(TABLE[framework].extra)]
+    return list(_ranges(TABLE[framework].extra))
 
 
 def prepare(environment: Environment) -> float:
@@ -185,19 +185,19 @@ def _project() -> dict[str, Any]:
     return project
 
 
-def _ranges(extra: str) -> list[tuple[str, str]]:
-    """Each package of an extra, with the lower end of its range."""
+def _ranges(extra: str) -> dict[str, str]:
+    """Each package of an extra -> the lower end of its range."""
     from packaging.requirements import Requirement
 
-    found: list[tuple[str, str]] = []
+    found: dict[str, str] = {}
     for line in _project()["optional-dependencies"][extra]:
         requirement = Requirement(line)
         lower = [each.version for each in requirement.specifier if each.operator == ">="]
         if len(lower) != 1:
             raise ValueError(f"the extra {extra!r} must say from which version on: {line}")
-        found.append((requirement.name, lower[0]))
+        found[requirement.name] = lower[0]
     return found
 
 
 def _pins(extra: str) -> list[str]:
-    return [f"{name}=={lowest}" for name, lowest in _ranges(extra)]
+    return [f"{name}=={lowest}" for name, lowest in _ranges(extra).items()]

@@ -1,11 +1,13 @@
 """The environment has what its extra promises."""
 
 import importlib
+import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
-from tests.integrations.environments import packages
+from tests.integrations.environments import named, packages
 
 
 @pytest.mark.parametrize("module", ["agents"])
@@ -13,5 +15,7 @@ def test_the_framework_can_be_imported(module):
     assert importlib.import_module(module)
 
 
-def test_its_packages_are_there():
-    print({name: version(name) for name in packages("openai_agents")})
+def test_its_packages_are_those_of_its_edge():
+    assert named(Path(sys.prefix).name).versions() == {
+        name: version(name) for name in packages("openai_agents")
+    }
