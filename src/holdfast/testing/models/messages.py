@@ -49,6 +49,10 @@ class Messages(Protocol):
             return None
         return str(thread.get("previous_message_id"))
 
+    def keeps(self, body: Body) -> bool:
+        """Where a thread was asked for."""
+        return bool(body.get("thread"))
+
     def lost(self, previous_id: str) -> RefusedError:
         """The SDK sends the whole conversation again when it is told so."""
         return RefusedError(
@@ -62,6 +66,8 @@ class Messages(Protocol):
         required(body, "model", "max_tokens")
         if not before:
             required(body, "messages")
+        elif repeated := [name for name in ("system", "tools") if name in body]:
+            raise RefusedError(f"a thread that goes on has its {' and '.join(repeated)} already")
         turns = list(before)
         follows = bool(before)
         for message in body.get("messages") or ():

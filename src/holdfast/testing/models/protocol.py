@@ -34,6 +34,11 @@ class Protocol(ABC):
         """What is said when that answer is not known."""
         return RefusedError(f"there is no answer {previous_id!r} to go on from")
 
+    def keeps(self, body: Body) -> bool:
+        """Whether the provider keeps this conversation, so that a later request can go on from it."""
+        del body
+        return False
+
     @abstractmethod
     def read(self, body: Body, before: list[ModelTurn]) -> list[ModelTurn]:
         """The turns of the model up to now, those `before` included; refuses what is invalid."""

@@ -32,6 +32,10 @@ class Responses(OpenAI):
         previous_id: str | None = body.get("previous_response_id")
         return previous_id
 
+    def keeps(self, body: Body) -> bool:
+        """Unless `store` forbids it."""
+        return body.get("store") is not False
+
     def lost(self, previous_id: str) -> RefusedError:
         """What OpenAI says of a response that it does not have."""
         return RefusedError(

@@ -31,9 +31,15 @@ _SHAPE = (AttributeError, KeyError, TypeError, ValueError)
 
 
 class ModelServer:
-    """A scripted model behind real HTTP, on this machine only; see the package."""
+    """A scripted model behind real HTTP, on this machine only; see the package.
 
-    def __init__(self, script: Sequence[Scripted], *, port: int = 0) -> None:
+    Anthropic lets a message of a thread be continued once only, and its SDK then sends the whole
+    conversation. Here the same request gets the same answer again, unless `continue_once` is set.
+    """
+
+    def __init__(
+        self, script: Sequence[Scripted], *, port: int = 0, continue_once: bool = False
+    ) -> None:
         self._script = list(script)
         self._port = port
         self._faults = Faults()
@@ -41,6 +47,8 @@ class ModelServer:
         self._requests: list[Request] = []
         self._problems: list[str] = []
         self._kept: dict[str, list[ModelTurn]] = {}
+        self._continue_once = continue_once
+        self._continued: set[str] = set()
         self._listener: Listener | None = None
 
     def __enter__(self) -> Self:
@@ -163,6 +171,11 @@ class ModelServer:
             kept = self._kept.get(previous_id)
             if kept is None:
                 raise protocol.lost(previous_id)
+            if previous_id in self._continued:
+                raise RefusedError(
+                    f"the thread was continued from {previous_id!r} already",
+                    code="thread_already_continued",
+                )
             return [turn.copy() for turn in kept]
 
     def _note(
@@ -191,8 +204,7 @@ class ModelServer:
             self._problem(f"turn {request.turn} of the script raised {error!r}")
             return _refused(protocol, RefusedError(repr(error), status=_SERVER_ERRORS))
         calls = [call.id for call in answer.calls]
-        with self._changed:
-            self._kept[protocol.answer_id(answer)] = [*turns, ModelTurn(calls)]
+        self._keep(protocol, request, protocol.answer_id(answer), [*turns, ModelTurn(calls)])
         identified = {protocol.id_header: f"req_{answer.mark}"}
         if not request.stream:
             return json_reply(200, protocol.spell(answer, request.body), identified)
@@ -203,6 +215,17 @@ class ModelServer:
             pause=answer.pause,
             cut_after=self._faults.take_cut(),
         )
+
+    def _keep(
+        self, protocol: Protocol, request: Request, answer_id: str, turns: list[ModelTurn]
+    ) -> None:
+        if not protocol.keeps(request.body):
+            return
+        previous_id = protocol.previous_id(request.body)
+        with self._changed:
+            self._kept[answer_id] = turns
+            if self._continue_once and previous_id and protocol.name == Messages.name:
+                self._continued.add(previous_id)
 
     def _other(self, method: str, path: str, headers: dict[str, str]) -> Reply:
         """What is no request for an answer: the list of models, or an unknown address."""

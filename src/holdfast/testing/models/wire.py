@@ -113,7 +113,7 @@ class _Connection(BaseHTTPRequestHandler):
         """Nothing is logged; the server keeps all requests."""
 
     def _respond(self) -> None:
-        raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+        raw = self._body()
         headers = {name.lower(): value for name, value in self.headers.items()}
         reply = self.server.answering(self.command, self.path, headers, raw)
         if self.server.closing.is_set():
@@ -131,6 +131,16 @@ class _Connection(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(reply.body)
             self.wfile.flush()
+
+    def _body(self) -> bytes:
+        if self.headers.get("transfer-encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("content-length") or 0))
+        parts: list[bytes] = []
+        while size := int(self.rfile.readline(), 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
 
     def _stream(self, reply: Reply) -> None:
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
