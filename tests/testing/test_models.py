@@ -187,7 +187,10 @@ def test_a_turn_may_be_a_function_of_the_request():
 
 
 def test_a_function_that_raises_is_a_problem_of_the_test():
-    with ModelServer([lambda request: 1 / 0]) as server:
+    def broken(request):
+        raise ZeroDivisionError
+
+    with ModelServer([broken]) as server:
         assert ask(server, "chat").status_code == 500
         assert "turn 0 of the script raised ZeroDivisionError" in server.problems[0]
 
@@ -557,13 +560,18 @@ def test_a_client_that_goes_away_disturbs_nobody(server, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_pauses_stand_before_each_event():
-    with ModelServer([Say("one two", pause=0.01)]) as server:
-        waits = []
-        wait = server._listener._server.closing.wait
-        server._listener._server.closing.wait = lambda s: waits.append(s) or wait(s)
+def test_pauses_stand_before_each_event(monkeypatch):
+    waits = []
+    wait = threading.Event.wait
+
+    def noting(event, timeout=None):
+        waits.append(timeout)
+        return wait(event, timeout)
+
+    with ModelServer([Say("one two", pause=0.0123)]) as server:
+        monkeypatch.setattr(threading.Event, "wait", noting)
         ask(server, "chat", stream=True)
-    assert waits == [0.01] * 5
+    assert waits.count(0.0123) == 5
 
 
 def test_a_connection_serves_many_requests(server):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.testing.models.request import Request
-from holdfast.testing.models.script import CallTools, Turn
+from holdfast.testing.models.script import Turn
 
 # Every answer was made at the same moment, so that two of the same request do not differ.
 CREATED_S = 1_750_000_000
@@ -66,15 +66,17 @@ class Answer:
 
 def answer_to(request: Request, turn: Turn) -> Answer:
     """The turn as the answer to `request`."""
-    text = turn.say if isinstance(turn, CallTools) else turn.text
-    calls = tuple(_calls(turn, request.turn)) if isinstance(turn, CallTools) else ()
+    calls = tuple(_calls(turn, request.turn))
     asked = {name: value for name, value in request.body.items() if name not in _MANNER}
-    written = [text, *(part for call in calls for part in (call.id, call.name, call.arguments))]
+    written = [
+        turn.text,
+        *(part for call in calls for part in (call.id, call.name, call.arguments)),
+    ]
     whole = json.dumps([request.protocol, request.turn, asked, written], sort_keys=True)
     return Answer(
         mark=hashlib.sha256(whole.encode()).hexdigest()[:24],
         model=str(request.body["model"]),
-        text=text,
+        text=turn.text,
         calls=calls,
         input_tokens=_tokens(json.dumps(asked)),
         output_tokens=_tokens("".join(written)),
@@ -82,7 +84,7 @@ def answer_to(request: Request, turn: Turn) -> Answer:
     )
 
 
-def _calls(turn: CallTools, number: int) -> Iterator[Call]:
+def _calls(turn: Turn, number: int) -> Iterator[Call]:
     for place, (name, arguments, *given) in enumerate(turn.calls):
         call_id = given[0] if given else f"call_{number}_{place}"
         yield Call(str(call_id), name, json.dumps(arguments))

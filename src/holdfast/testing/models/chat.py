@@ -79,7 +79,8 @@ class Chat(OpenAI):
 
     def stream(self, answer: Answer, body: Body) -> Iterator[bytes]:
         """Chunks of a completion; the usage comes last if `stream_options` asks for it."""
-        with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+        options: Body = body.get("stream_options") or {}
+        with_usage = bool(options.get("include_usage"))
         head = self._head(answer, "chat.completion.chunk")
         end = {"usage": None} if with_usage else {}
 

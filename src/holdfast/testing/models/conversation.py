@@ -19,8 +19,8 @@ class RefusedError(Exception):
 class ModelTurn:
     """One turn of the model: the ids of its tool calls, and of the results that follow it."""
 
-    calls: list[str] = field(default_factory=list)
-    results: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list[str])
+    results: list[str] = field(default_factory=list[str])
 
     def copy(self) -> ModelTurn:
         """A turn of its own."""

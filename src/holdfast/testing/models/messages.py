@@ -44,7 +44,7 @@ class Messages(Protocol):
 
     def previous_id(self, body: Body) -> str | None:
         """The answer that a thread goes on from."""
-        thread = body.get("thread") or {}
+        thread: Body = body.get("thread") or {}
         if thread.get("type") != "continue":
             return None
         return str(thread.get("previous_message_id"))
@@ -113,13 +113,13 @@ class Messages(Protocol):
     def stream(self, answer: Answer, body: Body) -> Iterator[bytes]:
         """A message as events: its head, block by block, and why it stopped."""
         whole = self.spell(answer, body)
-        head = {**whole, "content": [], "stop_reason": None, "usage": _usage(answer, 1)}
+        head: Body = {**whole, "content": [], "stop_reason": None, "usage": _usage(answer, 1)}
         yield _event("message_start", message=head)
         yield _event("ping")
         pieces = {call.id: call.pieces for call in answer.calls}
         for index, block in enumerate(whole["content"]):
             if block["type"] == "text":
-                empty = {**block, "text": ""}
+                empty: Body = {**block, "text": ""}
                 deltas = [{"type": "text_delta", "text": piece} for piece in answer.pieces]
             else:
                 empty = {**block, "input": {}}
@@ -147,7 +147,7 @@ class Messages(Protocol):
 
 
 def _blocks(message: Body) -> list[Body]:
-    content = message.get("content")
+    content: str | list[Body] | None = message.get("content")
     return content if isinstance(content, list) else []
 
 

@@ -51,7 +51,7 @@ class Responses(OpenAI):
                 "previous_response_id"
             )
         reader = _Reader(list(before))
-        given = body["input"]
+        given: str | list[Body] = body["input"]
         for item in given if isinstance(given, list) else ():
             reader.take(item)
         check_answered(reader.turns)
@@ -74,8 +74,13 @@ class Responses(OpenAI):
 
     def stream(self, answer: Answer, body: Body) -> Iterator[bytes]:
         """The events of a response, numbered from 0."""
-        started = {**self._head(answer, body), "status": "in_progress", "output": [], "usage": None}
-        plain = [
+        started: Body = {
+            **self._head(answer, body),
+            "status": "in_progress",
+            "output": [],
+            "usage": None,
+        }
+        plain: list[Body] = [
             {"type": "response.created", "response": started},
             {"type": "response.in_progress", "response": started},
             *_item_events(answer),

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from holdfast.errors import UsageError
 from holdfast.testing.models.answer import CREATED_S, answer_to
@@ -254,7 +254,7 @@ def _decoded(raw: bytes) -> tuple[dict[str, Any], RefusedError | None]:
         return {}, RefusedError("the body is no JSON")
     if not isinstance(body, dict):
         return {}, RefusedError("the body is no JSON object")
-    return body, None
+    return cast("dict[str, Any]", body), None
 
 
 def _failed(protocol: Protocol, failure: Failure) -> Reply:

@@ -19,7 +19,7 @@ class Reply:
     """What goes back: a body, or events."""
 
     status: int
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict[str, str])
     body: bytes = b""
     events: tuple[bytes, ...] = ()
     pause: float = 0.0
@@ -98,7 +98,6 @@ class _Connection(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1  # Head and body go out together.
-    server: _Server
 
     def do_GET(self) -> None:
         self._respond()
@@ -112,11 +111,16 @@ class _Connection(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing is logged; the server keeps all requests."""
 
+    @property
+    def _shared(self) -> _Server:
+        assert isinstance(self.server, _Server)
+        return self.server
+
     def _respond(self) -> None:
         raw = self._body()
         headers = {name.lower(): value for name, value in self.headers.items()}
-        reply = self.server.answering(self.command, self.path, headers, raw)
-        if self.server.closing.is_set():
+        reply = self._shared.answering(self.command, self.path, headers, raw)
+        if self._shared.closing.is_set():
             self.close_connection = True
             return
         # No date and no name of the server: two answers to the same request are the same bytes.
@@ -149,7 +153,7 @@ class _Connection(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.flush()
         for event in reply.events[: reply.cut_after]:
-            if self.server.closing.wait(reply.pause):
+            if self._shared.closing.wait(reply.pause):
                 self.close_connection = True
                 return
             self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
