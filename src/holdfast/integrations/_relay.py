@@ -1,0 +1,84 @@
+"""Streams through a recorded call: seen live the first time, replayed from the record later.
+
+The recorded call is made beside the consumer, in a task or a thread of its own, and hands on each
+item as it comes; it returns all of them, and that is what is recorded. A replayed call hands on
+nothing and returns everything. The end of the stream is told only after the record is committed: who
+has read to the end will never be asked again. A consumer that goes away early cancels the call, and
+so does a crash: nothing is recorded, and it is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import queue
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Put = Callable[[T], None]
+"""Hands one item to the consumer; in a sync call it raises `Gone` when nobody listens any more."""
+
+
+class Gone(BaseException):
+    """The consumer of a stream has gone away."""
+
+
+async def arelay(record: Callable[[Put[T]], Awaitable[Sequence[T]]]) -> AsyncGenerator[T]:
+    """Yield what `record(put)` puts, then what it returned beyond that: all of it, if replayed."""
+    passed: asyncio.Queue[T | None] = asyncio.Queue()
+    seen = 0
+
+    async def call() -> Sequence[T]:
+        try:
+            return await record(passed.put_nowait)
+        finally:
+            passed.put_nowait(None)
+
+    task = asyncio.create_task(call())
+    try:
+        while (item := await passed.get()) is not None:
+            seen += 1
+            yield item
+        for item in (await task)[seen:]:
+            yield item
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+
+
+def relay(record: Callable[[Put[T]], Sequence[T]]) -> Generator[T]:
+    """The blocking twin of `arelay`: the call is made in a thread that carries the context."""
+    passed: queue.SimpleQueue[T | None] = queue.SimpleQueue()
+    gone = threading.Event()
+    end: list[Any] = []
+
+    def put(item: T) -> None:
+        if gone.is_set():
+            raise Gone
+        passed.put(item)
+
+    def call() -> None:
+        try:
+            end.append(record(put))
+        except BaseException as error:
+            end.append(error)
+        finally:
+            passed.put(None)
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(call,), name="holdfast-relay", daemon=True)
+    thread.start()
+    seen = 0
+    try:
+        while (item := passed.get()) is not None:
+            seen += 1
+            yield item
+        thread.join()
+        if isinstance(end[0], BaseException):
+            raise end[0]
+        yield from end[0][seen:]
+    finally:
+        gone.set()

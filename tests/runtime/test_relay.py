@@ -1,0 +1,129 @@
+"""Streams through recorded calls: live at first, replayed later, nothing kept of half of one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast import flow, keyed, recorded, testing
+from holdfast.errors import StepFailed
+from holdfast.integrations._relay import Gone, arelay, relay
+
+asked: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_asked() -> None:
+    asked.clear()
+
+
+def words(put: Any) -> list[str]:
+    asked.append("words")
+    for word in ("one", "two", "three"):
+        put(word)
+    return ["one", "two", "three"]
+
+
+async def awords(put: Any) -> list[str]:
+    asked.append("awords")
+    for word in ("one", "two", "three"):
+        put(word)
+        await asyncio.sleep(0)
+    return ["one", "two", "three"]
+
+
+def stream(put: Any, body: Any = words) -> Any:
+    with keyed("s"):
+        return recorded(body, name="stream", unrecorded=("put",))(put)
+
+
+@flow(name="rl-sync")
+def in_sync() -> list[str]:
+    return list(relay(stream))
+
+
+@flow(name="rl-async")
+async def in_async() -> list[str]:
+    return [it async for it in arelay(lambda put: stream(put, awords))]
+
+
+def test_a_stream_is_asked_for_once() -> None:
+    with testing.store():
+        for _ in range(2):
+            assert in_sync.run("r") == ["one", "two", "three"]
+            assert asyncio.run(in_async.run("a")) == ["one", "two", "three"]
+    assert asked == ["words", "awords"]
+
+
+@pytest.mark.parametrize("work", [in_sync, in_async], ids=lambda it: it.name)
+def test_killed_anywhere_it_is_whole(work: Any) -> None:
+    report = testing.crash_matrix(work)
+    assert report.result == ["one", "two", "three"]
+
+
+def test_each_item_is_there_before_the_next_is_made() -> None:
+    seen = threading.Semaphore(0)
+
+    def slow(put: Any) -> list[str]:
+        for word in ("one", "two", "three"):
+            put(word)
+            assert seen.acquire(timeout=20)
+        return ["one", "two", "three"]
+
+    @flow(name="rl-live")
+    def live() -> list[str]:
+        got = []
+        for item in relay(lambda put: stream(put, slow)):
+            got.append(item)
+            seen.release()
+        return got
+
+    with testing.store():
+        assert live.run("r") == ["one", "two", "three"]
+
+
+def test_who_goes_away_leaves_no_record() -> None:
+    over = threading.Event()
+    stopped = threading.Event()
+
+    def endless(put: Any) -> list[str]:
+        try:
+            while not over.wait(0.001):
+                put("again")
+        except Gone:
+            stopped.set()
+            raise
+        return []
+
+    @flow(name="rl-gone")
+    def leaves() -> str:
+        items = relay(lambda put: stream(put, endless))
+        first = next(items)
+        items.close()
+        assert stopped.wait(20)
+        return first
+
+    with testing.store() as store:
+        assert leaves.run("r") == "again"
+        assert [it.status for it in store.get("r").steps if it.status == "completed"] == []
+
+
+def test_what_it_raises_is_raised() -> None:
+    def broken(put: Any) -> list[str]:
+        put("one")
+        raise ConnectionError("cut")
+
+    @flow(name="rl-broken")
+    def breaks() -> list[str]:
+        got: list[str] = []
+        try:
+            got.extend(relay(lambda put: stream(put, broken)))
+        except StepFailed as error:
+            got.append(error.type_name)
+        return got
+
+    with testing.store():
+        assert breaks.run("r") == ["one", "ConnectionError"]
