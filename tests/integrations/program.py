@@ -30,7 +30,7 @@ def main(work: Any) -> None:
     with holdfast.open(os.environ["STORE"]):
         kind, _, number = os.environ.get("KILL", "").partition(":")
         if kind:
-            holdfast.observe(_Killer(kind, int(number)))
+            holdfast.observe(Killer(kind, int(number)))
         result = work()
         if inspect.isawaitable(result):
             result = asyncio.run(_awaited(result))
@@ -41,7 +41,7 @@ async def _awaited(result: Any) -> Any:
     return await result
 
 
-class _Killer(Observer):
+class Killer(Observer):
     def __init__(self, kind: str, number: int) -> None:
         self._kind = kind
         self._left = number
