@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -160,6 +161,14 @@ def test_what_was_asked_is_noted(server, protocol):
     assert request.at > 0
     assert server.count == 1
     assert server.counts == Counter({protocol: 1})
+
+
+def test_what_two_requests_have_in_common_is_kept_once(server):
+    first = ask(server, "messages").json()
+    ask(server, "messages", answered("messages", first))
+    one, two = (request.body["messages"] for request in server.requests)
+    assert one[0] is two[0]
+    assert two == answered("messages", first)
 
 
 def test_every_answer_has_a_usage_in_the_shape_of_its_provider(server):
@@ -546,17 +555,19 @@ def test_closing_hangs_up_on_those_who_wait():
     assert len(errors) == 1
 
 
-def test_a_client_that_goes_away_disturbs_nobody(server, capfd):
-    server.hold()
+def test_a_client_that_goes_away_disturbs_nobody(capfd):
     body = json.dumps({"model": "m", "messages": [HELLO], "stream": True}).encode()
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n"
-    address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
-    with socket.create_connection(address) as gone:
-        gone.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        server.until(1)
-        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
-    server.let_go()
-    assert ask(server, "chat").status_code == 200
+    with ModelServer(SCRIPT) as server:
+        server.hold()
+        address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+        with socket.create_connection(address) as gone:
+            gone.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            server.until(1)
+            # Closed without a farewell, as by a kernel whose process was killed.
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        server.let_go()
+        assert ask(server, "chat").status_code == 200
     assert capfd.readouterr().err == ""
 
 

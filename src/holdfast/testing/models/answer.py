@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from holdfast.testing.models.request import Request
 from holdfast.testing.models.script import Turn
 
@@ -72,14 +74,14 @@ def answer_to(request: Request, turn: Turn) -> Answer:
         turn.text,
         *(part for call in calls for part in (call.id, call.name, call.arguments)),
     ]
-    whole = json.dumps([request.protocol, request.turn, asked, written], sort_keys=True)
+    question = msgspec.json.encode([request.protocol, request.turn, asked], order="sorted")
     return Answer(
-        mark=hashlib.sha256(whole.encode()).hexdigest()[:24],
+        mark=hashlib.sha256(question + msgspec.json.encode(written)).hexdigest()[:24],
         model=str(request.body["model"]),
         text=turn.text,
         calls=calls,
-        input_tokens=_tokens(json.dumps(asked)),
-        output_tokens=_tokens("".join(written)),
+        input_tokens=_tokens(len(question)),
+        output_tokens=_tokens(sum(map(len, written))),
         pause=turn.pause,
     )
 
@@ -90,5 +92,5 @@ def _calls(turn: Turn, number: int) -> Iterator[Call]:
         yield Call(str(call_id), name, json.dumps(arguments))
 
 
-def _tokens(text: str) -> int:
-    return max(1, len(text) // _CHARACTERS_PER_TOKEN)
+def _tokens(length: int) -> int:
+    return max(1, length // _CHARACTERS_PER_TOKEN)

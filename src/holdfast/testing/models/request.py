@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 
 @dataclass(frozen=True)
@@ -21,3 +21,19 @@ class Request:
     stream: bool
     turn: int
     at: float
+
+
+def share_messages(body: dict[str, Any], before: dict[str, Any]) -> None:
+    """Let messages that two requests have in common be the same objects.
+
+    Each request of a long conversation carries all of it, and all requests are kept.
+    """
+    for name in ("messages", "input"):
+        new, old = body.get(name), before.get(name)
+        if not (isinstance(new, list) and isinstance(old, list)):
+            continue
+        mine, theirs = cast("list[object]", new), cast("list[object]", old)
+        for place, (one, other) in enumerate(zip(mine, theirs, strict=False)):
+            if one != other:
+                break
+            mine[place] = other

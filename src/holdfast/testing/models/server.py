@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, cast
+
+import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.testing.models.answer import CREATED_S, answer_to
@@ -18,7 +19,7 @@ from holdfast.testing.models.conversation import ModelTurn, RefusedError
 from holdfast.testing.models.faults import Failure, Faults
 from holdfast.testing.models.messages import Messages
 from holdfast.testing.models.protocol import Protocol
-from holdfast.testing.models.request import Request
+from holdfast.testing.models.request import Request, share_messages
 from holdfast.testing.models.responses import Responses
 from holdfast.testing.models.script import Scripted, turn_of
 from holdfast.testing.models.wire import Listener, Reply, json_reply
@@ -190,6 +191,8 @@ class ModelServer:
         stream = bool(body.get("stream"))
         request = Request(protocol.name, path, headers, body, stream, turn, time.time())
         with self._changed:
+            if self._requests:
+                share_messages(body, self._requests[-1].body)
             self._requests.append(request)
             if refused is not None:
                 number = len(self._requests)
@@ -249,8 +252,8 @@ class ModelServer:
 
 def _decoded(raw: bytes) -> tuple[dict[str, Any], RefusedError | None]:
     try:
-        body = json.loads(raw)
-    except ValueError:
+        body = msgspec.json.decode(raw)
+    except msgspec.MsgspecError:
         return {}, RefusedError("the body is no JSON")
     if not isinstance(body, dict):
         return {}, RefusedError("the body is no JSON object")
