@@ -15,12 +15,12 @@ TOLD: Mapping[str, str] = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
-    "no-index": "UV_NO_INDEX",
     "trusted-host": "UV_INSECURE_HOST",
     "cert": "SSL_CERT_FILE",
 }
 # A later one wins.
 SECTIONS = ("global", "install", ":env:")
+YES = {"1", "on", "t", "true", "y", "yes"}
 
 VERSIONS = """
 import importlib.metadata, json, sys
@@ -32,8 +32,10 @@ def install(folder: Path, root: Path, extras: Iterable[str], requirements: Itera
     """Make the environment anew, with Holdfast in it as it stands in the checkout."""
     ours = f"{root}[{','.join(extras)}]"
     python = folder / "bin" / "python"
-    _uv("venv", "--clear", "--python", sys.executable, str(folder))
-    _uv("pip", "install", "--python", str(python), *requirements, "--editable", ours)
+    told = _pip_config()
+    _uv(told, "venv", "--clear", "--python", sys.executable, str(folder))
+    into = ("pip", "install", "--python", str(python), *flags(told))
+    _uv(told, *into, *requirements, "--editable", ours)
 
 
 def versions(python: Path, packages: Iterable[str]) -> dict[str, str]:
@@ -46,25 +48,41 @@ def versions(python: Path, packages: Iterable[str]) -> dict[str, str]:
 
 def settings(pip_config: str) -> dict[str, str]:
     """The variables for uv that mean what `pip config list` printed."""
-    told: dict[str, str] = {}
+    said = _said(pip_config)
+    return {
+        variable: ("," if name == "find-links" else " ").join(said[name].split())
+        for name, variable in TOLD.items()
+        if name in said
+    }
+
+
+def flags(pip_config: str) -> list[str]:
+    """What uv has no variable for."""
+    return ["--no-index"] if _said(pip_config).get("no-index", "").lower() in YES else []
+
+
+def _said(pip_config: str) -> dict[str, str]:
+    said: dict[str, str] = {}
     lines = [line.partition("=") for line in pip_config.splitlines() if "=" in line]
     for section in SECTIONS:
         for key, _, value in lines:
             of, _, name = key.rpartition(".")
-            if of == section and name in TOLD:
-                between = "," if name == "find-links" else " "
-                told[TOLD[name]] = between.join(str(ast.literal_eval(value)).split())
-    return told
+            if of == section:
+                said[name] = str(ast.literal_eval(value))
+    return said
 
 
-def _uv(*words: str) -> None:
+def _pip_config() -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True
+    ).stdout
+
+
+def _uv(pip_config: str, *words: str) -> None:
     from uv import find_uv_bin
 
-    listed = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True
-    )
     env = {
-        **settings(listed.stdout),
+        **settings(pip_config),
         # As pip does: the newest release of all places, not of the first that has one.
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_PYTHON_DOWNLOADS": "never",

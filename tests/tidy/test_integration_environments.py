@@ -8,7 +8,7 @@ import pytest
 from tests.integrations import environments, running
 from tests.integrations.__main__ import main
 from tests.integrations.environments import TABLE, Environment, Framework, named, python_of
-from tests.integrations.installing import settings
+from tests.integrations.installing import flags, settings
 from tests.tidy.source import ROOT
 
 
@@ -69,9 +69,10 @@ install.index-url='file:///install'
         "UV_INDEX": "file:///one file:///two",
         "UV_FIND_LINKS": "/a,/b",
         "UV_DEFAULT_INDEX": "file:///install",
-        "UV_NO_INDEX": "1",
     }
+    assert flags(listed) == ["--no-index"]
     assert settings("") == {}
+    assert flags("global.no-index='false'") == flags("") == []
 
 
 @pytest.fixture
