@@ -306,6 +306,30 @@ def test_a_budget_is_told_when_it_is_nearly_used_up_and_when_it_is(store, told):
     assert any("80 %" in it.text for it in told.alerts)
 
 
+def test_an_alert_is_sent_although_the_store_is_closed_at_once(store, told, monkeypatch):
+    """The alerter rests; what wakes it is that the store is closed, right after it was offered."""
+    with store.worker(flows=[alerted_spending]):
+        alerted_spending.submit("alert-18", 8)
+        until(lambda: store.get("alert-18").status == "waiting")
+    made, rests = alerting.alerter(store.engine), threading.Event()
+    due_s = made._due_s
+
+    def looks(now_us: int) -> float:
+        wait_s = due_s(now_us)
+        if wait_s > 0:
+            rests.set()  # It has the lock, until it rests.
+        return wait_s
+
+    monkeypatch.setattr(made, "_due_s", looks)
+    made.sweep()
+    assert rests.wait(PATIENCE_S)
+    with made._changed:
+        store.patrol("alert-18")
+        made._closed = True
+    store.close()
+    assert [(it.kind, it.run_id) for it in told.alerts] == [("budget", "alert-18")]
+
+
 def test_what_is_decided_meanwhile_makes_no_other_state(store, told, quick):
     """The entry that says since when is far behind, and found all the same."""
     with store.worker(flows=[alerted_spending]):

@@ -73,6 +73,7 @@ class Pending(msgspec.Struct):
     alert: Alert
     receiver: Receiver
     due_us: int = 0
+    """When it is to be looked after; 0 is at once, whatever the clock says."""
 
 
 class Alerter:
@@ -122,14 +123,13 @@ class Alerter:
         it: if not, it has to be offered again."""
         known = to or alerting.receivers
         wanted = [it for it in known if it in heard or self._is_told(it, since_us)]
-        now_us = self._engine.now_us()
         with self._changed:
             for receiver in wanted:
                 key = f"{alert.id}:{receiver.mark}"
                 if key not in self._pending:
                     if not self._has_room():
                         return False
-                    self._pending[key] = Pending(alert, receiver, now_us)
+                    self._pending[key] = Pending(alert, receiver)
             self._ensure()
         return True
 
@@ -172,8 +172,9 @@ class Alerter:
                 wait_s = self._due_s(now_us)
                 if wait_s > 0 and not self._closed:
                     self._changed.wait(wait_s)
-                if self._closed and not self._hears() and not self._due(now_us):
-                    return
+            # The time is asked again: what came while it waited is due as well.
+            if self._closed and not self._hears() and not self._due(self._engine.now_us()):
+                return
             error = self._turn()
             if error is None:
                 again_s = AGAIN_S
