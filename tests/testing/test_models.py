@@ -146,6 +146,7 @@ def test_equal_requests_get_equal_bytes(server, protocol):
     for stream in (False, True):
         one, two = (ask(server, protocol, stream=stream) for _ in range(2))
         assert (one.content, one.headers) == (two.content, two.headers)
+        assert not {"date", "server"} & set(one.headers)
     other = ask(server, protocol, [{"role": "user", "content": "Another order"}]).json()
     assert other["id"] != ask(server, protocol).json()["id"]
 

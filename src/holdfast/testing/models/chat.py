@@ -8,7 +8,6 @@ from typing import Any
 from holdfast.testing.models.answer import CREATED_S, Answer
 from holdfast.testing.models.conversation import (
     ModelTurn,
-    RefusedError,
     check_answered,
     required,
     take_result,
@@ -26,19 +25,13 @@ class Chat(OpenAI):
         """Results stand directly behind the message with the calls, one message each."""
         required(body, "model", "messages")
         turns = list(before)
-        follows = (
-            False  # Whether the message before is the model's, or a result that belongs to it.
-        )
         for message in body["messages"]:
             role = message.get("role")
             if role == "tool":
-                if not follows:
-                    raise RefusedError("a tool message must follow a message with tool_calls")
                 take_result(turns, str(message.get("tool_call_id")))
                 continue
             check_answered(turns)
-            follows = role == "assistant"
-            if follows:
+            if role == "assistant":
                 turns.append(ModelTurn([call["id"] for call in message.get("tool_calls") or ()]))
         check_answered(turns)
         return turns

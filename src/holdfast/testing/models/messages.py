@@ -69,20 +69,15 @@ class Messages(Protocol):
         elif repeated := [name for name in ("system", "tools") if name in body]:
             raise RefusedError(f"a thread that goes on has its {' and '.join(repeated)} already")
         turns = list(before)
-        follows = bool(before)
         for message in body.get("messages") or ():
             if message.get("role") == "assistant":
                 check_answered(turns)
                 uses = [block for block in _blocks(message) if block.get("type") == "tool_use"]
                 turns.append(ModelTurn([block["id"] for block in uses]))
-                follows = True
                 continue
             for call_id in _results(message):
-                if not follows:
-                    raise RefusedError(f"the result for {call_id!r} follows no tool_use block")
                 take_result(turns, call_id)
             check_answered(turns)
-            follows = False
         check_answered(turns)
         check_ids(turns)
         return turns
