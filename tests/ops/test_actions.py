@@ -10,6 +10,7 @@ from holdfast._core.history import History, State
 from holdfast._core.lifecycle import status_of
 from holdfast._core.rows import Lease, RunRow
 from holdfast._ops import actions, inspect
+from holdfast._ops.steps import ErrorView, error_of
 from holdfast._store.contract import Store
 from holdfast.errors import RunCancelled, RunHeld, RunNotFound, StaleView, UsageError, ValueRefused
 from tests.ops.journals import Journal
@@ -69,7 +70,7 @@ def test_fail_gives_it_up_with_the_reason(store: Store):
     actions.settle(store, "r", "charge", Fail("card is closed"), actor="kim")
     record = past(store, "r").records["charge"]
     assert record.state is State.FAILED
-    assert inspect.error_of(record) == inspect.ErrorView("Settled", "card is closed")
+    assert error_of(record) == ErrorView("Settled", "card is closed")
 
 
 def test_a_large_result_is_stored_apart_and_found_again(store: Store):

@@ -17,6 +17,7 @@ from holdfast._core.chunks import Values
 from holdfast._core.known import Known
 from holdfast._ops import actions, inspect
 from holdfast._ops.readable import readable
+from holdfast._ops.steps import ErrorView
 from holdfast._store.contract import Query, Store
 from holdfast._store.memory import MemoryStore
 from holdfast.errors import Corrupt, RunNotFound
@@ -160,7 +161,7 @@ def test_a_run_as_a_whole(store: Store):
     search, think = view.steps
     assert (search.key, search.status, search.retry_count) == ("search", "completed", 0)
     assert (think.status, think.attempts, think.retry_count) == ("retrying", 2, 1)
-    assert think.error == inspect.ErrorView("TimeoutError", "the model did not answer")
+    assert think.error == ErrorView("TimeoutError", "the model did not answer")
     assert search.started_at.tzinfo is dt.UTC
 
 
@@ -199,7 +200,7 @@ def test_how_runs_end(store: Store):
     Journal(store, "failed").failing("a").failed("a", error=("StepFailed", "a gave up"))
     Journal(store, "held").held_in_doubt("charge", args={"n": 1})
     assert inspect.view(store, "done").result == {"ok": 1}
-    assert inspect.view(store, "failed").error == inspect.ErrorView("StepFailed", "a gave up")
+    assert inspect.view(store, "failed").error == ErrorView("StepFailed", "a gave up")
     held = inspect.view(store, "held")
     assert held.held_reason == "in_doubt"
     assert held.held_detail is not None

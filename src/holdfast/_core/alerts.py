@@ -17,8 +17,9 @@ import msgspec
 
 from holdfast._core.commands import command
 from holdfast._core.entries import Entry, Kind
-from holdfast._core.findings import WATCHDOG, Finding, moment
+from holdfast._core.findings import WATCHDOG, Finding
 from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._core.moments import at
 from holdfast._core.record import facts
 from holdfast._core.rows import Pot, Question, RunRow
 
@@ -205,7 +206,7 @@ def _alert(
         finding=finding,
         step=step,
         generation=row.generation,
-        since=moment(since_us),
+        since=at(since_us),
         text=plain(f"run {row.run_id} of {row.flow} {text}"),
         command=command("explain", row.run_id),
     )

@@ -24,6 +24,7 @@ from holdfast._core.durations import Duration, micros
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.history import History
 from holdfast._core.lifecycle import CLAIMABLE
+from holdfast._core.moments import at
 from holdfast._core.record import facts
 from holdfast._core.resume import doubts_of_the_dead, draft
 from holdfast._core.rows import Lease, Message, RunRow, Write
@@ -280,12 +281,7 @@ def from_journal(row: RunRow, entry: Entry) -> Finding:
         said.entries,
         said.text,
         said.actions,
-        moment(entry.at_us),
+        at(entry.at_us),
         said.did,
         open=False,
     )
-
-
-def moment(us: int) -> dt.datetime:
-    """Return a time of the store as a datetime in UTC."""
-    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=us)

@@ -12,9 +12,10 @@ import msgspec
 
 from holdfast._core.commands import command
 from holdfast._core.entries import Entry, Kind
-from holdfast._core.findings import Finding, Found, Limits, Severity, limits_in, moment
+from holdfast._core.findings import Finding, Found, Limits, Severity, limits_in
 from holdfast._core.history import History
 from holdfast._core.lifecycle import CLAIMABLE, FINAL
+from holdfast._core.moments import at
 from holdfast._core.rows import Pot, RunRow
 
 
@@ -75,7 +76,7 @@ class Seen(msgspec.Struct):
             kind,
             severity,
             f"{kind}:{mark}",
-            moment(since_us),
+            at(since_us),
             tuple(steps),
             tuple(entries),
             text,

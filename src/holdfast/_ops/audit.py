@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from holdfast._core import codec
+from holdfast._core.moments import at
 from holdfast._core.rows import Memo
-from holdfast._ops.inspect import at
 from holdfast._store.contract import Store
 
 SPACE = "holdfast:audit"

@@ -10,7 +10,7 @@ from holdfast._core.history import Record
 from holdfast._core.resume import facts_of
 from holdfast._core.rows import KeyState, RunRow
 from holdfast._ops import exact
-from holdfast._ops.inspect import error_of
+from holdfast._ops.steps import error_of
 from holdfast._ops.text import ago, clipped, length, moment, visible
 from holdfast._store.contract import Store
 

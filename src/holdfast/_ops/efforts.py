@@ -11,9 +11,8 @@ import datetime as dt
 import msgspec
 
 from holdfast._core.history import Record, State
+from holdfast._core.moments import at
 from holdfast._core.record import facts
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class SettledView(msgspec.Struct, frozen=True):
@@ -40,7 +39,7 @@ def settled_of(record: Record) -> SettledView | None:
     return SettledView(
         said=str(told["as"]),
         by=str(told.get("actor") or "its on_doubt function"),
-        at=_EPOCH + dt.timedelta(microseconds=entry.at_us),
+        at=at(entry.at_us),
         after_s=None if after_us is None else after_us / 1e6,
     )
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 from typing import Any
 
 import msgspec
 
 from holdfast._core.entries import VALUES, Entry, Kind
+from holdfast._core.moments import at
 from holdfast._core.rows import RunRow
 from holdfast._ops import ancestry
 from holdfast._ops.readable import Reader
 from holdfast._store.contract import Store
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class EntryView:
@@ -26,7 +24,7 @@ class EntryView:
         self.kind = str(entry.kind)
         self.step = entry.step
         self.attempt = entry.attempt
-        self.at = _EPOCH + dt.timedelta(microseconds=entry.at_us)
+        self.at = at(entry.at_us)
         self._entry = entry
         self._reader = reader
         self._plain = plain

@@ -32,9 +32,10 @@ from holdfast._ops.failures import FLOW, failed_in
 from holdfast._ops.families import deadline_us
 from holdfast._ops.found import about_findings
 from holdfast._ops.held import held
-from holdfast._ops.inspect import error_of, fold, found, may_be_taken, step_views
+from holdfast._ops.inspect import fold, found, may_be_taken
 from holdfast._ops.left_over import about_queue, nobody_executes, who_takes_it
 from holdfast._ops.related import about_control, about_parent
+from holdfast._ops.steps import error_of, step_views
 from holdfast._ops.text import clipped, count, length, moment
 from holdfast._ops.undone import about_rollback, rolled_back
 from holdfast._store.contract import Store

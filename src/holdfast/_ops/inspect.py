@@ -15,20 +15,20 @@ import msgspec
 
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.findings import Found
-from holdfast._core.history import History, Record, State
-from holdfast._core.keys import name_of
+from holdfast._core.history import History
 from holdfast._core.lifecycle import CLAIMABLE, HeldReason, Status
 from holdfast._core.masks import masked
+from holdfast._core.moments import at
 from holdfast._core.resume import facts_of, held_facts
 from holdfast._core.rows import RunRow
 from holdfast._ops import ancestry
 from holdfast._ops.budget_view import BudgetView, budget_of
-from holdfast._ops.efforts import SettledView, ended_us, settled_of, worked_s
 from holdfast._ops.entries import EntryView, outside
 from holdfast._ops.failures import failed_in, failure
 from holdfast._ops.families import ChildView, children_of, deadline_us
 from holdfast._ops.messages import SignalView, messages_of, waiting_for
 from holdfast._ops.readable import Reader
+from holdfast._ops.steps import ErrorView, StepView, error_in, step_views
 from holdfast._ops.stopping import StoppingView, stopping
 from holdfast._store import lineage, watchdog
 from holdfast._store.addresses import place
@@ -42,41 +42,6 @@ CLAIMABLE_MAX = 100_000
 """How many free runs are looked through for one."""
 LOOKED_AT, PICKED = 1000, 100
 """How many runs are looked at for one page of a list, and how many at one time."""
-
-
-class ErrorView(msgspec.Struct, frozen=True):
-    """An exception as the journal tells it."""
-
-    type: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.type}: {self.message}" if self.message else self.type
-
-
-class StepView(msgspec.Struct, frozen=True):
-    """One step of a run, in its latest generation or superseded by a later one."""
-
-    key: str
-    name: str
-    status: str
-    attempts: int
-    retry_count: int
-    effect: bool
-    started_at: dt.datetime
-    ended_at: dt.datetime | None
-    duration_s: float | None
-    """How long its attempts were at work; None if it has not ended, or its process died in it."""
-    error: ErrorView | None
-    degraded: ErrorView | None
-    generation: int
-    superseded: bool
-    transaction: bool = False
-    """Whether it is an effect in the store's own database."""
-    borrowed: bool = False
-    """Whether it is of the run that this one was forked from."""
-    settled: SettledView | None = None
-    """Who decided what became of it, if nobody else knows."""
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -290,7 +255,7 @@ def view_of(
         owner=owner_of(store, row),
         input=_value(past.started, "input", reader, plain=plain),
         result=_value(past.completed, "result", reader, plain=plain),
-        error=_error(past.failed, "error") if past.status is Status.FAILED else None,
+        error=error_in(past.failed, "error") if past.status is Status.FAILED else None,
         current_step=row.current_step,
         steps=step_views(past, -steps if steps else None),
         totals=_totals(row),
@@ -330,60 +295,6 @@ def summary_of(store: Store, row: RunRow) -> RunSummary:
     )
 
 
-def step_views(past: History, first: int | None = None, last: int | None = None) -> list[StepView]:
-    """Return the steps in the order in which they were first called, or a slice of them."""
-    chosen = steps_of(past)[first:last]
-    return [_step_view(record, superseded=superseded) for record, superseded in chosen]
-
-
-def steps_of(past: History) -> list[tuple[Record, bool]]:
-    """Return the steps in the order in which they were first called, each with whether a later
-    generation has superseded it."""
-    steps = [(record, False) for record in past.records.values() if not record.keeps_place]
-    steps += [(record, True) for record in past.superseded if not record.keeps_place]
-    return sorted(steps, key=lambda pair: pair[0].first_seq)
-
-
-def _step_view(record: Record, *, superseded: bool) -> StepView:
-    ended = ended_us(record)
-    return StepView(
-        key=record.key,
-        name=name_of(record.key),
-        status=str(record.state),
-        attempts=record.attempts,
-        retry_count=max(record.attempts - 1, 0),
-        effect=record.effect,
-        started_at=at(record.first_started_us),
-        ended_at=None if ended is None else at(ended),
-        duration_s=worked_s(record),
-        error=error_of(record),
-        degraded=_error(record.outcome, "degraded"),
-        generation=record.generation,
-        superseded=superseded,
-        transaction=record.transaction,
-        borrowed=record.borrowed,
-        settled=settled_of(record),
-    )
-
-
-def error_of(record: Record) -> ErrorView | None:
-    """Return the error that a step shows now: of its outcome, its doubt or its last attempt."""
-    if record.state is State.FAILED:
-        return _error(record.outcome, "error")
-    if record.state is State.IN_DOUBT:
-        return _error(record.doubt, "error")
-    if record.state is State.RETRYING:
-        return _error(record.failure, "error")
-    return None
-
-
-def _error(entry: Entry | None, field: str) -> ErrorView | None:
-    told = None if entry is None else facts_of(entry).get(field)
-    if not isinstance(told, dict):
-        return None
-    return msgspec.convert(told, ErrorView, strict=False)
-
-
 def _value(entry: Entry | None, field: str, reader: Reader, *, plain: bool) -> Any:
     raw = None if entry is None else entry.data().get(field)
     return None if raw is None else reader.value(bytes(raw), plain=plain)
@@ -395,11 +306,3 @@ def _totals(row: RunRow) -> Totals:
 
 def _json(text: str) -> dict[str, Any]:
     return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
-
-
-def at(us: int) -> dt.datetime:
-    """Return a time of the store as a datetime in UTC."""
-    return _EPOCH + dt.timedelta(microseconds=us)
-
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

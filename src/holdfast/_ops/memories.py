@@ -11,8 +11,8 @@ import msgspec
 from holdfast._core import codec, durations
 from holdfast._core.chunks import Values
 from holdfast._core.memories import PAGE, checked_key, checked_space, encoded
+from holdfast._core.moments import at
 from holdfast._core.rows import Memo
-from holdfast._ops.inspect import at
 from holdfast._ops.readable import readable
 from holdfast._store.contract import Store
 

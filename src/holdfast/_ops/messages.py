@@ -11,6 +11,7 @@ from holdfast._core.approvals import APPROVE
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.lifecycle import ENDED, FINAL
 from holdfast._core.messages import ANSWER, SIGNAL
+from holdfast._core.moments import at
 from holdfast._core.record import facts
 from holdfast._core.rows import Message, RunRow
 from holdfast._ops.readable import Reader
@@ -101,7 +102,7 @@ def _view(
         name=name,
         id=message.message_id.removeprefix(SIGNAL) if kind == "signal" else message.message_id,
         actor=message.actor,
-        sent_at=dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=message.at_us),
+        sent_at=at(message.at_us),
         status=status,
         value=value,
         why=refused.get(message.message_id),

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast._core.lifecycle import Status
+from holdfast._core.moments import at
 from holdfast._core.rows import RunRow
 from holdfast._ops import inspect, queues
-from holdfast._ops.inspect import RunSummary, at
+from holdfast._ops.inspect import RunSummary
 from holdfast._ops.queues import QueueView, WorkerView
 from holdfast._store.contract import Query, Store
 

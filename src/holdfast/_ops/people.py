@@ -18,12 +18,13 @@ from holdfast._core.commands import command
 from holdfast._core.keys import check_label
 from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.messages import ANSWER, answer_id
+from holdfast._core.moments import at
 from holdfast._core.rows import Message, Question, RunRow
 from holdfast._core.secrets import masked_value
 from holdfast._ops import exact
 from holdfast._ops.actions import check_actor
 from holdfast._ops.fitting import misfit, placeholder
-from holdfast._ops.inspect import at, fold, found
+from holdfast._ops.inspect import fold, found
 from holdfast._ops.messages import did_not_fit, messages_of
 from holdfast._ops.readable import Reader
 from holdfast._store.contract import Posted, Store

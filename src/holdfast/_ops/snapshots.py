@@ -14,10 +14,11 @@ import msgspec
 
 from holdfast._core.commands import command
 from holdfast._core.entries import Entry, Kind
+from holdfast._core.moments import at
 from holdfast._core.record import facts
 from holdfast._core.rows import RunRow
 from holdfast._ops.differences import LIMIT, Difference, differences
-from holdfast._ops.inspect import at, found
+from holdfast._ops.inspect import found
 from holdfast._ops.readable import Reader
 from holdfast._store import lineage
 from holdfast._store.contract import Store

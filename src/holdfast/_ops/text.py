@@ -6,12 +6,13 @@ it cannot move a cursor, change a colour, or make text look like what it is not.
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 import unicodedata
 from typing import Any
 
 import msgspec
+
+from holdfast._core.moments import at
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Control, formatting (bidi marks and zero-width among them), surrogate, private, unassigned."""
@@ -98,8 +99,7 @@ def ago(at_us: int, now_us: int) -> str:
 
 def moment(at_us: int) -> str:
     """Return a time of the store, in UTC, to the second."""
-    at = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=at_us)
-    return at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return at(at_us).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

@@ -20,10 +20,11 @@ from holdfast._core.approvals import APPROVE
 from holdfast._core.entries import WAIT_BEGINS, WAIT_ENDS, Entry, Kind
 from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import ENDED, ClaimedBecause, Status
+from holdfast._core.moments import at
 from holdfast._core.record import facts
 from holdfast._core.rows import GIVES_BACK, RunRow
 from holdfast._ops.bars import Bar, branch_of, give_lanes, thinned
-from holdfast._ops.inspect import at, found
+from holdfast._ops.inspect import found
 from holdfast._store import lineage
 from holdfast._store.contract import Store
 

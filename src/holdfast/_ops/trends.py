@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from holdfast._core.measures import MINUTE_US, Counts, Measure, minute_of, percentile
+from holdfast._core.moments import at
 from holdfast._ops.text import count, moment
 from holdfast._store.contract import Store
 from holdfast.errors import Corrupt, UsageError
@@ -94,8 +95,8 @@ def trends(store: Store, *, hours: float = 24, flow: str | None = None) -> Trend
     for bucket in buckets:
         total.add(bucket)
     return Trends(
-        start=_moment(start_us),
-        end=_moment(start_us + len(buckets) * size_us),
+        start=at(start_us),
+        end=at(start_us + len(buckets) * size_us),
         bucket_s=size_us // 1_000_000,
         flow=flow,
         flows=sorted(seen.flows),
@@ -171,8 +172,8 @@ def _spread(measure: Measure, buckets: list[Bucket], start_us: int, size_us: int
     from_us, until_us = measure.at_us, measure.at_us + max(counts.span_us, 1)
     first = max(0, (from_us - start_us) // size_us)
     last = min(len(buckets) - 1, (until_us - 1 - start_us) // size_us)
-    for at in range(first, last + 1):
-        bucket, begin_us = buckets[at], start_us + at * size_us
+    for number in range(first, last + 1):
+        bucket, begin_us = buckets[number], start_us + number * size_us
         inside = min(until_us, begin_us + size_us) - max(from_us, begin_us)
         share = inside / (until_us - from_us)
         bucket.places += counts.places_us * share
@@ -214,7 +215,3 @@ def _percentiles(
 ) -> list[float | None]:
     found = [of(it) for it in counts]
     return [None if us is None else round(us / unit, 4) for us in found]
-
-
-def _moment(at_us: int) -> dt.datetime:
-    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=at_us)

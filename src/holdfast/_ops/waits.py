@@ -13,10 +13,10 @@ from holdfast._core.record import facts
 from holdfast._ops.explanation import Case, Wait
 from holdfast._ops.families import deadline_us
 from holdfast._ops.fitting import wanted
-from holdfast._ops.inspect import error_of
 from holdfast._ops.messages import did_not_fit, messages_of
 from holdfast._ops.people import QuestionView, questions
 from holdfast._ops.related import about_child
+from holdfast._ops.steps import error_of
 from holdfast._ops.text import clipped, count, moment, shown
 
 

@@ -16,9 +16,10 @@ from holdfast._core import findings, forking
 from holdfast._core.again import is_deed
 from holdfast._core.checks import check
 from holdfast._core.entries import Entry
-from holdfast._core.findings import FINDING, Finding, Found, limits_in, moment
+from holdfast._core.findings import FINDING, Finding, Found, limits_in
 from holdfast._core.history import History
 from holdfast._core.lifecycle import CLAIMABLE, FINAL, Status
+from holdfast._core.moments import at
 from holdfast._core.record import facts
 from holdfast._core.rows import RunRow
 from holdfast._core.seen import Deed, Seen
@@ -106,7 +107,7 @@ class Survey:
             if found.id not in noted
             else msgspec.structs.replace(
                 found,
-                noted_at=moment(noted[found.id].at_us),
+                noted_at=at(noted[found.id].at_us),
                 did=str(facts(noted[found.id]).get("did")),
             )
             for found in check(self._seen(row, entries, history))

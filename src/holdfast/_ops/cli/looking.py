@@ -19,7 +19,8 @@ from holdfast._ops.cli.session import Session, command
 from holdfast._ops.cli.tables import STYLES, cell, status_told, table
 from holdfast._ops.explanation import Explanation
 from holdfast._ops.families import CHILDREN_SHOWN
-from holdfast._ops.inspect import RunView, StepView
+from holdfast._ops.inspect import RunView
+from holdfast._ops.steps import StepView
 from holdfast._ops.text import clipped, count, length, shown, visible
 from holdfast._store.contract import Store
 from holdfast.errors import UsageError

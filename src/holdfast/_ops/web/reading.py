@@ -10,6 +10,7 @@ import msgspec
 from holdfast._core import forking
 from holdfast._core.durations import micros
 from holdfast._core.lifecycle import CLAIMABLE, Status
+from holdfast._core.moments import at
 from holdfast._core.rows import RunRow
 from holdfast._core.tracing import trace_id_of
 from holdfast._ops import (
@@ -28,6 +29,7 @@ from holdfast._ops import (
     timeline as timelines,
     trends as trending,
 )
+from holdfast._ops.steps import step_views, steps_of
 from holdfast._ops.tokens import Role
 from holdfast._ops.web import replies, requests
 from holdfast._ops.web.answers import Problem
@@ -65,7 +67,7 @@ def me(ask: Ask) -> replies.Me:
         expires_at=until,
         store=replies.StorePlace(shown(ask.store.url), ask.store.namespace),
         warning=ask.store.regression(),
-        now=inspect.at(ask.store.now_us()),
+        now=at(ask.store.now_us()),
     )
 
 
@@ -157,7 +159,7 @@ def run(ask: Ask) -> replies.Run:
     )
     return replies.Run(
         run=view,
-        steps_total=len(inspect.steps_of(past)),
+        steps_total=len(steps_of(past)),
         seen=inspect.version_seen(row),
         explanation=told,
         findings=found,
@@ -178,10 +180,10 @@ def steps(ask: Ask) -> replies.Steps:
     """Show some steps of a run, in the order in which they were called."""
     asked: requests.StepsQuery = ask.query
     past = inspect.fold(ask.store, inspect.found(ask.store, asked.id))
-    total = len(inspect.steps_of(past))
+    total = len(steps_of(past))
     until = asked.after + asked.limit
     return replies.Steps(
-        steps=inspect.step_views(past, asked.after, until),
+        steps=step_views(past, asked.after, until),
         total=total,
         next=until if until < total else None,
     )

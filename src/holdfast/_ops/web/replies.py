@@ -14,12 +14,13 @@ from holdfast._ops.audit import AuditView
 from holdfast._ops.differences import Difference
 from holdfast._ops.explanation import Explanation
 from holdfast._ops.inbox import DoubtView
-from holdfast._ops.inspect import RunSummary, RunView, StepView
+from holdfast._ops.inspect import RunSummary, RunView
 from holdfast._ops.people import QuestionView, Unreadable
 from holdfast._ops.queues import QueueView, WorkerView
 from holdfast._ops.rollback import RollbackPlan
 from holdfast._ops.schedules import ScheduleView
 from holdfast._ops.snapshots import SnapshotView, StateView
+from holdfast._ops.steps import StepView
 from holdfast._ops.timeline import Timeline
 from holdfast._ops.trends import Trends
 

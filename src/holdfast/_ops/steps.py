@@ -1,0 +1,104 @@
+"""The steps of a run, for people and programs: what each came to, in which order."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from holdfast._core.entries import Entry
+from holdfast._core.history import History, Record, State
+from holdfast._core.keys import name_of
+from holdfast._core.moments import at
+from holdfast._core.resume import facts_of
+from holdfast._ops.efforts import SettledView, ended_us, settled_of, worked_s
+
+
+class ErrorView(msgspec.Struct, frozen=True):
+    """An exception as the journal tells it."""
+
+    type: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+class StepView(msgspec.Struct, frozen=True):
+    """One step of a run, in its latest generation or superseded by a later one."""
+
+    key: str
+    name: str
+    status: str
+    attempts: int
+    retry_count: int
+    effect: bool
+    started_at: dt.datetime
+    ended_at: dt.datetime | None
+    duration_s: float | None
+    """How long its attempts were at work; None if it has not ended, or its process died in it."""
+    error: ErrorView | None
+    degraded: ErrorView | None
+    generation: int
+    superseded: bool
+    transaction: bool = False
+    """Whether it is an effect in the store's own database."""
+    borrowed: bool = False
+    """Whether it is of the run that this one was forked from."""
+    settled: SettledView | None = None
+    """Who decided what became of it, if nobody else knows."""
+
+
+def step_views(past: History, first: int | None = None, last: int | None = None) -> list[StepView]:
+    """Return the steps in the order in which they were first called, or a slice of them."""
+    chosen = steps_of(past)[first:last]
+    return [_step_view(record, superseded=superseded) for record, superseded in chosen]
+
+
+def steps_of(past: History) -> list[tuple[Record, bool]]:
+    """Return the steps in the order in which they were first called, each with whether a later
+    generation has superseded it."""
+    steps = [(record, False) for record in past.records.values() if not record.keeps_place]
+    steps += [(record, True) for record in past.superseded if not record.keeps_place]
+    return sorted(steps, key=lambda pair: pair[0].first_seq)
+
+
+def _step_view(record: Record, *, superseded: bool) -> StepView:
+    ended = ended_us(record)
+    return StepView(
+        key=record.key,
+        name=name_of(record.key),
+        status=str(record.state),
+        attempts=record.attempts,
+        retry_count=max(record.attempts - 1, 0),
+        effect=record.effect,
+        started_at=at(record.first_started_us),
+        ended_at=None if ended is None else at(ended),
+        duration_s=worked_s(record),
+        error=error_of(record),
+        degraded=error_in(record.outcome, "degraded"),
+        generation=record.generation,
+        superseded=superseded,
+        transaction=record.transaction,
+        borrowed=record.borrowed,
+        settled=settled_of(record),
+    )
+
+
+def error_of(record: Record) -> ErrorView | None:
+    """Return the error that a step shows now: of its outcome, its doubt or its last attempt."""
+    if record.state is State.FAILED:
+        return error_in(record.outcome, "error")
+    if record.state is State.IN_DOUBT:
+        return error_in(record.doubt, "error")
+    if record.state is State.RETRYING:
+        return error_in(record.failure, "error")
+    return None
+
+
+def error_in(entry: Entry | None, field: str) -> ErrorView | None:
+    """Return the exception that an entry tells of in a field of its body, if it does."""
+    told = None if entry is None else facts_of(entry).get(field)
+    if not isinstance(told, dict):
+        return None
+    return msgspec.convert(told, ErrorView, strict=False)
