@@ -26,6 +26,8 @@ PUBLIC = {
     *("Budget", "Price", "prices"),
     # What the watchdog looks for, and what it finds.
     *("Watch", "Finding"),
+    # What adapters of frameworks are made of.
+    *("keyed", "recorded"),
     # What settles a doubt.
     *("Done", "NOT_DONE", "UNKNOWN", "Fail", "NotDone", "Unknown"),
     # Where runs are kept, and how they are seen.
