@@ -71,9 +71,19 @@ class Memory(Asking):
             self._frame(), "delete", key, None, None, if_version, given_beside(None, if_version)
         )
 
-    def update(self, values: Mapping[str, Any], *, delete: Iterable[str] = ()) -> None:
-        """Write and remove several values, all or none. Outside runs only."""
-        self._outside().kept.put_memos(self._update(values, delete))
+    def update(
+        self,
+        values: Mapping[str, Any],
+        *,
+        delete: Iterable[str] = (),
+        ttl: Duration | None = None,
+        if_version: Mapping[str, int] | None = None,
+    ) -> bool:
+        """Write and remove several values, all or none. With `if_version`, only if each key that it
+        names, written here or not, has that version now (0: there is none); returns whether it was
+        written. Outside runs only."""
+        memos, expected = self._update(values, delete, ttl), self._expected(if_version)
+        return self._outside().kept.put_memos(memos, expected)
 
     def _read(self, name: str, asked: Recall) -> builtins.list[Told]:
         frame = self._frame()
@@ -147,11 +157,19 @@ class AsyncMemory(Asking):
         )
 
     def update(
-        self, values: Mapping[str, Any], *, delete: Iterable[str] = ()
-    ) -> Coroutine[Any, Any, None]:
-        """Write and remove several values, all or none. Outside runs only."""
-        memos, kept = self._update(values, delete), self._outside().kept
-        return in_thread(lambda: kept.put_memos(memos))
+        self,
+        values: Mapping[str, Any],
+        *,
+        delete: Iterable[str] = (),
+        ttl: Duration | None = None,
+        if_version: Mapping[str, int] | None = None,
+    ) -> Coroutine[Any, Any, bool]:
+        """Write and remove several values, all or none. With `if_version`, only if each key that it
+        names, written here or not, has that version now (0: there is none); returns whether it was
+        written. Outside runs only."""
+        memos, expected = self._update(values, delete, ttl), self._expected(if_version)
+        kept = self._outside().kept
+        return in_thread(lambda: kept.put_memos(memos, expected))
 
     def _read(self, name: str, asked: Recall) -> Coroutine[Any, Any, builtins.list[Told]]:
         """The place of a flow's call is taken now, the reading is done when it is awaited."""

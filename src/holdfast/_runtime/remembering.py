@@ -178,7 +178,9 @@ class Asking:
                 kept_back(call, memo)
         return True
 
-    def _update(self, values: Mapping[str, Any], delete: Iterable[str]) -> list[Memo]:
+    def _update(
+        self, values: Mapping[str, Any], delete: Iterable[str], ttl: Duration | None
+    ) -> list[Memo]:
         """Return what an update writes; it is no call that a flow could repeat."""
         frame = self._frame()
         if frame is not None:
@@ -189,7 +191,18 @@ class Asking:
         engine = self._outside()
         nodes: dict[str, bytes | None] = dict.fromkeys(delete)
         nodes |= {key: self._encoded(None, key, value) for key, value in values.items()}
-        return [self._memo(engine, None, key, node, None, None) for key, node in nodes.items()]
+        return [
+            self._memo(engine, None, key, node, None if node is None else ttl, None)
+            for key, node in nodes.items()
+        ]
+
+    def _expected(self, if_version: Mapping[str, int] | None) -> list[Memo]:
+        """Return which versions an update expects, as values that are only looked at."""
+        engine = self._outside()
+        return [
+            self._memo(engine, None, key, None, None, version)
+            for key, version in (if_version or {}).items()
+        ]
 
     def _remembering(self, frame: Frame, name: str, memo: Memo, given: dict[str, Any]) -> Operation:
         execution = frame.execution

@@ -285,8 +285,10 @@ class Store(Protocol):
         has this version now (0: there is none), else None."""
         ...
 
-    def put_memos(self, memos: Sequence[Memo]) -> None:
-        """Write values of memories, all or none; what they expect is not looked at."""
+    def put_memos(self, memos: Sequence[Memo], expected: Sequence[Memo] = ()) -> bool:
+        """Write values of memories, all or none; what they expect is not looked at. With `expected`
+        only if each of these has the version now that it expects, else False; they are not written,
+        and need not be among those that are."""
         ...
 
     def drop_memos(self, before_us: int) -> int:

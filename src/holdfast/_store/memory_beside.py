@@ -184,13 +184,18 @@ class MemoryBeside:
             self.world.committed()
             return written
 
-    def put_memos(self, memos: Sequence[Memo]) -> None:
+    def put_memos(self, memos: Sequence[Memo], expected: Sequence[Memo] = ()) -> bool:
         with self.world.lock:
             self._check_open()
-            now_us = self.world.now_us()
+            now_us, known = self.world.now_us(), self.world.beside.memos
+            for memo in expected:
+                before = known.get((self.namespace, memo.space, memo.key))
+                if sharing.current_version(before, now_us) != memo.expected:
+                    return False
             for memo in memos:
                 self._put_memo(memo, now_us)
             self.world.committed()
+            return True
 
     def drop_memos(self, before_us: int) -> int:
         with self.world.lock:

@@ -166,16 +166,20 @@ class SqliteBeside:
 
         return self._writer.transact(work)
 
-    def put_memos(self, memos: Sequence[Memo]) -> None:
-        def work(connection: Connection) -> tuple[None, Changed | None]:
+    def put_memos(self, memos: Sequence[Memo], expected: Sequence[Memo] = ()) -> bool:
+        def work(connection: Connection) -> tuple[bool, Changed | None]:
             now_us, fetch, digest = self.now_us(), self._inside(connection), b""
+            for memo in expected:
+                before = beside_rows.find_memo(fetch, self.namespace, memo.space, memo.key)
+                if sharing.current_version(before, now_us) != memo.expected:
+                    return False, None
             for memo in memos:
                 before = beside_rows.find_memo(fetch, self.namespace, memo.space, memo.key)
                 made = sharing.next_memo(memo, before, now_us)
                 digest = delivering.put_memo(connection, self.namespace, made)
-            return None, Changed(digest) if memos else None
+            return True, Changed(digest) if memos else None
 
-        self._writer.transact(work)
+        return self._writer.transact(work)
 
     def drop_memos(self, before_us: int) -> int:
         def work(connection: Connection) -> tuple[int, Changed | None]:

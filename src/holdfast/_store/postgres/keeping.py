@@ -137,20 +137,36 @@ class PostgresBeside:
             self._tell()
         return made
 
-    def put_memos(self, memos: Sequence[Memo]) -> None:
-        def work(link: Link, _tries: int) -> None:
+    def put_memos(self, memos: Sequence[Memo], expected: Sequence[Memo] = ()) -> bool:
+        tried: builtins.list[Memo] = []
+
+        def work(link: Link, _tries: int) -> bool:
             with link.writing():
-                locks = sorted({memo_lock(self.namespace, memo) for memo in memos})
+                locks = sorted({memo_lock(self.namespace, memo) for memo in (*memos, *expected)})
                 link.fetch("lock_names", (locks,))
                 now_us, fetch = self.now_us(), fetch_with(link)
-                for memo in memos:
-                    at = (self.namespace, memo.space, memo.key)
-                    made = sharing.next_memo(memo, beside_rows.find_memo(fetch, *at), now_us)
-                    link.change("put_memo", memo_values(self.namespace, made))
 
-        if memos:
-            self._database.work(work)
+                def before(memo: Memo) -> Memo | None:
+                    return beside_rows.find_memo(fetch, self.namespace, memo.space, memo.key)
+
+                if tried and before(memos[0]) in tried:
+                    at = (self.namespace, memos[0].space, in_order(memos[0].key))
+                    link.fetch("lock_memo", at)
+                    return True  # An earlier try went through.
+                for memo in expected:
+                    if sharing.current_version(before(memo), now_us) != memo.expected:
+                        return False
+                for memo in memos:
+                    made = sharing.next_memo(memo, before(memo), now_us)
+                    if memo is memos[0]:
+                        tried.append(made)
+                    link.change("put_memo", memo_values(self.namespace, made))
+            return True
+
+        written = self._database.work(work) if memos or expected else True
+        if memos and written:
             self._tell()
+        return written
 
     def drop_memos(self, before_us: int) -> int:
         def work(link: Link, _tries: int) -> int:

@@ -101,7 +101,27 @@ class Remembering(Ground):
         found = self.store.memo("s", "k")
         assert found is not None
         assert found.version == 2
-        self.store.put_memos([])
+        assert self.store.put_memos([])
+        assert self.store.verify() == []
+
+    def test_several_are_written_only_if_all_versions_are_as_expected(self) -> None:
+        self.put("seen")
+        self.put("seen")
+        self.put("gone")
+        self.put("gone", None)
+        memos = [Memo("s", "new", b"1"), Memo("s", "seen", b"2")]
+
+        def put(**versions: int) -> bool:
+            expected = [Memo("s", key, None, expected=it) for key, it in versions.items()]
+            return self.store.put_memos(memos, expected)
+
+        for refused in ({"seen": 1}, {"seen": 0}, {"new": 1}, {"gone": 2}, {"seen": 2, "new": 1}):
+            assert not put(**refused)
+            assert (self.keys(), self.value("seen")) == (["seen"], b"1")
+        assert put(seen=2, new=0, gone=0)
+        assert (self.keys(), self.value("seen")) == (["new", "seen"], b"2")
+        assert not put(seen=2)
+        assert self.put("gone").version == 3
         assert self.store.verify() == []
 
     def test_a_listing_is_in_order_by_prefix_and_by_pages(self) -> None:
