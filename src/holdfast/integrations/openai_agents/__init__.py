@@ -1,0 +1,26 @@
+"""Durable runs for agents of the OpenAI Agents SDK.
+
+    durable_runner()                       # once, at the start of the program
+
+    async with holdfast.aio.run("order-42"):
+        result = await Runner.run(agent, "Refund order 42", session=DurableSession("cust-7"))
+
+Agents, tools and `Runner.run`, `run_sync` and `run_streamed` stay as they are. Inside a run each
+model call is a step (`model:<agent>`), and each call of a function tool or MCP tool is a step or an
+effect that is known by its tool call id (`refund:call_17`). Outside a run nothing changes.
+
+`_hooks` puts the SDK and Holdfast together, `_models` records model calls, `_tools` tool calls,
+`_approvals` asks people, `_sessions` keeps conversations.
+"""
+
+from __future__ import annotations
+
+from holdfast.integrations._needs import needs
+
+needs("openai-agents", extra="openai-agents")
+
+from holdfast.integrations.openai_agents._approvals import ask_people
+from holdfast.integrations.openai_agents._hooks import durable_runner
+from holdfast.integrations.openai_agents._sessions import DurableSession
+
+__all__ = ["DurableSession", "ask_people", "durable_runner"]

@@ -1,0 +1,53 @@
+"""Approvals of the SDK as questions to people.
+
+A tool with `needs_approval` stops the run of an agent, with interruptions. Each becomes a question of
+the Holdfast run, and the agent goes on with the answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from agents import Agent, RunResult, RunState
+from agents.items import ToolApprovalItem
+from agents.run import AgentRunner
+
+import holdfast
+from holdfast.integrations.openai_agents._lines import line
+
+
+class AskingRunner(AgentRunner):
+    """A runner that asks people what the SDK asks for; it leaves interruptions alone outside runs."""
+
+    async def run(self, starting_agent: Agent[Any], input: Any, **kwargs: Any) -> RunResult:
+        """Run the agent until nothing is to be approved any more."""
+        result = await super().run(starting_agent, input, **kwargs)
+        while result.interruptions and holdfast.current_run() is not None:
+            state = await ask_people(result)
+            result = await super().run(starting_agent, state, **kwargs)
+        return result
+
+
+async def ask_people(result: Any) -> RunState[Any, Any]:
+    """Ask a person about each interruption of a result, all at once; returns the state to go on with.
+
+    For results of `Runner.run_streamed`, and where the program decides itself when to ask.
+    """
+    state: RunState[Any, Any] = result.to_state()
+    found: list[ToolApprovalItem] = list(result.interruptions)
+    answers = await asyncio.gather(*(_ask(item) for item in found))
+    for item, approved in zip(found, answers, strict=True):
+        if approved:
+            state.approve(item)
+        else:
+            state.reject(item)
+    return state
+
+
+async def _ask(item: ToolApprovalItem) -> bool:
+    call_id = item.call_id or item.name or "tool"
+    name = line(f"approve.{call_id}")
+    with holdfast.keyed(name):
+        asked = holdfast.aio.ask(f"{item.name}({item.arguments})?", name=name, type=bool)
+    return await asked

@@ -1,0 +1,83 @@
+"""Where the SDK and Holdfast meet: two functions of its run loop.
+
+`get_model` says which model an agent asks, wherever that comes from: the agent, the run's settings, a
+provider. `_invoke_function_tool_with_metadata` invokes each function tool and MCP tool, whichever
+agent it belongs to and whenever it was added. No agent and no tool is copied. Both names are private
+to the SDK: they are looked at before they are replaced, and a release that has them no longer is
+refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from importlib.metadata import version
+from types import ModuleType
+from typing import Any, Literal
+
+from agents import Agent, Model, RunConfig
+from agents.run import AgentRunner, set_default_agent_runner
+from agents.run_internal import run_loop, tool_execution
+
+import holdfast
+from holdfast.integrations.openai_agents._approvals import AskingRunner
+from holdfast.integrations.openai_agents._models import DurableModel
+from holdfast.integrations.openai_agents._tools import Effects, Tools, checked
+
+_GET_MODEL = "get_model"
+_INVOKE = "_invoke_function_tool_with_metadata"
+_RESULT = "_FunctionToolInvocationResult"
+
+
+def durable_runner(*, effects: Effects = (), approvals: Literal["ask"] | None = None) -> None:
+    """Make what `Runner.run`, `run_sync` and `run_streamed` do durable inside runs of Holdfast.
+
+    Call it once, at the start of the program; calling it again replaces what it was given.
+
+    `effects`: tools that change the outside world. A tool whose function is an `@effect` is found by
+    itself. Give the effect here if a tool calls it inside; give the name of a tool (of an MCP server,
+    say) to make an effect of it as a whole, which is held when its outcome is unknown.
+
+    `approvals="ask"`: interruptions of `Runner.run` and `run_sync` become questions to people. Else
+    they are left to the program.
+    """
+    original = _Originals.found()
+    tools = Tools(original.invoke, original.result, checked(effects))
+
+    def get_model(agent: Agent[Any], run_config: RunConfig) -> Model:
+        model: Model = original.get_model(agent, run_config)
+        if holdfast.current_run() is None:
+            return model
+        return DurableModel(model, agent.name)
+
+    setattr(run_loop, _GET_MODEL, get_model)
+    setattr(tool_execution, _INVOKE, tools.invoke)
+    set_default_agent_runner(AskingRunner() if approvals == "ask" else AgentRunner())
+
+
+class _Originals:
+    """The functions of the SDK as it was imported."""
+
+    _kept: _Originals | None = None
+
+    def __init__(self) -> None:
+        self.get_model = _function(run_loop, _GET_MODEL, ("agent", "run_config"))
+        self.invoke = _function(tool_execution, _INVOKE, ("function_tool", "context", "arguments"))
+        self.result = _function(
+            inspect.getmodule(self.invoke), _RESULT, ("output", "is_sdk_generated_error")
+        )
+
+    @classmethod
+    def found(cls) -> _Originals:
+        """Return them; they are looked up once, before they are replaced."""
+        cls._kept = cls._kept or cls()
+        return cls._kept
+
+
+def _function(module: ModuleType | None, name: str, parameters: tuple[str, ...]) -> Any:
+    found = getattr(module, name, None)
+    if found is None or tuple(inspect.signature(found).parameters) != parameters:
+        raise ImportError(
+            f"openai-agents {version('openai-agents')} has no {name}({', '.join(parameters)}) any "
+            "more; install a release in the range of holdfast[openai-agents], or a newer Holdfast"
+        )
+    return found

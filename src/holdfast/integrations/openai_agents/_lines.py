@@ -1,0 +1,25 @@
+"""Where in a tree of agents a call is made: an agent that is the tool of another has its own line."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from contextvars import ContextVar
+
+_outer: ContextVar[str] = ContextVar("holdfast_openai_agents_outer", default="")
+
+
+@contextlib.contextmanager
+def inside(call_id: str) -> Generator[None]:
+    """What is called here belongs to the tool call of this id."""
+    token = _outer.set(line(call_id))
+    try:
+        yield
+    finally:
+        _outer.reset(token)
+
+
+def line(name: str) -> str:
+    """Return the key of a call: `call_17`, or `call_3.call_17` inside the tool call `call_3`."""
+    outer = _outer.get()
+    return f"{outer}.{name}" if outer else name

@@ -1,0 +1,129 @@
+"""Tool calls as steps and effects, known by their tool call id.
+
+A tool is recorded as a whole: with its time limit, and with the text that the SDK makes of its
+error. So the model sees the same text again on replay. A tool whose function is a step or an effect
+already keeps its own policy; an agent that is a tool is not recorded as one call, but its own model
+and tool calls are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from agents import FunctionTool
+from agents.tool_context import ToolContext
+from pydantic import BaseModel
+
+import holdfast
+from holdfast.errors import UsageError
+from holdfast.integrations.openai_agents._lines import inside, line
+
+Effects = Sequence[holdfast.Effect[..., Any] | holdfast.AsyncEffect[..., Any] | str]
+Invoke = Callable[..., Awaitable[Any]]
+_OWN = (holdfast.Step, holdfast.AsyncStep, holdfast.Effect, holdfast.AsyncEffect)
+_PLAIN = (str, int, float, bool, type(None))
+
+
+class Tools:
+    """Invokes tools, recorded inside a run.
+
+    `invoke` is what the SDK invokes tools with, and `result` the class of what that returns.
+    """
+
+    def __init__(self, invoke: Invoke, result: Callable[..., Any], effects: Effects) -> None:
+        self._invoke = invoke
+        self._result = result
+        self._named = {it for it in effects if isinstance(it, str)}
+        self._own = {it.name for it in effects if not isinstance(it, str)}
+
+    async def invoke(
+        self, *, function_tool: FunctionTool, context: ToolContext[Any], arguments: str
+    ) -> Any:
+        """Invoke a tool, or return what was recorded."""
+
+        def call() -> Awaitable[Any]:
+            return self._invoke(function_tool=function_tool, context=context, arguments=arguments)
+
+        if holdfast.current_run() is None:
+            return await call()
+        call_id = context.tool_call_id
+        if getattr(function_tool, "_is_agent_tool", False):
+            with inside(call_id):
+                return await call()
+        with holdfast.keyed(line(call_id)):
+            if self._is_own(function_tool):
+                return await call()
+            recorded = self._recorded(function_tool)
+            told = await recorded(_parsed(arguments), call=call, tool=function_tool)
+        return self._result(_rebuilt(function_tool, told["output"]), "error" in told)
+
+    def _is_own(self, tool: FunctionTool) -> bool:
+        """Whether the function of a tool is recorded by itself."""
+        return tool.name in self._own or isinstance(getattr(tool, "__wrapped__", None), _OWN)
+
+    def _recorded(self, tool: FunctionTool) -> Any:
+        unrecorded = ("call", "tool")
+        if tool.name in self._named:
+            return holdfast.recorded(
+                _called, name=tool.name, effect=True, on_doubt="ask", unrecorded=unrecorded
+            )
+        return holdfast.recorded(_called, name=tool.name, unrecorded=unrecorded)
+
+
+async def _called(
+    arguments: Any, call: Callable[[], Awaitable[Any]], tool: FunctionTool
+) -> dict[str, Any]:
+    result = await call()
+    told = {"output": _plain(tool, result.output)}
+    if result.is_sdk_generated_error:
+        told["error"] = True
+    return told
+
+
+def _parsed(arguments: str) -> Any:
+    """Return what the model gave as arguments, which may be no JSON at all."""
+    try:
+        return json.loads(arguments) if arguments else {}
+    except ValueError:
+        return arguments
+
+
+def _plain(tool: FunctionTool, output: Any) -> Any:
+    """Return the output of a tool as plain data that tells the model the same."""
+    adapter = getattr(tool, "_output_type_adapter", None)
+    if adapter is not None:
+        return adapter.dump_python(output, mode="json", warnings=False)
+    parts = [_part(part) for part in output] if isinstance(output, list) else _part(output)
+    return parts if _is_plain(parts) else str(output)
+
+
+def _rebuilt(tool: FunctionTool, output: Any) -> Any:
+    adapter = getattr(tool, "_output_type_adapter", None)
+    return output if adapter is None else adapter.validate_python(output)
+
+
+def _part(output: Any) -> Any:
+    """The SDK takes its own output classes (text, image, file) as dictionaries as well."""
+    known = isinstance(output, BaseModel) and type(output).__module__.startswith("agents.")
+    return output.model_dump(mode="json", exclude_none=True) if known else output
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(it) for key, it in value.items())
+    if isinstance(value, list):
+        return all(_is_plain(it) for it in value)
+    return type(value) in _PLAIN
+
+
+def checked(effects: Effects) -> Effects:
+    """Return the effects, if they are effects of Holdfast or names of tools."""
+    for it in effects:
+        if not isinstance(it, (holdfast.Effect, holdfast.AsyncEffect, str)):
+            raise UsageError(
+                f"effects=[{it!r}]: give the effect that the tool calls, or the name of a tool that "
+                "is to be an effect as a whole"
+            )
+    return effects
