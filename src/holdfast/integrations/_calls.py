@@ -1,0 +1,120 @@
+"""Tool calls and their results, in the three protocols of model providers.
+
+| protocol | a reply with calls | its results |
+|---|---|---|
+| `openai-chat` | a message with `tool_calls` | one message of the role `tool` each |
+| `openai-responses` | `function_call` items in `output` | one `function_call_output` item each |
+| `anthropic` | `tool_use` blocks in `content` | `tool_result` blocks in one message of the user |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, cast, get_args
+
+import msgspec
+
+from holdfast.errors import UsageError
+
+Protocol = Literal["openai-chat", "openai-responses", "anthropic"]
+PROTOCOLS: tuple[str, ...] = get_args(Protocol)
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One tool call of a model."""
+
+    id: str
+    name: str
+    arguments: str | dict[str, Any]
+    """As the provider gives them: JSON text (OpenAI), or an object (Anthropic)."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What came of one tool call."""
+
+    id: str
+    content: str
+    is_error: bool = False
+
+
+def checked(protocol: str) -> Protocol:
+    """Refuse a protocol that nobody speaks."""
+    if protocol not in PROTOCOLS:
+        raise UsageError(f"protocol {protocol!r}: one of {', '.join(PROTOCOLS)}")
+    return cast("Protocol", protocol)
+
+
+def get(thing: Any, name: str) -> Any:
+    """Return a field of an SDK's object or of a dict."""
+    if isinstance(thing, Mapping):
+        return cast("Mapping[str, Any]", thing).get(name)
+    return getattr(thing, name, None)
+
+
+def chat_calls(message: Any) -> list[Call]:
+    """Return the calls in a message of OpenAI's chat completions."""
+    return [_chat_call(call) for call in get(message, "tool_calls") or ()]
+
+
+def _chat_call(call: Any) -> Call:
+    function = get(call, "function")
+    if function is None:  # A custom tool, whose input is a plain text.
+        custom = get(call, "custom")
+        return Call(get(call, "id"), str(get(custom, "name")), str(get(custom, "input")))
+    return Call(get(call, "id"), str(get(function, "name")), str(get(function, "arguments")))
+
+
+def responses_calls(response: Any) -> list[Call]:
+    """Return the function calls in a response, or in a list of its items."""
+    items = response if isinstance(response, Sequence) else get(response, "output")
+    return [
+        Call(get(item, "call_id"), str(get(item, "name")), str(get(item, "arguments")))
+        for item in cast("Iterable[Any]", items or ())
+        if get(item, "type") == "function_call"
+    ]
+
+
+def messages_calls(message: Any) -> list[Call]:
+    """Return the calls in a message of Anthropic's, those that this side has to answer."""
+    content = get(message, "content")
+    if isinstance(content, str) or content is None:
+        return []
+    return [
+        Call(get(block, "id"), str(get(block, "name")), dict(get(block, "input") or {}))
+        for block in content
+        if get(block, "type") == "tool_use"
+    ]
+
+
+def chat_result(result: Result) -> dict[str, Any]:
+    """One message of the role `tool`."""
+    return {"role": "tool", "tool_call_id": result.id, "content": result.content}
+
+
+def responses_result(result: Result) -> dict[str, Any]:
+    """One item of input."""
+    return {"type": "function_call_output", "call_id": result.id, "output": result.content}
+
+
+def messages_result(result: Result) -> dict[str, Any]:
+    """One block of the user's next message."""
+    block: dict[str, Any] = {
+        "type": "tool_result",
+        "tool_use_id": result.id,
+        "content": result.content,
+    }
+    return block | {"is_error": True} if result.is_error else block
+
+
+def text_of(value: Any) -> str:
+    """Return what the model reads of a tool's result: a text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    return msgspec.json.encode(value, enc_hook=_plain, order="deterministic").decode()
+
+
+def _plain(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise TypeError(f"a model cannot read a {type(value).__name__}; return text or plain data")
+    return dump(mode="json")

@@ -1,0 +1,236 @@
+"""Conversations that a crash has cut anywhere: after `repair` every provider would take them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import holdfast
+from holdfast import Done, Fail, flow
+from holdfast.errors import RunHeld, UsageError
+from holdfast.integrations.tools import Result, Tools, tool
+from holdfast.integrations.transcripts import UNKNOWN, repair, results_of
+from holdfast.testing.models.chat import Chat
+from holdfast.testing.models.conversation import ModelTurn
+from holdfast.testing.models.messages import Messages
+from holdfast.testing.models.responses import Responses
+
+# A turn: how many calls the model makes, which of them have results (some twice), what the user says.
+turn = st.tuples(
+    st.integers(0, 3), st.lists(st.integers(0, 5), max_size=6), st.booleans(), st.booleans()
+)
+conversations = st.lists(turn, min_size=1, max_size=6)
+
+
+def chat(turns: Any) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    for number, (calls, results, says, _) in enumerate(turns):
+        called = [
+            {"id": f"c{number}_{n}", "type": "function", "function": {"name": "f", "arguments": ""}}
+            for n in range(calls)
+        ]
+        messages.append({"role": "assistant", "content": "x", "tool_calls": called or None})
+        for n in results:
+            messages.append(
+                {"role": "tool", "tool_call_id": f"c{number}_{n}", "content": f"real {number}_{n}"}
+            )
+        if says:
+            messages.append({"role": "user", "content": "and?"})
+    return messages
+
+
+def responses(turns: Any) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    for number, (calls, results, says, reasons) in enumerate(turns):
+        if reasons:
+            items.append({"type": "reasoning", "id": f"r{number}", "summary": []})
+        for n in range(calls):
+            call_id = f"c{number}_{n}"
+            items.append(
+                {"type": "function_call", "call_id": call_id, "name": "f", "arguments": "{}"}
+            )
+        for n in results:
+            output = f"real {number}_{n}"
+            items.append(
+                {"type": "function_call_output", "call_id": f"c{number}_{n}", "output": output}
+            )
+        if says:
+            items.append({"role": "user", "content": "and?"})
+    return items
+
+
+def blocks(turns: Any) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    for number, (calls, results, says, late) in enumerate(turns):
+        uses = [
+            {"type": "tool_use", "id": f"c{number}_{n}", "name": "f", "input": {}}
+            for n in range(calls)
+        ]
+        messages.append({"role": "assistant", "content": [{"type": "text", "text": "x"}, *uses]})
+        found = [
+            {
+                "type": "tool_result",
+                "tool_use_id": f"c{number}_{n}",
+                "content": f"real {number}_{n}",
+            }
+            for n in results
+        ]
+        said = [{"type": "text", "text": "and?"}] if says else []
+        content = [*said, *found] if late else [*found, *said]
+        if content:
+            messages.append({"role": "user", "content": content})
+        elif says:
+            messages.append({"role": "user", "content": "and?"})
+    return messages
+
+
+FORMS: dict[str, Any] = {
+    "openai-chat": (chat, Chat(), lambda it: {"model": "m", "messages": it}),
+    "openai-responses": (responses, Responses(), lambda it: {"model": "m", "input": it}),
+    "anthropic": (blocks, Messages(), lambda it: {"model": "m", "max_tokens": 9, "messages": it}),
+}
+
+
+def results_in(protocol: str, messages: list[dict[str, Any]]) -> dict[str, str]:
+    """Call id -> what the model is told; a second result is an error."""
+    found: dict[str, str] = {}
+    for message in messages:
+        if protocol == "openai-chat":
+            pairs = [(message.get("tool_call_id"), message.get("content"))]
+        elif protocol == "openai-responses":
+            pairs = [(message.get("call_id"), message.get("output"))]
+        else:
+            content = message["content"] if isinstance(message["content"], list) else []
+            pairs = [(block.get("tool_use_id"), block.get("content")) for block in content]
+        for call_id, text in pairs:
+            if call_id is not None and text is not None:
+                assert call_id not in found
+                found[call_id] = text
+    return found
+
+
+@pytest.mark.parametrize("protocol", list(FORMS))
+@settings(max_examples=300, deadline=None)
+@given(turns=conversations, cut=st.integers(1, 40), recorded=st.sets(st.integers(0, 2)))
+def test_every_cut_conversation_is_valid_afterwards(
+    protocol: Any, turns: Any, cut: int, recorded: set[int]
+) -> None:
+    write, reader, body = FORMS[protocol]
+    messages = write(turns)[:cut]
+    before = copy.deepcopy(messages)
+    known = {f"c{t}_{n}": Result(f"c{t}_{n}", "kept") for t in range(6) for n in recorded}
+    mended = repair(messages, protocol=protocol, results=known)
+    assert messages == before  # What is given is left alone.
+    read: list[ModelTurn] = reader.read(body(mended), [])  # Refuses what a provider would refuse.
+    there = results_in(protocol, mended)
+    calls = [call for turn in read for call in turn.calls]
+    assert set(there) == set(calls)
+    real = _first_results(protocol, messages)
+    for call_id, text in there.items():
+        n = int(call_id.partition("_")[2])
+        expected = real.get(call_id) or ("kept" if n in recorded else None)
+        assert text == expected if expected else text.startswith(UNKNOWN)
+    assert repair(mended, protocol=protocol) == mended
+
+
+def _first_results(protocol: str, messages: list[dict[str, Any]]) -> dict[str, str]:
+    """Every result in the conversation says which call it is of."""
+    numbers = {"openai-chat": "tool_call_id", "openai-responses": "call_id"}
+    found: dict[str, str] = {}
+    for message in messages:
+        if protocol == "anthropic":
+            content = message["content"] if isinstance(message["content"], list) else []
+            ids = [block.get("tool_use_id") for block in content]
+        else:
+            name = numbers[protocol]
+            is_result = message.get("role") == "tool" or "output" in message
+            ids = [message.get(name) if is_result else None]
+        for call_id in ids:
+            if call_id:
+                found[call_id] = f"real {call_id[1:]}"
+    return found
+
+
+def test_a_valid_conversation_stays_as_it_is() -> None:
+    messages = chat([(2, [0, 1], True, False), (0, [], False, False)])
+    assert repair(messages, protocol="openai-chat") == messages
+
+
+def test_ids_that_a_provider_uses_again_are_told_apart() -> None:
+    def turn(result: str | None) -> list[dict[str, Any]]:
+        call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        answer = {"role": "tool", "tool_call_id": "call_1", "content": result}
+        return [{"role": "assistant", "tool_calls": [call]}, *([answer] if result else [])]
+
+    mended = repair([*turn("first"), *turn(None), *turn("third")], protocol="openai-chat")
+    texts = [message["content"] for message in mended if message["role"] == "tool"]
+    assert texts[0] == "first"
+    assert texts[1].startswith(UNKNOWN)
+    assert texts[2] == "third"
+
+
+def test_a_custom_tool_call_is_answered_in_its_own_kind() -> None:
+    call = {"type": "custom_tool_call", "call_id": "c", "name": "f", "input": "x"}
+    answer = repair([call], protocol="openai-responses")[1]
+    assert (answer["type"], answer["call_id"]) == ("custom_tool_call_output", "c")
+
+
+def test_an_unknown_protocol_is_refused() -> None:
+    with pytest.raises(UsageError, match="openai-chat"):
+        repair([], protocol="smtp")  # type: ignore[arg-type]
+
+
+@tool
+def look(order: str) -> dict[str, str]:
+    return {"order": order}
+
+
+@tool
+def fails(order: str) -> str:
+    raise KeyError(order)
+
+
+@tool(effect=True)
+def pay(order: str) -> str:
+    raise ConnectionError("the line broke")
+
+
+CALLS = {
+    "tool_calls": [
+        {"id": "call/1", "function": {"name": "look", "arguments": '{"order": "7"}'}},
+        {"id": "call_2", "function": {"name": "fails", "arguments": '{"order": "7"}'}},
+        {"id": "call_3", "function": {"name": "pay", "arguments": '{"order": "7"}'}},
+    ]
+}
+
+
+@flow
+def held() -> Any:
+    return Tools([look, fails, pay]).answer_chat(CALLS)
+
+
+def test_what_the_journal_of_a_held_run_knows() -> None:
+    with holdfast.open("memory:") as store:
+        with pytest.raises(RunHeld):
+            held.run("r-1")
+        known = results_of(store, "r-1")
+        assert known["call/1"].content == '{"order":"7"}'
+        assert known["call_2"] == Result("call_2", "KeyError: '7'", is_error=True)
+        assert known["call_3"].content.startswith(UNKNOWN)
+        assert "pay" in known["call_3"].content
+
+        key = next(step.key for step in store.get("r-1").steps if step.name == "pay")
+        store.settle("r-1", key, Done("paid"), actor="ana")
+        assert results_of(store, "r-1")["call_3"] == Result("call_3", "paid")
+
+
+def test_an_effect_that_a_person_gave_up() -> None:
+    with holdfast.open("memory:") as store:
+        with pytest.raises(RunHeld):
+            held.run("r-2")
+        key = next(step.key for step in store.get("r-2").steps if step.name == "pay")
+        store.settle("r-2", key, Fail("nobody knows"), actor="ana")
+        assert "nobody knows" in results_of(store, "r-2")["call_3"].content
