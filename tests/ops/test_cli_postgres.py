@@ -367,7 +367,7 @@ def test_the_password_is_nowhere(guarded: tuple[Guarded, str], tmp_path: Path) -
     worker = holdfast.start("worker", MODULE, "--processes", "2")
     try:
         # Meanwhile another one, whose own process is given the address too.
-        assert holdfast.executed_apart("run", f"{MODULE}:fails", "f") == 4
+        assert holdfast.executed_apart("run", f"{MODULE}:fails", "f") == 4, holdfast.said
         until(lambda: len(holdfast.json("queues")["workers"]) == 2)
         seen = arguments()
         assert "holdfast._ops.cli.workshop" in seen

@@ -678,8 +678,12 @@ WHERE j.digest IS DISTINCT FROM a.head AND NOT EXISTS (
 -- name: lock_schema
 SELECT pg_advisory_xact_lock(5208208757389214804)
 
+-- The catalog itself is read: to_regclass would answer from what this session remembers, also after
+-- it has waited for the lock under which another one made the schema.
 -- name: has_schema
-SELECT to_regclass('holdfast.schema') IS NOT NULL, pg_is_in_recovery(),
+SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS c
+                 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+               WHERE n.nspname = 'holdfast' AND c.relname = 'schema'), pg_is_in_recovery(),
   current_setting('fsync'), current_setting('server_version_num')::bigint,
   current_setting('server_encoding')
 
