@@ -1,0 +1,234 @@
+"""Operations of Pydantic AI as recorded calls.
+
+    a request to the model          model:<agent>        with its conversation
+    a tool call                     <tool>:<call id>     with its arguments
+    what lists tools, and the rest  <operation>:<agent>
+
+All of them have keys and no positions, since Pydantic AI calls tools in tasks of its own. An agent
+that is run inside a tool call has the id of that call in its keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from pydantic_ai import durable_exec
+from pydantic_ai.durable_exec import (
+    CapabilityOperationId,
+    DurableOperationBackend,
+    ModelCancelSuspendedResponseId,
+    ModelCompactMessagesId,
+    ModelRequestId,
+    ToolsetCallToolId,
+    ToolsetGetInstructionsId,
+    ToolsetGetToolsId,
+    ToolsetValidateToolArgumentsId,
+)
+from pydantic_ai.exceptions import ModelAPIError, ToolFailed
+from pydantic_ai.toolsets import FunctionToolset
+
+import holdfast
+from holdfast import AsyncEffect, AsyncStep, Effect, Step, keyed, recorded
+from holdfast.errors import Refused
+from holdfast.integrations.pydantic_ai import _plain
+
+if TYPE_CHECKING:
+    from pydantic_ai.durable_exec import BoundDurableOperation, DurableOperation
+
+Body = Callable[[], Awaitable[Any]]
+EffectTool = str | Effect[..., Any] | AsyncEffect[..., Any]
+
+METADATA = "holdfast"
+"""`@agent.tool(metadata={"holdfast": False})`: not the call is recorded, but what is called in it."""
+
+# The tool calls that we are in, outermost first; only those that are not recorded as a whole.
+_inside: ContextVar[tuple[str, ...]] = ContextVar("holdfast_pydantic_ai_inside", default=())
+
+# Since 2.37: what is called inside a unit is part of it.
+_unit = getattr(durable_exec, "durable_unit_scope", contextlib.nullcontext)
+
+
+class How(Enum):
+    """How a tool call is recorded."""
+
+    STEP = "step"
+    EFFECT = "effect"
+    OWN = "own"
+    """By itself: its function is a step or an effect, or calls some."""
+
+
+class Backend(DurableOperationBackend[How]):
+    """Hands each operation of an agent to Holdfast."""
+
+    def __init__(self, agent_name: str, effects: Sequence[EffectTool]) -> None:
+        self._agent_name = agent_name
+        self._named = {it for it in effects if isinstance(it, str)}
+        self._own = {it.name for it in effects if not isinstance(it, str)}
+
+    def bind(
+        self, operation: DurableOperation[Any, Any, Any]
+    ) -> BoundDurableOperation[Any, Any, Any]:
+        """Return what calls the operation and records it."""
+        return _Bound(operation, self._agent_name)
+
+    def config_for_tool(
+        self, operation: DurableOperation[Any, Any, Any], *, tool: Any, tool_name: str
+    ) -> How:
+        """Say how the calls of a tool are recorded."""
+        if tool_name in self._named:
+            return How.EFFECT
+        if tool is None:
+            return How.STEP
+        said = (tool.tool_def.metadata or {}).get(METADATA)
+        if said is False or tool_name in self._own or _is_recorded(tool, tool_name):
+            return How.OWN
+        return How.STEP
+
+    def registrations(self) -> Sequence[Callable[..., object]]:
+        """Nothing has to be known before a run starts."""
+        return ()
+
+
+def _is_recorded(tool: Any, name: str) -> bool:
+    """Whether the function of a tool is a step or an effect already."""
+    toolset = tool.toolset
+    if not isinstance(toolset, FunctionToolset):
+        return False
+    held = toolset.tools.get(getattr(tool, "original_name", None) or name)
+    return held is not None and isinstance(held.function, Step | AsyncStep)
+
+
+class _Bound:
+    """One operation; calling it records it."""
+
+    def __init__(self, operation: DurableOperation[Any, Any, Any], agent_name: str) -> None:
+        self.operation = operation
+        self._agent_name = agent_name
+
+    async def __call__(self, params: Any, *, config: object | None = None) -> Any:
+        async def body() -> Any:
+            with _unit():
+                return self.operation.result_codec.dump(await self.operation.handler(params))
+
+        payload = await self._record(params, body, config)
+        return self.operation.result_codec.load(payload)
+
+    async def _record(self, params: Any, body: Body, config: object | None) -> Any:
+        match self.operation.operation_id:
+            case ModelRequestId():
+                return await self._ask(params, body)
+            case ToolsetCallToolId():
+                return await _call_tool(params, body, config)
+            case ToolsetValidateToolArgumentsId():
+                with keyed(_call_id(params)):
+                    return await _step("validate_args")(_plain.arguments(params.tool_args), body)
+            case other:
+                with keyed(self._line(_context(params))):
+                    return await _step(_name(other))(None, body)
+
+    async def _ask(self, params: Any, body: Body) -> Any:
+        messages = _plain.conversation(params.messages)
+        with keyed(self._line(params.run_context)):
+            try:
+                return await _ask_model(messages, _plain.instructions(params.messages), body)
+            except _plain.ModelFailed as error:
+                raise error.original() from error
+
+    def _line(self, ctx: Any) -> str:
+        """Return the key of the agent's own calls: its name, or what the caller says."""
+        said = (ctx.metadata or {}).get(METADATA) if ctx is not None else None
+        return ".".join((*_inside.get(), str(said or self._agent_name)))
+
+
+def _context(params: Any) -> Any:
+    return params.ctx if hasattr(params, "ctx") else getattr(params, "run_context", None)
+
+
+def _call_id(params: Any) -> str:
+    return ".".join((*_inside.get(), params.ctx.tool_call_id or params.name))
+
+
+def _name(operation_id: object) -> str:
+    """Return the name of a step that is neither a model request nor a tool call."""
+    match operation_id:
+        case ModelCompactMessagesId():
+            return "compact_messages"
+        case ModelCancelSuspendedResponseId():
+            return "cancel_response"
+        case ToolsetGetToolsId(toolset_id=toolset_id):
+            return _sound(f"get_tools {toolset_id}")
+        case ToolsetGetInstructionsId(toolset_id=toolset_id):
+            return _sound(f"get_instructions {toolset_id}")
+        case CapabilityOperationId(capability_id=capability_id, operation=operation):
+            return _sound(f"{capability_id}.{operation}")
+    return type(operation_id).__name__
+
+
+def _sound(name: str) -> str:
+    return "".join("_" if char in "/#[]:%" else char for char in name)
+
+
+async def _call_tool(params: Any, body: Body, how: object) -> Any:
+    arguments = _plain.arguments(params.tool_args)
+    with keyed(_call_id(params)):
+        if how is How.EFFECT:
+            return await _refusable(_effect(_sound(params.name))(arguments, body))
+        if how is not How.OWN:
+            return await _step(_sound(params.name))(arguments, body)
+        token = _inside.set((*_inside.get(), params.ctx.tool_call_id or params.name))
+        try:
+            return await _refusable(body())
+        finally:
+            _inside.reset(token)
+
+
+async def _refusable(called: Awaitable[Any]) -> Any:
+    """Tell the model that a person said no."""
+    try:
+        return await called
+    except Refused as refused:
+        raise ToolFailed(str(refused)) from refused
+
+
+# --- the recorded functions ---------------------------------------------------------------------------
+
+
+async def _asked(
+    messages: list[dict[str, Any]],  # noqa: ARG001 - recorded
+    instructions: str | None,  # noqa: ARG001 - recorded
+    body: Body,
+) -> Any:
+    try:
+        payload = _plain.answer(await body())
+    except ModelAPIError as error:
+        raise _plain.failed(error) from error
+    response = payload.get("response", payload)
+    used = response.get("usage") or {}
+    holdfast.usage(
+        model=response.get("model_name"),
+        input_tokens=used.get("input_tokens", 0),
+        output_tokens=used.get("output_tokens", 0),
+    )
+    return payload
+
+
+async def _called(arguments: Any, body: Body) -> Any:  # noqa: ARG001 - recorded
+    return await body()
+
+
+_ask_model = recorded(_asked, name="model", unrecorded=("body",), raises=(_plain.ModelFailed,))
+
+
+@functools.lru_cache(maxsize=1024)
+def _step(name: str) -> AsyncStep[..., Any]:
+    return recorded(_called, name=name, unrecorded=("body",))
+
+
+@functools.lru_cache(maxsize=1024)
+def _effect(name: str) -> AsyncEffect[..., Any]:
+    return recorded(_called, name=name, unrecorded=("body",), effect=True, on_doubt="ask")

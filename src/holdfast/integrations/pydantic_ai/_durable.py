@@ -1,0 +1,135 @@
+"""`Durable`, the capability that users give to their agents."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic_ai.durable_exec import BaseDurabilityCapability, DurabilityEngineSpec
+from pydantic_ai.messages import ModelResponse, ToolCallPart
+from pydantic_ai.models import Model, ModelRequestContext
+from pydantic_ai.tools import (
+    AgentDepsT,
+    DeferredToolRequests,
+    DeferredToolResults,
+    RunContext,
+    ToolApproved,
+    ToolDenied,
+)
+
+import holdfast
+from holdfast import keyed
+from holdfast.errors import Refused
+from holdfast.integrations.pydantic_ai import _streams
+from holdfast.integrations.pydantic_ai._backend import METADATA, Backend, EffectTool
+from holdfast.integrations.pydantic_ai._plain import Codec
+
+
+class Durable(BaseDurabilityCapability[AgentDepsT]):
+    """Makes an agent durable inside a run, and changes nothing outside of one.
+
+    `effects=` names tools that change the outside world and whose function is out of reach, as those
+    of an MCP server: their calls are effects, and a person is asked when one is in doubt. A tool
+    whose function is an effect, or that calls effects and is named like one, is given as that effect.
+
+    With `ask=True`, calls that need approval (`requires_approval=True`) are questions to a person.
+    Else they are left to other handlers of the agent, or are its output.
+
+    `models=` are further models that a run may be given by their key, and `name=` is used in step
+    keys in place of the agent's name.
+    """
+
+    engine_spec: ClassVar[DurabilityEngineSpec] = DurabilityEngineSpec(
+        engine_name="Holdfast",
+        durable_unit_noun="step",
+        durable_container_noun="run",
+        codec=Codec(),
+        toolset_lifecycles={
+            "function": "enter-always",
+            "mcp": "enter-always",
+            "dynamic": "enter-never",
+        },
+        tool_config_key=METADATA,
+    )
+
+    def __init__(
+        self,
+        *,
+        effects: Sequence[EffectTool] = (),
+        ask: bool = True,
+        models: Mapping[str, Model] | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(models=models, name=name)
+        self._effects = tuple(effects)
+        self._ask = ask
+
+    @property
+    def in_durable_context(self) -> bool:
+        """Whether this is code of a run; what is called inside a step is part of that step."""
+        run = holdfast.current_run()
+        return run is not None and run.step is None
+
+    def get_durable_operation_backend(self) -> Backend:
+        """Return what records the agent's calls."""
+        return Backend(self.name, self._effects)
+
+    # --- streams --------------------------------------------------------------------------------------
+
+    def _effective_event_stream_handler(self) -> Any:
+        return _streams.live_handler()
+
+    async def wrap_model_request(
+        self, ctx: RunContext[AgentDepsT], *, request_context: ModelRequestContext, handler: Any
+    ) -> ModelResponse:
+        """Record the request; its stream, if it is one, is seen while it comes."""
+
+        async def followed(request_context: ModelRequestContext) -> ModelResponse:
+            if self.in_durable_context:
+                request_context = _streams.follow(request_context)
+            response: ModelResponse = await handler(request_context)
+            return response
+
+        return await super().wrap_model_request(
+            ctx, request_context=request_context, handler=followed
+        )
+
+    async def before_model_request(
+        self, ctx: RunContext[AgentDepsT], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Do the same for a model that another hook has put in its place."""
+        request_context = await super().before_model_request(ctx, request_context)
+        return _streams.follow(request_context) if self.in_durable_context else request_context
+
+    async def wrap_run_event_stream(
+        self, ctx: RunContext[AgentDepsT], *, stream: AsyncIterable[Any]
+    ) -> AsyncIterable[Any]:
+        """Leave events to the handlers of the agent and of its caller."""
+        async for event in stream:
+            yield event
+
+    # --- approvals --------------------------------------------------------------------------------------
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[AgentDepsT], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        """Ask a person about each call that needs approval, about all of them at once."""
+        if not (self._ask and self.in_durable_context and requests.approvals):
+            return None
+        decided = await asyncio.gather(*map(_approval, requests.approvals))
+        ids = [call.tool_call_id for call in requests.approvals]
+        return DeferredToolResults(approvals=dict(zip(ids, decided, strict=True)))
+
+
+async def _approval(call: ToolCallPart) -> bool | ToolApproved | ToolDenied:
+    question = f"Call {call.tool_name} with {json.dumps(call.args_as_dict(), ensure_ascii=False)}?"
+    with keyed("approval"):  # The id of the call is in the question's name.
+        try:
+            said = await holdfast.aio.ask(
+                question, name=f"{call.tool_name} {call.tool_call_id}", type=bool
+            )
+        except Refused as refused:
+            return ToolDenied(str(refused))
+    return ToolApproved() if said else ToolDenied()

@@ -1,0 +1,156 @@
+"""Streamed answers: seen live while they are recorded, shown part by part when they are replayed.
+
+Pydantic AI reads the whole stream inside the recorded call. A handler that only that call sees hands
+each event to the consumer as it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any
+
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models import (
+    CompletedStreamedResponse,
+    Model,
+    ModelRequestContext,
+    StreamedResponse,
+)
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.usage import RequestUsage
+
+from holdfast.integrations._relay import Put, arelay
+
+_seen: ContextVar[Callable[[Any], None] | None] = ContextVar(
+    "holdfast_pydantic_ai_seen", default=None
+)
+
+
+def live_handler() -> Callable[[Any, AsyncIterable[Any]], Any] | None:
+    """Return what shows events while they come, inside a call that somebody follows."""
+    return None if _seen.get() is None else _show
+
+
+async def _show(ctx: Any, events: AsyncIterable[Any]) -> None:  # noqa: ARG001 - a handler's shape
+    see = _seen.get()
+    assert see is not None
+    async for event in events:
+        see(event)
+
+
+def follow(request_context: ModelRequestContext) -> ModelRequestContext:
+    """Have streams of the recorded model of a request followed."""
+    if not isinstance(request_context.model, Followed):
+        request_context.model = Followed(request_context.model)
+    return request_context
+
+
+class Followed(WrapperModel):
+    """A recorded model whose streams are seen while they come."""
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: Any,
+        model_settings: Any,
+        model_request_parameters: Any,
+        run_context: Any = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        """Open the stream; it is open when the first event is there, or all of it was recorded."""
+
+        async def record(put: Put[Any]) -> list[Any]:
+            passed: list[Any] = []
+
+            def see(event: Any) -> None:
+                passed.append(event)
+                put(event)
+
+            _seen.set(see)  # In the context of this call alone, which has a task of its own.
+            opened = self.wrapped.request_stream(
+                messages, model_settings, model_request_parameters, run_context
+            )
+            async with opened as done:
+                return [*passed, done]
+
+        async with aclosing(arelay(record)) as items:
+            first = await anext(items)
+            if isinstance(first, CompletedStreamedResponse):
+                yield CompletedStreamedResponse(
+                    first.response,
+                    model_request_parameters=model_request_parameters,
+                    replay_events=True,
+                )
+            else:
+                yield _Stream(model_request_parameters, self.wrapped, first, items)
+
+    def _with_serving_wrapper(self, wrap: Callable[[Model], Model]) -> Model:
+        # The recorded model wraps what it calls by itself.
+        return Followed(self.wrapped._with_serving_wrapper(wrap))
+
+
+class _Stream(StreamedResponse):
+    """A stream that is being recorded; its end is told when the record is there."""
+
+    def __init__(
+        self, parameters: Any, model: Model, first: Any, items: AsyncIterator[Any]
+    ) -> None:
+        super().__init__(parameters)
+        self._model = model
+        self._first = first
+        self._items = items
+        self._recorded: ModelResponse | None = None
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        # The events have passed the stream of the provider: ends of parts are among them.
+        if self._event_iterator is None:
+            self._event_iterator = self._get_event_iterator()
+        return self._event_iterator
+
+    async def _get_event_iterator(self) -> AsyncIterator[Any]:
+        yield self._applied(self._first)
+        async for item in self._items:
+            if isinstance(item, CompletedStreamedResponse):
+                self._recorded = item.response
+                break
+            yield self._applied(item)
+        self._finished = True
+
+    def _applied(self, event: Any) -> Any:
+        self._parts_manager.apply_event(event)
+        return event
+
+    def get(self) -> ModelResponse:
+        """Return the recorded answer, or what has come of it."""
+        return self._recorded if self._recorded is not None else super().get()
+
+    async def close_stream(self) -> None:
+        """Stop reading. Nothing is recorded then, and a resume asks the model again."""
+        await self._items.aclose()  # type: ignore[attr-defined]
+
+    @property
+    def usage(self) -> RequestUsage:
+        """What the provider has counted; it tells at the end."""
+        return self._recorded.usage if self._recorded is not None else RequestUsage()
+
+    @property
+    def model_name(self) -> str:
+        """The model that answers."""
+        return self._model.model_name
+
+    @property
+    def provider_name(self) -> str | None:
+        """Whose model it is."""
+        return self._model.system
+
+    @property
+    def provider_url(self) -> str | None:
+        """Where it is asked."""
+        return self._model.base_url
+
+    @property
+    def timestamp(self) -> datetime:
+        """When it answered."""
+        return self.get().timestamp if self._recorded is not None else datetime.now().astimezone()

@@ -1,0 +1,35 @@
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing import ModelServer
+from tests.integrations.harness import SCRIPT, Agent
+
+AGENT = "tests.integrations.pydantic_ai.agent"
+
+
+def is_model(step) -> bool:
+    return step.name == "model"
+
+
+def test_undisturbed(tmp_path: Path) -> None:
+    with ModelServer(SCRIPT) as server:
+        life = Agent(AGENT, tmp_path / "a", server).check_undisturbed(is_model)
+    keys = {step.key for step in life.steps}
+    assert keys == {
+        "model:support",
+        "lookup_order:call_a",
+        "check_stock:call_b",
+        "ask:refund call_c:approval",
+        "refund:call_c",
+        "model:support#2",
+    }
+
+
+# Some twenty kills, and each life imports a framework.
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["entry", "ended"])
+def test_killed_everywhere(tmp_path: Path, kind: str) -> None:
+    with ModelServer(SCRIPT) as server:
+        agent = Agent(AGENT, tmp_path / "a", server)
+        assert agent.check_killed_everywhere(is_model, kinds=kind) >= 5
