@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 import time
@@ -287,3 +288,67 @@ def test_an_update_is_for_outside_runs() -> None:
 
 async def _updated() -> None:
     await aio.memory("notes").update({"a": 1, "b": 2}, delete=["c"])
+
+
+class CutShort(GeneratorExit):
+    """As when the consumer of a stream goes away."""
+
+
+@step(name="kd-shaky")
+def shaky(what: str) -> str:
+    called.append(what)
+    if called.count(what) == 1:
+        raise CutShort
+    return what.upper()
+
+
+@step(name="kd-ashaky")
+async def ashaky(what: str) -> str:
+    return shaky.fn(what)
+
+
+@flow(name="kd-cut")
+def cut() -> list[str]:
+    def insist(what: str) -> str:
+        try:
+            return under_key(what)
+        except CutShort:
+            return under_key(what)
+
+    def under_key(what: str) -> str:
+        with keyed("k"):
+            return shaky(what)
+
+    return [insist("a"), insist("b"), look("end")]
+
+
+def test_a_call_that_was_cut_short_and_is_made_again_is_the_same_call() -> None:
+    with testing.store() as store:
+        assert cut.run("r") == ["A", "B", "END"]
+        steps = [(it.key, it.status) for it in store.get("r").steps]
+        assert steps == [(it, "completed") for it in ("kd-shaky:k", "kd-shaky:k#2", "kd-look")]
+        assert store.verify() == []
+
+
+def test_a_replay_needs_no_try_that_came_to_nothing() -> None:
+    report = testing.crash_matrix(cut)
+    assert report.result == ["A", "B", "END"]
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_each_call_that_was_cut_short_gets_its_own_key_back(first: str) -> None:
+    @flow(name=f"kd-cut-both-{first}")
+    async def both() -> None:
+        for what in ("a", "b", first, "ab".replace(first, ""), "c"):
+            with keyed("k"), contextlib.suppress(CutShort):
+                await ashaky(what)
+
+    with testing.store() as store:
+        asyncio.run(both.run("r"))
+        done = {
+            it.step: it.body["result"]
+            for it in store.history("r")
+            if it.step and "result" in it.body
+        }
+        assert done == {"kd-ashaky:k": "A", "kd-ashaky:k#2": "B"}
+        assert [it.status for it in store.get("r").steps] == ["completed", "completed", "cancelled"]

@@ -128,7 +128,10 @@ class Scope:
         """Return the key of the next call of this name, without a position."""
         count = self._seen.get(name, 0) + 1
         self._seen[name] = count
-        key = name if count == 1 else f"{name}#{count}"
+        return self.whole(name if count == 1 else f"{name}#{count}")
+
+    def whole(self, key: str) -> str:
+        """Return a key of this scope with the path before it."""
         return f"{self.path}/{key}" if self.path else key
 
 

@@ -38,7 +38,7 @@ from holdfast._core.requests import (
 )
 from holdfast._core.rows import KeyState
 from holdfast._core.stops import Unwind
-from holdfast._runtime import attempt, family
+from holdfast._runtime import attempt, family, keyed
 from holdfast._runtime.attempt import Body
 from holdfast._runtime.clock import CHANCE
 from holdfast._runtime.committer import Ticket
@@ -208,6 +208,7 @@ def note_interrupt(execution: Execution, call: StepCall, interrupt: BaseExceptio
         return
     execution.append(_interrupted(call, interrupt), execution.in_background)
     execution.open_calls.pop(call.key, None)
+    keyed.give_back(execution, call)
     if call.spec.effect and call.begun and not call.spec.transaction:
         execution.doubts.add(call.key)
 

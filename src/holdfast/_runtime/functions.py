@@ -212,7 +212,10 @@ class Recorded(Generic[P, R]):
         settings = self._settings
         arguments = settings.signature.bind(args, kwargs)
         recorded = settings.signature.recorded(arguments)
-        key, position = keyed.take(frame, self.name, self._key_given())
+        where = f"{self.name}: argument"
+        key, position = keyed.take(
+            frame, self.name, self._key_given(), lambda: execution.values.digest(recorded, where)
+        )
         if settings.aliases:
             key = execution.history.known_key(key, settings.aliases)
         business_key = self._business_key(arguments, recorded)
