@@ -53,9 +53,7 @@ current: ContextVar[Frame | None] = ContextVar("holdfast_frame", default=None)
 
 def here(*, awaits: bool) -> object:
     """Return what identifies the executing thread or task."""
-    if not awaits:
-        return threading.get_ident()
-    return sys.modules["asyncio"].current_task()
+    return current_task() if awaits else threading.get_ident()
 
 
 def current_task() -> Any:
