@@ -4,7 +4,8 @@ The recorded call is made beside the consumer, in a task or a thread of its own,
 item as it comes; it returns all of them, and that is what is recorded. A replayed call hands on
 nothing and returns everything. The end of the stream is told only after the record is committed: who
 has read to the end will never be asked again. A consumer that goes away early cancels the call, and
-so does a crash: nothing is recorded, and it is made again.
+so does a crash: nothing is recorded, and it is made again. With `linger_s` the call gets that long to
+end by itself, for consumers that know of the end before it comes.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ Put = Callable[[T], None]
 """Hands one item to the consumer; in a sync call it raises `Gone` when nobody listens any more."""
 
 
-class Gone(BaseException):
-    """The consumer of a stream has gone away."""
+class Gone(GeneratorExit):
+    """The consumer of a stream has gone away: the call is cut short, and that is no outcome."""
 
 
-async def arelay(record: Callable[[Put[T]], Awaitable[Sequence[T]]]) -> AsyncGenerator[T]:
+async def arelay(
+    record: Callable[[Put[T]], Awaitable[Sequence[T]]], *, linger_s: float = 0.0
+) -> AsyncGenerator[T]:
     """Yield what `record(put)` puts, then what it returned beyond that: all of it, if replayed."""
     passed: asyncio.Queue[T | None] = asyncio.Queue()
     seen = 0
@@ -43,13 +46,17 @@ async def arelay(record: Callable[[Put[T]], Awaitable[Sequence[T]]]) -> AsyncGen
             yield item
         for item in (await task)[seen:]:
             yield item
+    except GeneratorExit:
+        if linger_s and not task.done():
+            await asyncio.wait([task], timeout=linger_s)
+        raise
     finally:
         if not task.done():
             task.cancel()
             await asyncio.wait([task])
 
 
-def relay(record: Callable[[Put[T]], Sequence[T]]) -> Generator[T]:
+def relay(record: Callable[[Put[T]], Sequence[T]], *, linger_s: float = 0.0) -> Generator[T]:
     """The blocking twin of `arelay`: the call is made in a thread that carries the context."""
     passed: queue.SimpleQueue[T | None] = queue.SimpleQueue()
     gone = threading.Event()
@@ -80,5 +87,8 @@ def relay(record: Callable[[Put[T]], Sequence[T]]) -> Generator[T]:
         if isinstance(end[0], BaseException):
             raise end[0]
         yield from end[0][seen:]
+    except GeneratorExit:
+        thread.join(linger_s)
+        raise
     finally:
         gone.set()
