@@ -13,9 +13,9 @@ from holdfast._core.requests import Called
 from holdfast._core.stops import Unwind
 from holdfast._runtime import observing
 from holdfast._runtime.attempt import INTERRUPTS, Body, call_blocking
-from holdfast._runtime.engine import Awaitable
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.frames import Frame, current
+from holdfast._runtime.resources import Awaitable
 
 
 async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:

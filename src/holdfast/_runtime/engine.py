@@ -13,7 +13,6 @@ import os
 import sys
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -33,6 +32,8 @@ from holdfast._runtime.heartbeat import Heartbeat
 from holdfast._runtime.listening import Listener
 from holdfast._runtime.mail import Postman
 from holdfast._runtime.measuring import Measuring
+from holdfast._runtime.resources import Resources
+from holdfast._runtime.waking import Waker
 from holdfast._store import lineage
 from holdfast._store.contract import Store
 from holdfast.errors import Corrupt, RunBusy, RunError, UsageError
@@ -51,8 +52,6 @@ THREADS_MAX = 256
 DEFAULT_URL = "sqlite:///holdfast.db"
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-overrides: dict[Callable[[], Any], Any] = {}
-"""Resources that tests put in the place of what a factory would build."""
 
 
 class HasEngine(Protocol):
@@ -78,7 +77,6 @@ class Engine:
         """What the watchdog looks for in runs of flows that say nothing themselves."""
         self._lock = threading.RLock()
         self._left = threading.Condition(self._lock)
-        self._resources: dict[Callable[[], Any], Any] = {}
         self._fresh()
         _engines.add(self)
 
@@ -99,7 +97,8 @@ class Engine:
         self._admitting: set[str] = set()
         self._abandoned: list[Lease] = []
         self._threads: ThreadPoolExecutor | None = None
-        self._wakers: weakref.WeakKeyDictionary[Any, _Waker] = weakref.WeakKeyDictionary()
+        self._resources = Resources()
+        self._wakers: weakref.WeakKeyDictionary[Any, Waker] = weakref.WeakKeyDictionary()
 
     @property
     def namespace_id(self) -> str:
@@ -218,15 +217,7 @@ class Engine:
 
     def resource(self, factory: Callable[[], Any]) -> Any:
         """Return what `use(factory)` stands for: built once per store."""
-        if factory in overrides:
-            return overrides[factory]
-        with self._lock:
-            if factory not in self._resources:
-                made = factory()
-                if type(made).__name__ == "coroutine":
-                    made = Awaitable(made)
-                self._resources[factory] = made
-            return self._resources[factory]
+        return self._resources.get(factory)
 
     def threads(self) -> ThreadPoolExecutor:
         """Return the pool in which sync steps of async flows run."""
@@ -241,7 +232,7 @@ class Engine:
         """Return a callback for tickets that wakes the awaiting tasks in their loop."""
         waker = self._wakers.get(loop)
         if waker is None:
-            waker = self._wakers[loop] = _Waker(loop)
+            waker = self._wakers[loop] = Waker(loop)
         return waker.wake
 
     # -- the end -------------------------------------------------------------------------------
@@ -282,54 +273,11 @@ class Engine:
         self._left = threading.Condition(self._lock)
         for execution in self._active.values():
             execution.left_to_parent()
-        self._resources = {}
         self._fresh()
 
 
 def _facts() -> str:
     return msgspec.json.encode({"pid": os.getpid(), "host": os.uname().nodename}).decode()
-
-
-class Awaitable:
-    """A resource whose factory is async: awaited once, whoever comes first."""
-
-    def __init__(self, coroutine: Any) -> None:
-        self._coroutine = coroutine
-        self._made: Any = None
-
-    async def get(self) -> Any:
-        """Return the resource."""
-        import asyncio
-
-        if self._made is None:
-            self._made = asyncio.ensure_future(self._coroutine)
-        return await asyncio.shield(self._made)
-
-
-class _Waker:
-    """Wakes the tasks of one event loop, once per commit however many waited for it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = weakref.ref(loop)
-        self._done: deque[Ticket] = deque()
-        self._scheduled = False
-
-    def wake(self, ticket: Ticket) -> None:
-        self._done.append(ticket)
-        if not self._scheduled:
-            self._scheduled = True
-            loop = self._loop()
-            if loop is not None:
-                with contextlib.suppress(RuntimeError):  # The loop was closed: nobody waits.
-                    loop.call_soon_threadsafe(self._drain)
-
-    def _drain(self) -> None:
-        self._scheduled = False
-        while self._done:
-            future = self._done.popleft().future
-            if future is not None and not future.done():
-                with contextlib.suppress(Exception):  # An interrupt may have ended it just now.
-                    future.set_result(None)
 
 
 # -- the process's default -------------------------------------------------------------------

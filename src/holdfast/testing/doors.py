@@ -25,6 +25,7 @@ from holdfast._runtime.functions import Settings, Step
 from holdfast._runtime.heartbeat import Heartbeat
 from holdfast._runtime.loops import Turns
 from holdfast._runtime.mail import Postman
+from holdfast._runtime.resources import overrides
 from holdfast._store import exports, lineage
 from holdfast._store.contract import Store as Kept
 from holdfast._store.locate import open_store
@@ -130,10 +131,10 @@ __all__ = [
     "as_default",
     "current",
     "ending",
-    "engines",
     "exports",
     "here",
     "lineage",
     "open_store",
+    "overrides",
     "watching",
 ]

@@ -19,7 +19,7 @@ from holdfast._core.history import History
 from holdfast._core.lifecycle import Status
 from holdfast.errors import RunNotFound
 from holdfast.testing.clock import PATIENCE_S, FakeClock, real_deadline
-from holdfast.testing.doors import Engine, Kept, Store, as_default, engines, open_store
+from holdfast.testing.doors import Engine, Kept, Store, as_default, open_store, overrides
 from holdfast.testing.faults import FaultyStore, StoreFaults
 
 if TYPE_CHECKING:
@@ -197,12 +197,12 @@ class _Strict:
 def override(factory: Callable[[], Any], fake: Any) -> Generator[None, None, None]:
     """Put `fake` in the place of what `use(factory)` would build, while it is entered."""
     missing = object()
-    before = engines.overrides.get(factory, missing)
-    engines.overrides[factory] = fake
+    before = overrides.get(factory, missing)
+    overrides[factory] = fake
     try:
         yield
     finally:
         if before is missing:
-            engines.overrides.pop(factory, None)
+            overrides.pop(factory, None)
         else:
-            engines.overrides[factory] = before
+            overrides[factory] = before
