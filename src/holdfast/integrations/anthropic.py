@@ -1,0 +1,227 @@
+"""Anthropic's tool runner with recorded tools.
+
+    from holdfast.integrations.anthropic import tool_runner
+
+    runner = tool_runner(client, tools=[lookup, refund], model=…, max_tokens=…, messages=[…])
+    message = runner.until_done()
+
+It is `client.beta.messages.tool_runner(…)`, and takes what that takes. The tools of one reply, which
+the runner calls one by one, are all begun with the first of them; each is known by the id of its call.
+Model calls are recorded by the client's transport (`holdfast.integrations.http`). For a loop of your
+own, `holdfast.integrations.tools` is all that is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast, overload
+
+from holdfast.errors import UsageError
+from holdfast.integrations import _calls
+from holdfast.integrations._calls import Call, Result
+from holdfast.integrations._needs import needs
+from holdfast.integrations.tools import AsyncTools, Tool, Tools
+
+needs("anthropic", extra="anthropic")
+
+from anthropic import Anthropic, AsyncAnthropic  # noqa: E402
+from anthropic.lib.tools import (  # noqa: E402
+    BetaAsyncBuiltinFunctionTool,
+    BetaAsyncFunctionTool,
+    BetaAsyncRunnableToolset,
+    BetaBuiltinFunctionTool,
+    BetaFunctionTool,
+    BetaRunnableToolset,
+    ToolError,
+)
+
+__all__ = ["AsyncToolRunner", "ToolRunner", "tool_runner"]
+
+_THEIRS = (
+    BetaFunctionTool,
+    BetaAsyncFunctionTool,
+    BetaBuiltinFunctionTool,
+    BetaAsyncBuiltinFunctionTool,
+    BetaRunnableToolset,
+    BetaAsyncRunnableToolset,
+)
+
+
+@overload
+def tool_runner(client: Anthropic, *, tools: Iterable[Any], **params: Any) -> ToolRunner: ...
+@overload
+def tool_runner(
+    client: AsyncAnthropic, *, tools: Iterable[Any], **params: Any
+) -> AsyncToolRunner: ...
+def tool_runner(
+    client: Anthropic | AsyncAnthropic, *, tools: Iterable[Any], **params: Any
+) -> ToolRunner | AsyncToolRunner:
+    """Run the tools that the model calls until it stops asking for them; as the SDK's own.
+
+    `tools` are functions, steps, effects or tools of ours; what the SDK knows itself (definitions as
+    dicts, toolsets, `beta_tool` objects) goes through to it as it is, unrecorded.
+    """
+    if params.get("run_tools_eagerly"):
+        raise UsageError(
+            "run_tools_eagerly runs tools of a reply that may still be cut off and asked for again; "
+            "leave it out: all tools of a reply run at the same time anyway"
+        )
+    given = list(tools)
+    ours = [each for each in given if callable(each) and not isinstance(each, _THEIRS)]
+    rest = [each for each in given if not callable(each) or isinstance(each, _THEIRS)]
+    box = Tools(cast("list[Callable[..., Any]]", ours))
+    if isinstance(client, AsyncAnthropic):
+        awaited = _AsyncTurn(box.aio)
+        made = [*(_AsyncTool(each, awaited) for each in box), *rest]
+        return AsyncToolRunner(client.beta.messages.tool_runner(tools=made, **params), awaited)
+    turn = _Turn(box)
+    tools_made = [*(_Tool(each, turn) for each in box), *rest]
+    return ToolRunner(client.beta.messages.tool_runner(tools=tools_made, **params), turn)
+
+
+class _Reply:
+    """The calls of one reply, and which of them the runner has asked for."""
+
+    def __init__(self, message: Any, names: set[str]) -> None:
+        answered_elsewhere = {
+            _calls.get(block, "id")
+            for block in message.content
+            if _calls.get(block, "toolset_name") is not None
+        }
+        self.calls = [
+            call
+            for call in _calls.messages_calls(message)
+            if call.name in names and call.id not in answered_elsewhere
+        ]
+        self.results: dict[str, Result] = {}
+        self._left = list(self.calls)
+
+    def next(self, name: str) -> Call:
+        """The runner calls tools in the order of the reply, and does not say which call it means."""
+        for call in self._left:
+            if call.name == name:
+                self._left.remove(call)
+                return call
+        raise UsageError(f"the runner called {name} more often than the model asked for it")
+
+
+def _content(result: Result) -> str:
+    if result.is_error:
+        raise ToolError(result.content)
+    return result.content
+
+
+class _Turn:
+    """What the runner is at."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._names = {each.name for each in tools}
+        self._item: Any = None
+        self._reply: _Reply | None = None
+
+    def begin(self, item: Any) -> None:
+        self._item, self._reply = item, None
+
+    def call(self, name: str) -> str:
+        if self._reply is None:
+            streamed = hasattr(self._item, "get_final_message")
+            message = self._item.get_final_message() if streamed else self._item
+            self._reply = reply = _Reply(message, self._names)
+            reply.results = {result.id: result for result in self._tools.run(reply.calls)}
+        return _content(self._reply.results[self._reply.next(name).id])
+
+
+class _AsyncTurn:
+    """What the async runner is at."""
+
+    def __init__(self, tools: AsyncTools) -> None:
+        self._tools = tools
+        self._names = {each.name for each in tools}
+        self._item: Any = None
+        self._reply: _Reply | None = None
+
+    def begin(self, item: Any) -> None:
+        self._item, self._reply = item, None
+
+    async def call(self, name: str) -> str:
+        if self._reply is None:
+            streamed = hasattr(self._item, "get_final_message")
+            message = await self._item.get_final_message() if streamed else self._item
+            self._reply = reply = _Reply(message, self._names)
+            reply.results = {result.id: result for result in await self._tools.run(reply.calls)}
+        return _content(self._reply.results[self._reply.next(name).id])
+
+
+class _Tool(BetaBuiltinFunctionTool):
+    def __init__(self, tool: Tool[..., Any], turn: _Turn) -> None:
+        self._tool, self._turn = tool, turn
+
+    def to_dict(self) -> Any:
+        return self._tool.anthropic
+
+    def call(self, input: object) -> str:
+        del input  # It stands in the reply, beside the id of the call.
+        return self._turn.call(self._tool.name)
+
+
+class _AsyncTool(BetaAsyncBuiltinFunctionTool):
+    def __init__(self, tool: Tool[..., Any], turn: _AsyncTurn) -> None:
+        self._tool, self._turn = tool, turn
+
+    def to_dict(self) -> Any:
+        return self._tool.anthropic
+
+    async def call(self, input: object) -> str:
+        del input
+        return await self._turn.call(self._tool.name)
+
+
+class ToolRunner:
+    """The SDK's runner; all that it can, this one can."""
+
+    def __init__(self, runner: Any, turn: _Turn) -> None:
+        self._runner, self._turn = runner, turn
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def __iter__(self) -> ToolRunner:
+        return self
+
+    def __next__(self) -> Any:
+        item = next(self._runner)
+        self._turn.begin(item)
+        return item
+
+    def until_done(self) -> Any:
+        """Run to the end, and return the last message."""
+        for item in self:
+            if hasattr(item, "until_done"):
+                item.until_done()
+        return self._runner.until_done()
+
+
+class AsyncToolRunner:
+    """The awaited twin of `ToolRunner`."""
+
+    def __init__(self, runner: Any, turn: _AsyncTurn) -> None:
+        self._runner, self._turn = runner, turn
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def __aiter__(self) -> AsyncToolRunner:
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await anext(self._runner)
+        self._turn.begin(item)
+        return item
+
+    async def until_done(self) -> Any:
+        """Run to the end, and return the last message."""
+        async for item in self:
+            if hasattr(item, "until_done"):
+                await item.until_done()
+        return await self._runner.until_done()
