@@ -19,8 +19,8 @@ from holdfast.integrations._needs import needs
 
 needs("openai-agents", extra="openai-agents")
 
-from holdfast.integrations.openai_agents._approvals import ask_people
-from holdfast.integrations.openai_agents._hooks import durable_runner
-from holdfast.integrations.openai_agents._sessions import DurableSession
+from holdfast.integrations.openai_agents._approvals import ask_people  # noqa: E402
+from holdfast.integrations.openai_agents._hooks import durable_runner  # noqa: E402
+from holdfast.integrations.openai_agents._sessions import DurableSession  # noqa: E402
 
 __all__ = ["DurableSession", "ask_people", "durable_runner"]

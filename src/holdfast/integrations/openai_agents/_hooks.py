@@ -1,10 +1,10 @@
-"""Where the SDK and Holdfast meet: two functions of its run loop.
+"""Where the SDK and Holdfast meet: three functions of its run loop.
 
 `get_model` says which model an agent asks, wherever that comes from: the agent, the run's settings, a
 provider. `_invoke_function_tool_with_metadata` invokes each function tool and MCP tool, whichever
-agent it belongs to and whenever it was added. No agent and no tool is copied. Both names are private
-to the SDK: they are looked at before they are replaced, and a release that has them no longer is
-refused.
+agent it belongs to and whenever it was added. `maybe_invoke_function_tool_failure_error_function`
+makes a text for the model out of an error. No agent and no tool is copied. The names are private to
+the SDK: they are looked at before they are replaced, and a release that has them no longer is refused.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from importlib.metadata import version
 from types import ModuleType
 from typing import Any, Literal
 
-from agents import Agent, Model, RunConfig
+from agents import Agent, Model, RunConfig, tool as sdk_tool
 from agents.run import AgentRunner, set_default_agent_runner
 from agents.run_internal import run_loop, tool_execution
 
 import holdfast
 from holdfast.integrations.openai_agents._approvals import AskingRunner
 from holdfast.integrations.openai_agents._models import DurableModel
-from holdfast.integrations.openai_agents._tools import Effects, Tools, checked
+from holdfast.integrations.openai_agents._tools import Effects, Tools, check_error, checked
 
 _GET_MODEL = "get_model"
 _INVOKE = "_invoke_function_tool_with_metadata"
+_EXPLAIN = "maybe_invoke_function_tool_failure_error_function"
 _RESULT = "_FunctionToolInvocationResult"
 
 
@@ -49,7 +50,15 @@ def durable_runner(*, effects: Effects = (), approvals: Literal["ask"] | None = 
             return model
         return DurableModel(model, agent.name)
 
+    async def explain(*, function_tool: Any, context: Any, error: Exception) -> str | None:
+        check_error(error)
+        told: str | None = await original.explain(
+            function_tool=function_tool, context=context, error=error
+        )
+        return told
+
     setattr(run_loop, _GET_MODEL, get_model)
+    setattr(sdk_tool, _EXPLAIN, explain)
     setattr(tool_execution, _INVOKE, tools.invoke)
     set_default_agent_runner(AskingRunner() if approvals == "ask" else AgentRunner())
 
@@ -62,6 +71,7 @@ class _Originals:
     def __init__(self) -> None:
         self.get_model = _function(run_loop, _GET_MODEL, ("agent", "run_config"))
         self.invoke = _function(tool_execution, _INVOKE, ("function_tool", "context", "arguments"))
+        self.explain = _function(sdk_tool, _EXPLAIN, ("function_tool", "context", "error"))
         self.result = _function(
             inspect.getmodule(self.invoke), _RESULT, ("output", "is_sdk_generated_error")
         )

@@ -63,7 +63,7 @@ class DurableModel(Model):
         ask = functools.partial(self._inner.get_response, system_instructions, input)
         with holdfast.keyed(line(self._agent)):
             answer = await _respond(
-                **_asked(system_instructions, input, kwargs),
+                _asked(system_instructions, input, kwargs),
                 call=lambda: ask(*args, **kwargs),
                 model=_name(self._inner),
             )
@@ -79,7 +79,7 @@ class DurableModel(Model):
         async def record(put: Put[TResponseStreamEvent]) -> Sequence[TResponseStreamEvent]:
             with holdfast.keyed(key):
                 told = await _stream(
-                    **_asked(system_instructions, input, kwargs),
+                    _asked(system_instructions, input, kwargs),
                     call=lambda: ask(*args, **kwargs),
                     model=_name(self._inner),
                     put=put,
@@ -99,18 +99,14 @@ def _asked(instructions: str | None, items: Any, beside: dict[str, Any]) -> dict
     return {"instructions": instructions, "input": to_jsonable_python(items), "before": before}
 
 
-async def _respond_now(
-    instructions: str | None, input: Any, before: Any, call: Callable[[], Any], model: str | None
-) -> Any:
+async def _respond_now(asked: Any, call: Callable[[], Any], model: str | None) -> Any:  # noqa: ARG001 - it is recorded
     response: ModelResponse = await call()
     _used(model, response.usage)
     return plain_response(response)
 
 
 async def _stream_now(
-    instructions: str | None,
-    input: Any,
-    before: Any,
+    asked: Any,  # noqa: ARG001 - it is recorded
     call: Callable[[], Any],
     model: str | None,
     put: Put[TResponseStreamEvent],

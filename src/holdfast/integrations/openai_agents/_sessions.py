@@ -36,7 +36,8 @@ class DurableSession:
         """Return the items, or the last `limit` of them, oldest first."""
         if limit is None and self.session_settings is not None:
             limit = self.session_settings.limit
-        return await self._do(_get, limit)
+        found: list[TResponseInputItem] = await self._do(_get, limit)
+        return found
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Add items at the end."""
@@ -45,7 +46,8 @@ class DurableSession:
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Take the last item away, and return it."""
-        return await self._do(_pop)
+        taken: TResponseInputItem | None = await self._do(_pop)
+        return taken
 
     async def clear_session(self) -> None:
         """Take all items away."""

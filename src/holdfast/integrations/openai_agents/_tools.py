@@ -23,6 +23,8 @@ from holdfast.integrations.openai_agents._lines import inside, line
 Effects = Sequence[holdfast.Effect[..., Any] | holdfast.AsyncEffect[..., Any] | str]
 Invoke = Callable[..., Awaitable[Any]]
 _OWN = (holdfast.Step, holdfast.AsyncStep, holdfast.Effect, holdfast.AsyncEffect)
+_ERROR = "error"
+"""What an output is marked with that the SDK made of an error. Other outputs are never tuples."""
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -36,7 +38,8 @@ class Tools:
         self._invoke = invoke
         self._result = result
         self._named = {it for it in effects if isinstance(it, str)}
-        self._own = {it.name for it in effects if not isinstance(it, str)}
+        own = [it for it in effects if not isinstance(it, str)]
+        self._own = {it.name for it in own} | {it.fn.__name__ for it in own}
 
     async def invoke(
         self, *, function_tool: FunctionTool, context: ToolContext[Any], arguments: str
@@ -57,7 +60,9 @@ class Tools:
                 return await call()
             recorded = self._recorded(function_tool)
             told = await recorded(_parsed(arguments), call=call, tool=function_tool)
-        return self._result(_rebuilt(function_tool, told["output"]), "error" in told)
+        if isinstance(told, tuple):
+            return self._result(told[1], True)  # noqa: FBT003
+        return self._result(_rebuilt(function_tool, told), False)  # noqa: FBT003
 
     def _is_own(self, tool: FunctionTool) -> bool:
         """Whether the function of a tool is recorded by itself."""
@@ -65,21 +70,31 @@ class Tools:
 
     def _recorded(self, tool: FunctionTool) -> Any:
         unrecorded = ("call", "tool")
-        if tool.name in self._named:
-            return holdfast.recorded(
-                _called, name=tool.name, effect=True, on_doubt="ask", unrecorded=unrecorded
-            )
-        return holdfast.recorded(_called, name=tool.name, unrecorded=unrecorded)
+        if tool.name not in self._named:
+            return holdfast.recorded(_step, name=tool.name, unrecorded=unrecorded)
+        return holdfast.recorded(_effect, name=tool.name, effect=True, unrecorded=unrecorded)
 
 
-async def _called(
-    arguments: Any, call: Callable[[], Awaitable[Any]], tool: FunctionTool
-) -> dict[str, Any]:
+async def _step(
+    arguments: Any,  # noqa: ARG001 - it is recorded
+    call: Callable[[], Awaitable[Any]],
+    tool: FunctionTool,
+) -> Any:
     result = await call()
-    told = {"output": _plain(tool, result.output)}
     if result.is_sdk_generated_error:
-        told["error"] = True
-    return told
+        return (_ERROR, str(result.output))
+    return _plain(tool, result.output)
+
+
+async def _effect(
+    arguments: Any,  # noqa: ARG001 - it is recorded
+    call: Callable[[], Awaitable[Any]],
+    tool: FunctionTool,
+) -> Any:
+    result = await call()
+    if result.is_sdk_generated_error:  # It may have happened all the same.
+        raise RuntimeError(result.output)
+    return _plain(tool, result.output)
 
 
 def _parsed(arguments: str) -> Any:
@@ -127,3 +142,12 @@ def checked(effects: Effects) -> Effects:
                 "is to be an effect as a whole"
             )
     return effects
+
+
+def check_error(error: Exception) -> None:
+    """Let a mistake of the program through: it is nothing to tell the model."""
+    if isinstance(error, UsageError):
+        raise UsageError(
+            f"{error}. If a tool calls an effect: make the tool of the effect itself, "
+            "function_tool(pay), or give the tool its name and write durable_runner(effects=[pay])"
+        ) from error

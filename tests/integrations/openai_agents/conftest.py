@@ -1,0 +1,26 @@
+import pytest
+from agents import set_tracing_disabled
+
+import holdfast
+from holdfast.integrations.openai_agents import durable_runner
+from tests.integrations.openai_agents.made import Loop
+
+
+@pytest.fixture(autouse=True)
+def _durable():
+    """Nothing is sent to the provider of traces; each test begins with the plain runner."""
+    set_tracing_disabled(disabled=True)
+    durable_runner()
+
+
+@pytest.fixture
+def store(tmp_path):
+    with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def go():
+    loop = Loop()
+    yield loop
+    loop.close()
