@@ -1,0 +1,218 @@
+"""Values of channels as they are stored: each large part once per thread, known by its digest.
+
+A value becomes a node, which is plain data:
+
+"…"              a value apart, by its digest (see keys.py)
+"…:id"           a message apart. It is stored without its id, which may be given to it only later
+[type, bytes]    a small one, as the serializer gave it; [type] if there are no bytes
+{"l": [nodes]}   a list, element by element: a conversation shares its messages with the next one
+{"d": {…}}       a dictionary with such a list in it
+{"s": [name, node]}, {"v": node}    a `Send`, the snapshot of a delta channel
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.serde import types as serde_types
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.types import Send
+
+import holdfast
+from holdfast.integrations.langgraph.keys import digest
+
+INLINE_BYTES = 192
+"""A smaller value costs less where it stands than a row of its own."""
+_DEPTH = 6
+_SNAPSHOT: type | None = getattr(serde_types, "_DeltaSnapshot", None)
+_SCALARS = (int, float, bool, type(None))
+
+_DIGEST = 22
+SEEN = 4096
+
+Node = Any
+
+
+def check_serializer(serde: Any) -> None:
+    """Refuse a serializer that would pickle."""
+    inner = serde.serde if isinstance(serde, EncryptedSerializer) else serde
+    if getattr(inner, "pickle_fallback", False):
+        raise holdfast.errors.UsageError(
+            "a serializer with pickle_fallback=True is refused: what is unpickled can run code; "
+            "leave it out, and make the classes of your state ones that msgpack knows"
+        )
+
+
+def _check_type(kind: str) -> str:
+    if kind.partition("+")[0] == "pickle":
+        raise holdfast.errors.UsageError("a pickled value is neither stored nor loaded here")
+    return kind
+
+
+class Message(NamedTuple):
+    """A message that was packed before, and all that it said then."""
+
+    message: BaseMessage
+    said: dict[str, Any]
+    node: Node
+
+
+class Seen:
+    """Messages that were packed lately: each checkpoint has all of a conversation again. One that
+    was changed in its place since is packed again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._messages: OrderedDict[int, Message] = OrderedDict()
+
+    def get(self, message: BaseMessage) -> Node | None:
+        """Return the node of a message; None if it is not known as it is now."""
+        found = self._messages.get(id(message))
+        if found is None or found.message is not message or found.said != message.__dict__:
+            return None
+        return found.node
+
+    def add(self, message: BaseMessage, node: Node) -> None:
+        """Remember a message as it is now."""
+        said = copy.deepcopy(message.__dict__)
+        with self._lock:
+            self._messages[id(message)] = Message(message, said, node)
+            while len(self._messages) > SEEN:
+                self._messages.popitem(last=False)
+
+
+class Packer:
+    """Makes nodes of values, and gathers what stands apart."""
+
+    def __init__(self, serde: SerializerProtocol, seen: Seen) -> None:
+        self._serde = serde
+        self._seen = seen
+        self._splits = not isinstance(serde, EncryptedSerializer)  # No two ciphertexts are alike.
+        self._apart: dict[str, Any] = {}
+
+    def element(self, ref: str) -> tuple[str, bytes]:
+        """Return the type and the bytes of a value that stands apart."""
+        kind, data = self._serde.dumps_typed(self._apart[ref])
+        return kind, bytes(data)
+
+    def pack(self, value: Any) -> Node:
+        """Return the node of a value."""
+        split = self._split(value, 0) if self._splits else None
+        return self._leaf(value) if split is None else split
+
+    def _split(self, value: Any, depth: int) -> Node | None:
+        """Return the node of a value that has a list of its own worth in it; None of another."""
+        kind = type(value)
+        if depth == _DEPTH:
+            return None
+        if kind is list:
+            if not value or isinstance(value[0], _SCALARS):
+                return None
+            return {"l": [self._part(it, depth) for it in value]}
+        if kind is dict:
+            return self._split_dict(value, depth)
+        if kind is Send and getattr(value, "timeout", None) is None:
+            inner = self._split(value.arg, depth + 1)
+            return None if inner is None else {"s": [value.node, inner]}
+        if _SNAPSHOT is not None and kind is _SNAPSHOT:
+            inner = self._split(value.value, depth + 1)
+            return None if inner is None else {"v": inner}
+        return None
+
+    def _split_dict(self, value: dict[Any, Any], depth: int) -> Node | None:
+        if not all(type(key) is str for key in value):
+            return None
+        split = {key: self._split(it, depth + 1) for key, it in value.items()}
+        if not any(it is not None for it in split.values()):
+            return None
+        return {
+            "d": {key: self._leaf(value[key]) if it is None else it for key, it in split.items()}
+        }
+
+    def _part(self, value: Any, depth: int) -> Node:
+        split = self._split(value, depth + 1)
+        return self._leaf(value) if split is None else split
+
+    def _leaf(self, value: Any) -> Node:
+        if isinstance(value, BaseMessage) and self._splits:
+            return self._message(value)
+        return self._dumped(value)
+
+    def _message(self, message: BaseMessage) -> Node:
+        bare = message.model_copy(update={"id": None}) if message.id else message
+        node = self._seen.get(message)
+        if node is None:
+            node = self._dumped(bare)
+            if type(node) is not str:
+                return self._dumped(message)
+            node = f"{node}:{message.id}" if message.id else node
+            self._seen.add(message, node)
+        self._apart[node[:_DIGEST]] = bare
+        return node
+
+    def _dumped(self, value: Any) -> Node:
+        kind, data = self._serde.dumps_typed(value)
+        _check_type(kind)
+        if len(data) < INLINE_BYTES:
+            return [kind, bytes(data)] if data else [kind]
+        ref = digest(kind.encode() + b"\0" + data, _DIGEST)
+        self._apart[ref] = value
+        return ref
+
+
+class Unpacker:
+    """Makes values of nodes."""
+
+    def __init__(
+        self, serde: SerializerProtocol, fetch: Callable[[str], tuple[str, bytes]]
+    ) -> None:
+        self._serde = serde
+        self._fetch = fetch
+
+    def unpack(self, node: Node) -> Any:
+        """Return the value of a node, new each time."""
+        if isinstance(node, str):
+            return self._apart(node[:_DIGEST], node[_DIGEST + 1 :])
+        if isinstance(node, list):
+            return self._serde.loads_typed((_check_type(node[0]), node[1] if node[1:] else b""))
+        ((sign, inner),) = node.items()
+        if sign == "l":
+            return [self.unpack(it) for it in inner]
+        if sign == "d":
+            return {key: self.unpack(it) for key, it in inner.items()}
+        if sign == "s":
+            return Send(inner[0], self.unpack(inner[1]))
+        if sign == "v" and _SNAPSHOT is not None:
+            return _SNAPSHOT(self.unpack(inner))
+        raise holdfast.errors.UsageError(
+            f"this version of langgraph-checkpoint cannot read a value of kind {sign!r}; install "
+            "the one that wrote it, or a later one"
+        )
+
+    def _apart(self, ref: str, message_id: str) -> Any:
+        kind, data = self._fetch(ref)
+        value = self._serde.loads_typed((_check_type(kind), data))
+        if message_id:
+            value.id = message_id
+        return value
+
+
+def refs(node: Node) -> Iterator[str]:
+    """Yield which values apart a node needs."""
+    if isinstance(node, str):
+        yield node[:_DIGEST]
+    elif isinstance(node, dict):
+        ((sign, inner),) = node.items()
+        if sign == "v":
+            yield from refs(inner)
+        elif sign == "s":
+            yield from refs(inner[1])
+        else:
+            for it in inner.values() if sign == "d" else inner:
+                yield from refs(it)

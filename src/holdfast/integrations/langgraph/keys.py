@@ -1,0 +1,106 @@
+"""Where checkpoints stand in a memory: the keys of their rows.
+
+n/T.N            which thread and which of its namespaces this is, in their own words
+c/T.N/C          one checkpoint
+w/T.N/C/K        what one task wrote after it
+e/T/H            one value of the thread, known by its digest
+p/…/2            a part of one of these, if it is large
+
+T and N are digests, since ids of threads are any text. C is the id turned round, so that the newest
+checkpoint comes first. Ids that are no UUIDs cannot be turned round: they are digests too, come
+before all others, and stand in their row.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import NamedTuple
+from uuid import UUID
+
+_DIGITS = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+"""64 digits in the order of their code points."""
+_VALUE = {digit: value for value, digit in enumerate(_DIGITS)}
+_LENGTH = 22
+_MAX = 64**_LENGTH - 1
+
+
+class Place(NamedTuple):
+    """A namespace of a thread."""
+
+    thread: str
+    ns: str
+
+    @property
+    def folder(self) -> str:
+        """T.N, as it stands in keys; the root namespace has no N."""
+        return f"{thread_digest(self.thread)}.{digest(self.ns, 11) if self.ns else ''}"
+
+    @property
+    def name(self) -> str:
+        """The key that says the two in their own words."""
+        return f"n/{self.folder}"
+
+    @property
+    def checkpoints(self) -> str:
+        """What the keys of its checkpoints begin with."""
+        return f"c/{self.folder}/"
+
+    def checkpoint(self, checkpoint_id: str) -> str:
+        """The key of a checkpoint."""
+        return self.checkpoints + newest_first(checkpoint_id)
+
+    def writes(self, checkpoint_id: str) -> str:
+        """What the keys of the writes after a checkpoint begin with."""
+        return f"w/{self.folder}/{newest_first(checkpoint_id)}/"
+
+    def task(self, checkpoint_id: str, task_id: str) -> str:
+        """The key of what a task wrote."""
+        return self.writes(checkpoint_id) + digest(task_id, 16)
+
+
+def digest(text: str | bytes, length: int) -> str:
+    """Return so many characters of a digest, six bits each."""
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()[:length]
+
+
+def thread_digest(thread: str) -> str:
+    """Return what stands for a thread in keys."""
+    return digest(thread, 16)
+
+
+def elements(thread: str) -> str:
+    """Return what the keys of a thread's values begin with."""
+    return f"e/{thread_digest(thread)}/"
+
+
+def newest_first(checkpoint_id: str) -> str:
+    """Return an id as it stands in keys."""
+    number = _number(checkpoint_id)
+    if number is None:
+        return "a" + digest(checkpoint_id, _LENGTH)
+    left, digits = _MAX - number, ""
+    for _ in range(_LENGTH):
+        left, value = divmod(left, 64)
+        digits = _DIGITS[value] + digits
+    return "u" + digits
+
+
+def id_of(key: str) -> str | None:
+    """Return the id in the key of a checkpoint; None if it stands in its row."""
+    form = key.rpartition("/")[2]
+    if form[0] != "u":
+        return None
+    number = 0
+    for digit in form[1:]:
+        number = number * 64 + _VALUE[digit]
+    return str(UUID(int=_MAX - number))
+
+
+def _number(checkpoint_id: str) -> int | None:
+    try:
+        found = UUID(checkpoint_id)
+    except ValueError:
+        return None
+    return found.int if str(found) == checkpoint_id else None

@@ -1,0 +1,219 @@
+"""Checkpoints as LangGraph asks for them, made of the rows of a shelf."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from langgraph.checkpoint.base import CheckpointTuple, get_checkpoint_id, get_checkpoint_metadata
+
+from holdfast.integrations.langgraph.blobs import Packer, Unpacker, refs
+from holdfast.integrations.langgraph.keys import Place
+from holdfast.integrations.langgraph.shelf import (
+    Changed,
+    Doc,
+    Kept,
+    Reader,
+    Shelf,
+    Values,
+    doc_refs,
+)
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+TIMES_READ = 5
+_PLAIN = (type(None), bool, int, float, str)
+
+T = TypeVar("T")
+
+
+class Reading:
+    """What is asked of one shelf with one serializer."""
+
+    def __init__(self, shelf: Shelf, serde: SerializerProtocol) -> None:
+        self._shelf = shelf
+        self._serde = serde
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint: the one that is named, or the newest."""
+        place = place_of(config)
+
+        def read() -> CheckpointTuple | None:
+            reader = Reader(self._shelf.memory, place)
+            asked = get_checkpoint_id(config)
+            kept = reader.find(asked) if asked else reader.newest()
+            return None if kept is None else self._tuple(place, kept, self._values(place))
+
+        return patiently(read)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        wanted: dict[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> Iterator[CheckpointTuple]:
+        """Yield checkpoints from the newest on."""
+        places = self._places(config)
+        end = get_checkpoint_id(before) if before else None
+        asked = get_checkpoint_id(config) if config else None
+        found = heapq.merge(
+            *(
+                [(kept.id, place, kept) for kept in self._kept(place, asked, end)]
+                for place in places
+            ),
+            key=lambda it: it[0],
+            reverse=True,
+        )
+        values: dict[str, Values] = {}
+        fitting = (it for it in found if self._fits(it[1], it[2], wanted, values))
+        for _, place, kept in itertools.islice(fitting, limit):
+            known = values.setdefault(place.thread, self._values(place))
+            yield self._tuple(place, kept, known)
+
+    def _places(self, config: RunnableConfig | None) -> Iterable[Place]:
+        if config is None:
+            return self._shelf.places()
+        if "checkpoint_ns" in config["configurable"]:
+            return [place_of(config)]
+        return self._shelf.places(str(config["configurable"]["thread_id"]))
+
+    def _kept(self, place: Place, asked: str | None, end: str | None) -> Iterable[Kept]:
+        reader = Reader(self._shelf.memory, place)
+        if asked:
+            kept = reader.find(asked)
+            return [kept] if kept is not None and (end is None or asked < end) else []
+        return patiently(lambda: [*reader.all(end)])
+
+    def _fits(
+        self,
+        place: Place,
+        kept: Kept,
+        wanted: dict[str, Any] | None,
+        values: dict[str, Values],
+    ) -> bool:
+        if not wanted:
+            return True
+        known = values.setdefault(place.thread, self._values(place))
+        metadata = self._said(kept.doc, "m", known)
+        return all(metadata.get(key) == value for key, value in wanted.items())
+
+    def _tuple(self, place: Place, kept: Kept, values: Values) -> CheckpointTuple:
+        writes = self._shelf.writes(place, kept.id)
+        values.expect(doc_refs(kept.doc) | {ref for write in writes for ref in refs(write[2])})
+        unpack = Unpacker(self._serde, values.get).unpack
+        checkpoint = self._said(kept.doc, "c", values) | {
+            "id": kept.id,
+            "channel_values": {name: unpack(node) for name, node in kept.doc["x"].items()},
+        }
+        return CheckpointTuple(
+            config=config_of(place, kept.id),
+            checkpoint=checkpoint,  # type: ignore[arg-type]
+            metadata=self._said(kept.doc, "m", values),  # type: ignore[arg-type]
+            parent_config=config_of(place, kept.parent) if kept.parent else None,
+            pending_writes=[(task, channel, unpack(node)) for task, channel, node in writes],
+        )
+
+    def _said(self, doc: Doc, part: str, values: Values) -> dict[str, Any]:
+        """Return what a checkpoint or its metadata says, new each time."""
+        said: dict[str, Any] = _copied(doc[part])
+        unpack = Unpacker(self._serde, values.get).unpack
+        for name, node in doc.get("o", {}).items():
+            if name.startswith(part):
+                said[name[1:]] = unpack(node)
+        return said
+
+    def _values(self, place: Place) -> Values:
+        return Values(self._shelf.memory, place.thread)
+
+    def delta_history(self, config: RunnableConfig, channels: Sequence[str]) -> dict[str, Any]:
+        """Return of each channel what was written on the way to a checkpoint, and its seed."""
+        place = place_of(config)
+        reader, values = Reader(self._shelf.memory, place), self._values(place)
+        unpack = Unpacker(self._serde, values.get).unpack
+        asked = get_checkpoint_id(config)
+        at = reader.find(asked) if asked else reader.newest()
+        found: dict[str, Any] = {channel: {"writes": []} for channel in channels}
+        left = set(channels)
+        while left and at is not None and at.parent is not None:
+            at = reader.find(at.parent)
+            if at is None:
+                break
+            for task, channel, node in reversed(self._shelf.writes(place, at.id)):
+                if channel in left:
+                    found[channel]["writes"].append((task, channel, unpack(node)))
+            for channel in left & at.doc["x"].keys():
+                found[channel]["seed"] = unpack(at.doc["x"][channel])
+                left.discard(channel)
+        for history in found.values():
+            history["writes"].reverse()
+        return found
+
+
+def doc_of(
+    packer: Packer, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
+) -> Doc:
+    """Return the document of a checkpoint; what stands apart is in the packer."""
+    said: dict[str, Any] = {**checkpoint}
+    values = said.pop("channel_values")
+    del said["id"]
+    doc: Doc = {"x": {name: packer.pack(value) for name, value in values.items()}}
+    other: dict[str, Any] = {}
+    for part, given in (("c", said), ("m", get_checkpoint_metadata(config, metadata))):
+        doc[part] = {name: _copied(value) for name, value in given.items() if _plain(value)}
+        odd = [name for name in given if name not in doc[part]]
+        other |= {part + name: packer.pack(given[name]) for name in odd}
+    if other:
+        doc["o"] = other
+    return doc
+
+
+def place_of(config: RunnableConfig) -> Place:
+    """Return which namespace of which thread a config means."""
+    given = config["configurable"]
+    return Place(str(given["thread_id"]), given.get("checkpoint_ns", ""))
+
+
+def config_of(place: Place, checkpoint_id: str) -> RunnableConfig:
+    """Return the config that means a checkpoint."""
+    return {
+        "configurable": {
+            "thread_id": place.thread,
+            "checkpoint_ns": place.ns,
+            "checkpoint_id": checkpoint_id,
+        }
+    }
+
+
+def patiently(read: Callable[[], T]) -> T:
+    """Read again if somebody removed meanwhile what was being read."""
+    for _ in range(TIMES_READ - 1):
+        try:
+            return read()
+        except Changed:
+            continue
+    return read()
+
+
+def _plain(value: Any) -> bool:
+    """Tell whether a value is plain data, which a memory gives back as it was."""
+    kind = type(value)
+    if kind is dict:
+        return all(type(key) is str and _plain(it) for key, it in value.items())
+    if kind is list or kind is tuple:
+        return all(map(_plain, value))
+    return kind in _PLAIN
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of plain data, so that no caller can change what is remembered."""
+    if type(value) is dict:
+        return {key: _copied(it) for key, it in value.items()}
+    if type(value) is list:
+        return [_copied(it) for it in value]
+    return value

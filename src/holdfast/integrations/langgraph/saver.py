@@ -1,0 +1,254 @@
+"""`HoldfastSaver`: LangGraph's checkpoints in a Holdfast store, blocking and awaited.
+
+    graph = builder.compile(checkpointer=HoldfastSaver("sqlite:///runs.db"))
+
+Messages are stored once per thread, however many checkpoints and pending writes have them. Inside a
+Holdfast run nothing of this enters the journal: a thread has a history of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    get_checkpoint_id,
+)
+
+import holdfast
+from holdfast.integrations.langgraph import clearing
+from holdfast.integrations.langgraph.blobs import Packer, Seen, check_serializer
+from holdfast.integrations.langgraph.reading import Reading, config_of, doc_of, place_of
+from holdfast.integrations.langgraph.shelf import Kept, Shelf
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import ChannelVersions
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+NAMESPACE = "langgraph"
+"""The memory of the store that has the checkpoints."""
+AT_ONCE = 20
+
+T = TypeVar("T")
+
+
+class HoldfastSaver(BaseCheckpointSaver[int]):
+    """Keeps checkpoints of graphs in a store that is open, or in one that is opened by its URL."""
+
+    def __init__(
+        self, store: holdfast.Store | str, *, serde: SerializerProtocol | None = None
+    ) -> None:
+        super().__init__(serde=serde)
+        check_serializer(self.serde)
+        self._opened = holdfast.open(store, default=False) if isinstance(store, str) else None
+        self.store: Any = self._opened or store
+        self._shelf = Shelf(self.store.memory(NAMESPACE, recorded=False))
+        self._seen = Seen()
+
+    def close(self) -> None:
+        """Close the store, if it was opened here."""
+        if self._opened is not None:
+            self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint: the one that is named, or the newest."""
+        return _blocking(lambda: self._reading().get_tuple(config))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Yield checkpoints from the newest on."""
+        found = self._reading().list(config, filter, before, limit)
+        while part := _blocking(lambda: [*itertools.islice(found, AT_ONCE)]):
+            yield from part
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """Return of each channel what was written on the way to a checkpoint, oldest first, since
+        the last value that is stored of it, which is the `seed`."""
+        return _blocking(lambda: self._reading().delta_history(config, channels))
+
+    def _reading(self) -> Reading:
+        return Reading(self._shelf, self.serde)
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Write a checkpoint; what `config` names is its parent."""
+        place, packer = place_of(config), Packer(self.serde, self._seen)
+        doc = doc_of(packer, config, checkpoint, metadata)
+        parent = get_checkpoint_id(config)
+        _blocking(lambda: self._shelf.put(place, checkpoint["id"], parent, doc, packer.element))
+        return config_of(place, checkpoint["id"])
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Write what a task wrote after a checkpoint."""
+        packer = Packer(self.serde, self._seen)
+        rows: Any = {}
+        for at, (channel, value) in enumerate(writes):
+            number = WRITES_IDX_MAP.get(channel, at)
+            rows[number] = [number, channel, packer.pack(value)]
+        task = (task_id, task_path)
+        _blocking(
+            lambda: self._shelf.put_writes(
+                place_of(config),
+                config["configurable"]["checkpoint_id"],
+                task,
+                [*rows.values()],
+                packer.element,
+            )
+        )
+
+    # -- removing and copying ------------------------------------------------------------------
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Remove all of a thread."""
+        self._remove([str(thread_id)], lambda there: there)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints whose metadata name one of these runs. Those that a delta channel
+        of a later one needs are removed as well."""
+        named = {str(run_id) for run_id in run_ids}
+        if named:
+            self._remove(
+                None, lambda there: [it for it in there if it.doc["m"].get("run_id") in named]
+            )
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Keep the newest checkpoint of each namespace, and those that its delta channels need; or
+        with `"delete"` none."""
+        if strategy not in ("keep_latest", "delete"):
+            raise holdfast.errors.UsageError(
+                f"prune(strategy={strategy!r}): 'keep_latest' or 'delete'"
+            )
+
+        def older(there: Any) -> Any:
+            kept = clearing.needed_for_deltas(there) if strategy == "keep_latest" else []
+            ids = {it.id for it in kept}
+            return [it for it in there if it.id not in ids]
+
+        self._remove([str(thread_id) for thread_id in thread_ids], older)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy all checkpoints of a thread, with what was written after them."""
+        _blocking(lambda: clearing.copy(self._shelf, str(source_thread_id), str(target_thread_id)))
+
+    def _remove(self, threads: Any, choose: Callable[[Any], Iterable[Kept]]) -> None:
+        def work() -> None:
+            places = self._shelf.places() if threads is None else None
+            for thread in sorted({it.thread for it in places}) if places is not None else threads:
+                for place in self._shelf.places(thread):
+                    clearing.remove(self._shelf, place, choose)
+                clearing.sweep(self._shelf, thread)
+
+        _blocking(work)
+
+    # -- awaited -------------------------------------------------------------------------------
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The awaited twin of `get_tuple`."""
+        return await asyncio.to_thread(self.get_tuple, config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """The awaited twin of `list`."""
+        found = self._reading().list(config, filter, before, limit)
+        while part := await asyncio.to_thread(lambda: [*itertools.islice(found, AT_ONCE)]):
+            for it in part:
+                yield it
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """The awaited twin of `get_delta_channel_history`."""
+        return await asyncio.to_thread(
+            self.get_delta_channel_history, config=config, channels=channels
+        )
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """The awaited twin of `put`."""
+        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """The awaited twin of `put_writes`."""
+        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """The awaited twin of `delete_thread`."""
+        await asyncio.to_thread(self.delete_thread, thread_id)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """The awaited twin of `delete_for_runs`."""
+        await asyncio.to_thread(self.delete_for_runs, run_ids)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """The awaited twin of `copy_thread`."""
+        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """The awaited twin of `prune`."""
+        await asyncio.to_thread(lambda: self.prune(thread_ids, strategy=strategy))
+
+
+def _blocking(work: Callable[[], T]) -> T:
+    """Do it here; on an event loop, which a memory refuses to block, in a thread that is waited
+    for. Who calls a blocking method there blocks the loop, as with any other saver."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return work()
+    with ThreadPoolExecutor(1, thread_name_prefix="holdfast-saver") as pool:
+        return pool.submit(work).result()

@@ -1,0 +1,345 @@
+"""Checkpoints in a memory: rows read and written, with nothing of LangGraph's calls in it.
+
+A checkpoint is a document: what it says (`c`), its metadata (`m`), the nodes of its values (`x`; see
+blobs.py), and of both what is no plain data (`o`). Its row has the whole document, or what changed
+from its parent's, as long as that is little to read. Each write is one update, and says what it
+stands on: if that has changed meanwhile, nothing is written, and it is worked out again. So no kill
+and no other process can leave a checkpoint that cannot be read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import holdfast
+from holdfast.integrations.langgraph import keys, patches, squeezing
+from holdfast.integrations.langgraph.blobs import refs
+from holdfast.integrations.langgraph.keys import Place
+from holdfast.integrations.langgraph.squeezing import parts
+
+PAGE = 50
+FAR = 8
+"""A document is written whole when what changed since takes so many times its size."""
+REMEMBERED = 64
+TRIES = 20
+
+Doc = dict[str, Any]
+Elements = Callable[[str], tuple[str, bytes]]
+"""Says the type and the bytes of a value apart."""
+Row = dict[str, Any]
+Entry = Any
+"""What a memory tells of a key."""
+
+
+class Kept(NamedTuple):
+    """A checkpoint as it was found."""
+
+    id: str
+    parent: str | None
+    doc: Doc
+    version: int
+    """Of its row."""
+    size: int
+    """Of the last whole document on the way to it."""
+    changes: int
+    """How much was changed since."""
+
+
+def doc_refs(doc: Doc) -> set[str]:
+    """Return which values apart a document needs."""
+    nodes = [*doc["x"].values(), *doc.get("o", {}).values()]
+    return {ref for node in nodes for ref in refs(node)}
+
+
+class Shelf:
+    """All checkpoints of a store."""
+
+    def __init__(self, memory: holdfast.Memory) -> None:
+        self.memory = memory
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, Kept] = OrderedDict()
+        self._named: set[str] = set()
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def put(
+        self, place: Place, checkpoint_id: str, parent: str | None, doc: Doc, elements: Elements
+    ) -> None:
+        """Write a checkpoint: all of it or nothing."""
+        key = place.checkpoint(checkpoint_id)
+        base = self._remembered(place, parent)
+        for _ in range(TRIES):
+            if base is None and parent is not None:
+                base = Reader(self.memory, place).find(parent)
+            values, made = self._row(place, checkpoint_id, parent, doc, base)
+            known = doc_refs(base.doc) if base else set()
+            values |= element_rows(place.thread, doc_refs(doc) - known, elements)
+            expected = {key: 0}
+            if base is not None:
+                expected[place.checkpoint(base.id)] = base.version
+            if self.memory.update(values, if_version=expected):
+                self._remember(key, made)
+                self._named.add(place.name)
+                return
+            base = None
+            self._named.discard(place.name)
+            if self._replaced(place, checkpoint_id, parent, doc, elements):
+                return
+        raise _busy(f"checkpoint {checkpoint_id}")
+
+    def _row(
+        self, place: Place, checkpoint_id: str, parent: str | None, doc: Doc, base: Kept | None
+    ) -> tuple[dict[str, Any], Kept]:
+        """Return the rows of a checkpoint without its values, and what is to be remembered."""
+        patch = None if base is None else patches.diff(base.doc, doc)
+        size, changes = 0, 0
+        if base is not None:
+            size, changes = base.size, base.changes + patches.weight(patch)
+        if patch is None or changes > FAR * size:
+            size, changes, patch = patches.weight(doc), 0, None
+        row = row_of(checkpoint_id, parent, doc if patch is None else patch, size, changes)
+        values = parts(place.checkpoint(checkpoint_id), row)
+        if base is None or place.name not in self._named:
+            values[place.name] = list(place)
+        return values, Kept(checkpoint_id, parent, doc, 1, size, changes)
+
+    def _replaced(
+        self, place: Place, checkpoint_id: str, parent: str | None, doc: Doc, elements: Elements
+    ) -> bool:
+        """Write over a checkpoint that is there already. Those that stand on it become whole."""
+        reader = Reader(self.memory, place)
+        before = reader.find(checkpoint_id)
+        if before is None:
+            return False
+        if before.parent == parent and patches.same(before.doc, doc):
+            return True
+        row = row_of(checkpoint_id, parent, doc, patches.weight(doc), 0)
+        values = parts(place.checkpoint(checkpoint_id), row)
+        values |= element_rows(place.thread, doc_refs(doc) - doc_refs(before.doc), elements)
+        expected = {place.checkpoint(checkpoint_id): before.version}
+        for child in reader.all():
+            if child.parent == checkpoint_id and child.changes:
+                values |= parts(place.checkpoint(child.id), whole(child))
+                expected[place.checkpoint(child.id)] = child.version
+        self.forget()
+        return self.memory.update(values, if_version=expected)
+
+    def put_writes(
+        self,
+        place: Place,
+        checkpoint_id: str,
+        task: tuple[str, str],
+        writes: list[list[Any]],
+        elements: Elements,
+    ) -> None:
+        """Write what a task wrote. What it wrote before under the same number stays, but for the
+        numbers below 0, which are written anew."""
+        key = place.task(checkpoint_id, task[0])
+        version, before = 0, []
+        for _ in range(TRIES):
+            taken = {it[0] for it in before}
+            new = [it for it in writes if it[0] < 0 or it[0] not in taken]
+            renewed = {it[0] for it in new}
+            rows = [*(it for it in before if it[0] not in renewed), *new]
+            if not new:
+                return
+            needed = {ref for it in new for ref in refs(it[2])}
+            values = element_rows(place.thread, needed, elements)
+            values |= parts(key, squeezing.row({"t": task[0], "p": task[1], "w": rows}))
+            if self.memory.update(values, if_version={key: version}):
+                return
+            found = self.memory.entry(key)
+            version, before = 0, []
+            if found is not None:
+                version, before = found.version, self.opened(found)["w"]
+        raise _busy(f"the writes of task {task[0]}")
+
+    # -- what was written last -----------------------------------------------------------------
+
+    def _remembered(self, place: Place, checkpoint_id: str | None) -> Kept | None:
+        if checkpoint_id is None:
+            return None
+        with self._lock:
+            return self._known.get(place.checkpoint(checkpoint_id))
+
+    def _remember(self, key: str, made: Kept) -> None:
+        with self._lock:
+            self._known[key] = made
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+
+    def forget(self) -> None:
+        """Rows were changed that are not written in the usual way."""
+        with self._lock:
+            self._known.clear()
+            self._named.clear()
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def places(self, thread: str | None = None) -> list[Place]:
+        """Return the namespaces of a thread, or of all threads."""
+        prefix = "n/" if thread is None else f"n/{keys.thread_digest(thread)}."
+        return [Place(*entry.value) for entry in self.memory.list(prefix)]
+
+    def opened(self, entry: Entry) -> Row:
+        """Return what is in a row."""
+        return opened(self.memory, entry)
+
+    def writes(self, place: Place, checkpoint_id: str) -> list[tuple[str, str, Any]]:
+        """Return (task, channel, node) of what was written after a checkpoint, in its order."""
+        rows = map(self.opened, self.memory.list(place.writes(checkpoint_id)))
+        found = [(row["p"], row["t"], *write) for row in rows for write in row["w"]]
+        found.sort(key=lambda it: it[:3])
+        return [(task, channel, node) for _path, task, _number, channel, node in found]
+
+
+class Reader:
+    """Reads checkpoints of one place; what it has seen once it does not read again."""
+
+    def __init__(self, memory: holdfast.Memory, place: Place) -> None:
+        self._memory = memory
+        self._place = place
+        self._rows: dict[str, Entry] = {}
+        self._opened: dict[str, Row] = {}
+        self._docs: dict[str, Kept] = {}
+
+    def find(self, checkpoint_id: str) -> Kept | None:
+        """Return a checkpoint; None if there is none."""
+        entry = self._entry(self._place.checkpoint(checkpoint_id))
+        return None if entry is None else self._whole(entry)
+
+    def newest(self) -> Kept | None:
+        """Return the one with the highest id."""
+        for entry in self._memory.list(self._place.checkpoints, limit=1):
+            if keys.id_of(entry.key) is None:
+                return next(self.all(), None)
+            return self._whole(entry)
+        return None
+
+    def all(self, before: str | None = None) -> Iterator[Kept]:
+        """Yield all from the newest on; with `before`, those with lower ids."""
+        entries = self._memory.list(self._place.checkpoints)
+        self._rows = {entry.key: entry for entry in entries}
+        for entry in sorted(entries, key=self._id_of, reverse=True):
+            if before is None or self._id_of(entry) < before:
+                yield self._whole(entry)
+
+    def _entry(self, key: str) -> Entry | None:
+        return self._rows.get(key) or self._memory.entry(key)
+
+    def _open(self, entry: Entry) -> Row:
+        if entry.key not in self._opened:
+            self._opened[entry.key] = opened(self._memory, entry)
+        return self._opened[entry.key]
+
+    def _id_of(self, entry: Entry) -> str:
+        return keys.id_of(entry.key) or str(self._open(entry)["i"])
+
+    def _whole(self, entry: Entry) -> Kept:
+        """Return the checkpoint of a row: back to a whole document, and on from there."""
+        way: list[Entry] = []
+        at = entry
+        while at.key not in self._docs and "b" in self._open(at):
+            way.append(at)
+            at = self._parent_of(at)
+        kept = self._docs.get(at.key) or self._kept(at, self._open(at)["d"])
+        self._docs[at.key] = kept
+        for row in reversed(way):
+            kept = self._kept(row, patches.apply(kept.doc, self._open(row)["b"]))
+            self._docs[row.key] = kept
+        return kept
+
+    def _kept(self, entry: Entry, doc: Doc) -> Kept:
+        row = self._open(entry)
+        name = self._id_of(entry)
+        return Kept(name, row["p"], doc, entry.version, row["s"], row.get("n", 0))
+
+    def _parent_of(self, entry: Entry) -> Entry:
+        key = self._place.checkpoint(self._open(entry)["p"])
+        if key not in self._rows:  # The parent mostly stands behind its child.
+            page = self._memory.list(self._place.checkpoints, after=entry.key, limit=PAGE)
+            self._rows |= {entry.key: entry for entry in page}
+        found = self._entry(key)
+        if found is None:
+            raise Changed(f"checkpoint {self._id_of(entry)}", why="its parent is gone")
+        return found
+
+
+class Values:
+    """The values apart of one thread, read when they are asked for."""
+
+    def __init__(self, memory: holdfast.Memory, thread: str) -> None:
+        self._memory = memory
+        self._prefix = keys.elements(thread)
+        self._rows: dict[str, Any] = {}
+
+    def expect(self, wanted: Iterable[str]) -> None:
+        """Many are read at once, few one by one."""
+        missing = {ref for ref in wanted if self._prefix + ref not in self._rows}
+        if len(missing) > PAGE:
+            self._rows |= {row.key: row.value for row in self._memory.list(self._prefix)}
+
+    def get(self, ref: str) -> tuple[str, bytes]:
+        """Return the type and the bytes of a value apart."""
+        kind, length, data = self._row(self._prefix + ref)
+        data = squeezing.joined(self._prefix + ref, data, self._row)
+        return kind, data if len(data) == length else squeezing.unsqueezed(data, length)
+
+    def _row(self, key: str) -> Any:
+        if key not in self._rows:
+            self._rows[key] = present(self._memory, key)
+        return self._rows[key]
+
+
+class Changed(holdfast.errors.Corrupt):
+    """What is read was removed meanwhile; if it happens again, it is damaged."""
+
+
+def opened(memory: holdfast.Memory, entry: Entry) -> Row:
+    """Return what is in the row of a checkpoint, or of what a task wrote."""
+    data = squeezing.joined(entry.key, entry.value, lambda key: present(memory, key))
+    return dict(squeezing.row_value(data))
+
+
+def present(memory: holdfast.Memory, key: str) -> Any:
+    """Return a value that must be there."""
+    found = memory.entry(key)
+    if found is None:
+        raise Changed("a checkpoint", why="one of its values is gone")
+    return found.value
+
+
+def row_of(checkpoint_id: str, parent: str | None, doc: Any, size: int, changes: int) -> bytes:
+    """Return the row of a checkpoint: a whole document, or if there are changes, a patch."""
+    row: Row = {"p": parent, "s": size, "b" if changes else "d": doc}
+    if changes:
+        row["n"] = changes
+    if keys.newest_first(checkpoint_id)[0] != "u":
+        row["i"] = checkpoint_id
+    return squeezing.row(row)
+
+
+def whole(kept: Kept) -> bytes:
+    """Return the row of a checkpoint that stands on no other."""
+    return row_of(kept.id, kept.parent, kept.doc, patches.weight(kept.doc), 0)
+
+
+def element_rows(thread: str, wanted: Iterable[str], elements: Elements) -> dict[str, Any]:
+    """Return the rows of values apart: type, length, and the bytes, deflated if they are fewer."""
+    rows: dict[str, Any] = {}
+    for ref in wanted:
+        key = keys.elements(thread) + ref
+        kind, data = elements(ref)
+        fewer = squeezing.squeezed(data)
+        rows |= parts(key, fewer if len(fewer) < len(data) else data)
+        rows[key] = [kind, len(data), rows[key]]
+    return rows
+
+
+def _busy(what: str) -> holdfast.errors.StoreError:
+    return holdfast.errors.StoreError(
+        f"{what} was not written: others changed the same thread {TRIES} times meanwhile; try again"
+    )
