@@ -1,0 +1,297 @@
+"""`DurableMiddleware`: inside a run, each model call and each tool call of an agent is recorded.
+
+    create_agent(model, tools, middleware=[…, DurableMiddleware()])
+
+Put it last, next to the model and the tools: what middleware before it decides is decided again on
+resume, what is called behind it is recorded. Outside a run it hands everything on untouched.
+
+A model call has the key of its place in the graph: agent, namespace and step number. LangGraph counts
+steps on from its checkpoint, so the key is the same whether the graph is run again from its start or
+goes on from a checkpoint. A tool call has the id that the model gave it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import holdfast
+from holdfast.integrations._needs import needs
+
+needs("langchain", extra="langgraph")
+
+from langchain.agents.middleware import AgentMiddleware  # noqa: E402 - said first what is needed
+from langchain.agents.middleware.types import (  # noqa: E402
+    ModelRequest,
+    ModelResponse,
+    ToolCallRequest,
+)
+from langchain_core.messages import BaseMessage  # noqa: E402
+from langgraph.config import get_config  # noqa: E402
+from langgraph.errors import GraphBubbleUp  # noqa: E402
+
+from holdfast.errors import StepFailed, UsageError  # noqa: E402
+from holdfast.integrations.langgraph import plain  # noqa: E402
+
+RECORDED = (holdfast.Step, holdfast.AsyncStep)
+EFFECTS = (holdfast.Effect, holdfast.AsyncEffect)
+
+_on_thread: ContextVar[bool] = ContextVar("holdfast__on_thread", default=False)
+"""Whether the graph goes on from checkpoints: then the ids of its tasks are the same on resume."""
+_line: ContextVar[str] = ContextVar("holdfast_line", default="")
+"""The tool call that an agent of its own is part of."""
+
+
+class Bubbled(GeneratorExit):
+    """What LangGraph sends up through its nodes (an interrupt) is no outcome of a step: the call is
+    made again when the graph goes on. Like an exit, it passes and nothing is recorded."""
+
+    def __init__(self, bubble: GraphBubbleUp) -> None:
+        super().__init__()
+        self.bubble = bubble
+
+
+class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Records the model calls and tool calls of an agent, inside a run.
+
+    A tool that is a plain function becomes a step. One whose function is a Holdfast step or effect
+    keeps its policy. `effects=` names tools that hide their function: an effect object that the tool
+    of its name calls, or the name of a tool that is to be recorded as an effect, where doubt is for
+    a person. `agents=` names tools that call an agent of their own: what that does is recorded call
+    by call, and the tool itself is not.
+    """
+
+    def __init__(self, *, effects: Sequence[Any] = (), agents: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.tools = []
+        self._own: set[str] = set()
+        self._as_effects: set[str] = set()
+        self._agents = frozenset(agents)
+        for each in effects:
+            if isinstance(each, EFFECTS):
+                self._own.add(each.name)
+            elif isinstance(each, str):
+                self._as_effects.add(each)
+            else:
+                raise UsageError(
+                    f"effects={each!r}: an effect (@holdfast.effect), or the name of a tool"
+                )
+
+    # --- model calls ----------------------------------------------------------------------------
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Record a model call."""
+        if holdfast.current_run() is None:
+            return handler(request)
+
+        def call() -> plain.Data:
+            response = handler(request)
+            return _used(plain.response_data(response, request.response_format))
+
+        with _unwrapped(), holdfast.keyed(_place()):
+            data = _model(**_asked(request), call=call)
+        return plain.response_from(data, request.response_format)
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        """Record a model call that is awaited."""
+        if holdfast.current_run() is None:
+            return await handler(request)
+
+        async def call() -> plain.Data:
+            response = await handler(request)
+            return _used(plain.response_data(response, request.response_format))
+
+        with _unwrapped(), holdfast.keyed(_place()):
+            data = await _amodel(**_asked(request), call=call)
+        return plain.response_from(data, request.response_format)
+
+    # --- tool calls -----------------------------------------------------------------------------
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]
+    ) -> Any:
+        """Record a tool call."""
+        if holdfast.current_run() is None:
+            return handler(request)
+        with self._around(request) as recorded:
+            if recorded is None:
+                return handler(request)
+
+            def call(args: Any) -> plain.Data:  # noqa: ARG001  # Recorded, and known by.
+                with _bubbling():
+                    return plain.outcome_data(handler(request))
+
+            step = holdfast.recorded(call, **recorded)
+            return plain.outcome_from(step(request.tool_call["args"]))
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Any:
+        """Record a tool call that is awaited."""
+        if holdfast.current_run() is None:
+            return await handler(request)
+        with self._around(request) as recorded:
+            if recorded is None:
+                return await handler(request)
+
+            async def call(args: Any) -> plain.Data:  # noqa: ARG001  # Recorded, and known by.
+                with _bubbling():
+                    return plain.outcome_data(await handler(request))
+
+            step = holdfast.recorded(call, **recorded)
+            return plain.outcome_from(await step(request.tool_call["args"]))
+
+    @contextlib.contextmanager
+    def _around(self, request: ToolCallRequest) -> Generator[dict[str, Any] | None]:
+        """Give the call its key, and say how it is recorded: None if by what it calls."""
+        name = request.tool_call["name"]
+        call_id = request.tool_call["id"] or _place()
+        if name in self._agents:
+            with _within(call_id):
+                yield None
+            return
+        with _unwrapped(), _explained(name), holdfast.keyed(call_id):
+            if name in self._own or _is_recorded(request.tool):
+                yield None
+            else:
+                yield {"name": _name(name), "effect": name in self._as_effects}
+
+
+def _model_body(
+    messages: list[plain.Data],  # noqa: ARG001  # Recorded: what the model was asked.
+    model: str,  # noqa: ARG001
+    tools: list[str],  # noqa: ARG001
+    call: Callable[[], plain.Data],
+) -> plain.Data:
+    with _bubbling():
+        return call()
+
+
+async def _amodel_body(
+    messages: list[plain.Data],  # noqa: ARG001
+    model: str,  # noqa: ARG001
+    tools: list[str],  # noqa: ARG001
+    call: Callable[[], Awaitable[plain.Data]],
+) -> plain.Data:
+    with _bubbling():
+        return await call()
+
+
+_model = holdfast.recorded(_model_body, name="model", unrecorded=("call",))
+_amodel = holdfast.recorded(_amodel_body, name="model", unrecorded=("call",))
+
+
+def _asked(request: ModelRequest[Any]) -> dict[str, Any]:
+    """What a model call is known by: what it was asked, and of whom."""
+    messages: list[BaseMessage] = list(request.messages)
+    if request.system_message is not None:
+        messages.insert(0, request.system_message)
+    model: Any = request.model
+    return {
+        "messages": plain.conversation(messages),
+        "model": str(getattr(model, "model_name", None) or getattr(model, "model", "")),
+        "tools": [_tool_name(tool) for tool in request.tools],
+    }
+
+
+def _used(data: plain.Data) -> plain.Data:
+    """Say what the call used."""
+    for message in data["messages"]:
+        usage = message.get("usage_metadata")
+        if usage:
+            holdfast.usage(
+                model=message.get("response_metadata", {}).get("model_name"),
+                input_tokens=usage.get("input_tokens", 0),
+                output_tokens=usage.get("output_tokens", 0),
+            )
+    return data
+
+
+def _place() -> str:
+    """The key of a model call: the same on every resume, see the top of the module."""
+    metadata: dict[str, Any] = dict(get_config().get("metadata") or {})
+    path = str(metadata.get("langgraph_checkpoint_ns", "")).split("|")[:-1]
+    # A graph inside a graph. Without checkpoints the ids of its tasks are others each time.
+    parents = [part.partition(":")[0] for part in path]
+    if path and _on_thread.get():
+        parents.append(hashlib.sha256("|".join(path).encode()).hexdigest()[:8])
+    agent = metadata.get("lc_agent_name") or "agent"
+    parts = [_line.get(), *parents, f"{agent}-{metadata.get('langgraph_step', 0)}"]
+    return ".".join(part for part in parts if part)[-200:]
+
+
+@contextlib.contextmanager
+def thread() -> Generator[None]:
+    """Inside it, graphs go on from checkpoints."""
+    token = _on_thread.set(True)
+    try:
+        yield
+    finally:
+        _on_thread.reset(token)
+
+
+@contextlib.contextmanager
+def _within(call_id: str) -> Generator[None]:
+    token = _line.set(f"{_line.get()}.{call_id}".strip("."))
+    try:
+        yield
+    finally:
+        _line.reset(token)
+
+
+@contextlib.contextmanager
+def _bubbling() -> Generator[None]:
+    """Inside a step: let an interrupt of the graph pass through it, unrecorded."""
+    try:
+        yield
+    except GraphBubbleUp as bubble:
+        raise Bubbled(bubble) from bubble
+
+
+@contextlib.contextmanager
+def _unwrapped() -> Generator[None]:
+    """Outside the step: the interrupt goes on its way."""
+    try:
+        yield
+    except Bubbled as bubbled:
+        raise bubbled.bubble from None
+
+
+@contextlib.contextmanager
+def _explained(name: str) -> Generator[None]:
+    """Say the way out, where a tool that was made a step calls an effect."""
+    try:
+        yield
+    except StepFailed as failed:
+        if failed.type_name != "UsageError" or "effect" not in failed.message:
+            raise
+        raise UsageError(
+            f"{failed.message}. The tool {name!r} is a step, and calls an effect: make the effect "
+            f"itself the tool, or, if the tool has the name of the effect and does nothing else, "
+            f"give it to DurableMiddleware(effects=[…])"
+        ) from failed
+
+
+def _is_recorded(tool: Any) -> bool:
+    functions = (getattr(tool, "func", None), getattr(tool, "coroutine", None))
+    return any(isinstance(function, RECORDED) for function in functions)
+
+
+def _tool_name(tool: Any) -> str:
+    if isinstance(tool, dict):
+        return str(tool.get("name") or tool.get("function", {}).get("name") or tool.get("type"))
+    return str(tool.name)
+
+
+def _name(tool: str) -> str:
+    """A tool's name, without what has a meaning in step keys."""
+    return "".join("_" if char in "/#[]:" else char for char in tool)

@@ -1,0 +1,39 @@
+"""The agent of the harness on a thread with checkpoints, killed everywhere: at entries of the run, in
+calls, and between checkpoints. What the journal has and what the checkpoints have never disagree."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing import ModelServer
+from tests.integrations.harness import SCRIPT, Agent
+
+AGENT = "tests.integrations.langgraph.thread_agent"
+
+
+def is_model(step: Any) -> bool:
+    return bool(step.name == "model")
+
+
+@pytest.mark.parametrize("awaits", ["", "1"], ids=["sync", "async"])
+def test_undisturbed(tmp_path: Path, awaits: str) -> None:
+    with ModelServer(SCRIPT) as server:
+        agent = Agent(AGENT, tmp_path / "a", server, environ={"ASYNC": awaits})
+        life = agent.check_undisturbed(is_model)
+        assert [it.key for it in life.steps if is_model(it)] == ["model:agent-1", "model:agent-4"]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kinds", ["entry ended", "put writes"])
+def test_killed_everywhere(tmp_path: Path, kinds: str) -> None:
+    with ModelServer(SCRIPT) as server:
+        agent = Agent(AGENT, tmp_path / "a", server)
+        assert agent.check_killed_everywhere(is_model, kinds=kinds) > 10
+
+
+@pytest.mark.timeout(900)
+def test_an_async_graph_killed_at_every_entry(tmp_path: Path) -> None:
+    with ModelServer(SCRIPT) as server:
+        agent = Agent(AGENT, tmp_path / "a", server, environ={"ASYNC": "1"})
+        assert agent.check_killed_everywhere(is_model, kinds="entry") > 10
