@@ -226,9 +226,13 @@ _ask_model = recorded(_asked, name="model", unrecorded=("body",), raises=(_plain
 
 @functools.lru_cache(maxsize=1024)
 def _step(name: str) -> AsyncStep[..., Any]:
-    return recorded(_called, name=name, unrecorded=("body",))
+    made: AsyncStep[..., Any] = recorded(_called, name=name, unrecorded=("body",))
+    return made
 
 
 @functools.lru_cache(maxsize=1024)
 def _effect(name: str) -> AsyncEffect[..., Any]:
-    return recorded(_called, name=name, unrecorded=("body",), effect=True, on_doubt="ask")
+    made: AsyncEffect[..., Any] = recorded(
+        _called, name=name, unrecorded=("body",), effect=True, on_doubt="ask"
+    )
+    return made

@@ -1,0 +1,215 @@
+"""Errors and other ends of tools and models: the same live and replayed."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from pydantic_ai import ModelRetry
+from pydantic_ai.exceptions import ModelHTTPError
+from tests.integrations.pydantic_ai.support import durable, model, twice
+
+import holdfast
+from holdfast import effect, flow
+from holdfast.errors import RunFailed, RunHeld
+from holdfast.integrations.pydantic_ai import Durable
+from holdfast.testing import CallTools, ModelServer, Say
+
+LOOKUP = CallTools(("lookup", {"order": "42"}, "call_a"))
+
+
+@pytest.fixture
+def store() -> Iterator[holdfast.Store]:
+    with holdfast.open("memory:") as opened:
+        yield opened
+
+
+def keys(store: holdfast.Store, run_id: str = "r-1") -> list[str]:
+    return [step.key for step in store.get(run_id).steps]
+
+
+def told(server: ModelServer, turn: int) -> str:
+    """What the model was told in its last message."""
+    return next(it for it in server.requests if it.turn == turn).body["messages"][-1]["content"]
+
+
+def test_a_tool_that_asks_for_another_try_is_recorded_as_such(store: holdfast.Store) -> None:
+    calls = []
+
+    def lookup(order: str) -> str:
+        calls.append(order)
+        if len(calls) == 1:
+            raise ModelRetry("say it again")
+        return "one lamp"
+
+    again = CallTools(("lookup", {"order": "42"}, "call_b"))
+    with ModelServer([LOOKUP, again, Say("A lamp.")]) as server:
+        agent = durable(server, lookup)
+        live, replayed = asyncio.run(twice(lambda: agent.run("What is it?")))
+        assert live.output == replayed.output == "A lamp."
+        assert server.count == 3
+        assert "say it again" in told(server, 1)
+        assert server.problems == []
+    assert len(calls) == 2
+    assert keys(store) == [
+        "model:support",
+        "lookup:call_a",
+        "model:support#2",
+        "lookup:call_b",
+        "model:support#3",
+    ]
+
+
+def test_wrong_arguments_of_the_model_never_reach_the_tool(store: holdfast.Store) -> None:
+    calls = []
+
+    def lookup(order: int) -> str:
+        calls.append(order)
+        return "one lamp"
+
+    wrong = CallTools(("lookup", {"order": "no number"}, "call_a"))
+    right = CallTools(("lookup", {"order": 42}, "call_b"))
+    with ModelServer([wrong, right, Say("A lamp.")]) as server:
+        agent = durable(server, lookup)
+        live, replayed = asyncio.run(twice(lambda: agent.run("What is it?")))
+        assert live.output == replayed.output == "A lamp."
+        assert server.count == 3
+    assert calls == [42]
+    assert "lookup:call_b" in keys(store)
+    assert "lookup:call_a" not in keys(store)
+
+
+def test_an_error_of_a_tool_is_recorded_and_ends_the_agent(store: holdfast.Store) -> None:
+    calls = []
+
+    def lookup(order: str) -> str:
+        calls.append(order)
+        raise ConnectionError("the shop is closed")
+
+    with ModelServer([LOOKUP]) as server:
+        agent = durable(server, lookup)
+        live, replayed = asyncio.run(twice(lambda: agent.run("What is it?")))
+        assert server.count == 1
+    assert live == replayed
+    assert live[0] == "StepFailed"
+    assert "ConnectionError: the shop is closed" in live[1]
+    assert len(calls) == 1
+
+
+def test_a_failed_run_that_is_taken_up_again_calls_the_tool_again(store: holdfast.Store) -> None:
+    calls = []
+
+    def lookup(order: str) -> str:
+        calls.append(order)
+        if len(calls) == 1:
+            raise ConnectionError("the shop is closed")
+        return "one lamp"
+
+    with ModelServer([LOOKUP, Say("A lamp.")]) as server:
+        support = durable(server, lookup)
+
+        @flow(name="taken_up")
+        async def agent() -> str:
+            return (await support.run("What is it?")).output
+
+        async def both() -> str:
+            with pytest.raises(RunFailed, match="the shop is closed"):
+                await agent.run("r-1")
+            return await agent.run("r-1")
+
+        assert asyncio.run(both()) == "A lamp."
+        assert server.count == 2
+
+
+@pytest.mark.parametrize("status", [500, 529])
+def test_an_error_of_the_provider_is_the_same_live_and_replayed(
+    store: holdfast.Store, status: int
+) -> None:
+    async def work(agent) -> int:
+        try:
+            return (await agent.run("Hello")).output
+        except ModelHTTPError as error:
+            return error.status_code
+
+    with ModelServer([Say("Hi.")]) as server:
+        server.fail_next(status)
+        agent = durable(server)
+        live, replayed = asyncio.run(twice(lambda: work(agent)))
+        assert live == replayed == status
+        assert server.count == 1
+    assert store.get("r-1").steps[0].status == "failed"
+
+
+def test_what_the_sdk_tries_again_is_one_step(store: holdfast.Store) -> None:
+    with ModelServer([Say("Hi.")]) as server:
+        server.fail_next(500, retry_after=0.01)
+        agent = durable(server, model=model(server, max_retries=2))
+        live, replayed = asyncio.run(twice(lambda: agent.run("Hello")))
+        assert live.output == replayed.output == "Hi."
+        assert server.count == 2
+    assert keys(store) == ["model:support"]
+
+
+def test_a_person_who_says_no_is_told_to_the_model(store: holdfast.Store) -> None:
+    @effect(name="pay_back", approve=True)
+    def pay_back(order: str) -> str:
+        raise AssertionError("nobody said yes")
+
+    script = [CallTools(("pay_back", {"order": "42"}, "call_a")), Say("Then not.")]
+    with ModelServer(script) as server:
+        support = durable(server, pay_back)
+
+        @flow(name="refused")
+        async def agent() -> str:
+            return (await support.run("Pay it back")).output
+
+        async def both() -> str:
+            work = asyncio.create_task(agent.run("r-1"))
+            async with asyncio.timeout(30):
+                while not (asked := store.questions()):
+                    await asyncio.sleep(0.005)
+            store.refuse(asked[0].run_id, asked[0].name, reason="too much", actor="ana")
+            return await work
+
+        assert asyncio.run(both()) == "Then not."
+        assert "too much" in told(server, 1)
+        assert server.problems == []
+
+
+def test_a_changed_prompt_holds_the_run(store: holdfast.Store) -> None:
+    said = ["Hello"]
+    with ModelServer([Say("Hi.")]) as server:
+        support = durable(server)
+
+        @flow(name="changed")
+        async def agent() -> str:
+            result = await support.run(said[0])
+            if said == ["Hello"]:
+                raise ConnectionError
+            return result.output
+
+        with pytest.raises(RunFailed):
+            asyncio.run(agent.run("r-1"))
+        said[0] = "Goodbye"
+        with pytest.raises(RunHeld) as held:
+            asyncio.run(agent.run("r-1"))
+        assert held.value.reason == "diverged"
+        assert "model:support" in str(held.value)
+        assert server.count == 1
+    assert store.get("r-1").status == "held"
+
+
+def test_an_effect_that_is_named_is_asked_about_when_it_raises(store: holdfast.Store) -> None:
+    def send(to: str) -> str:
+        raise ConnectionError("cut")
+
+    with ModelServer([CallTools(("send", {"to": "ana"}, "call_a"))]) as server:
+        support = durable(server, send, capability=Durable(effects=["send"]))
+
+        @flow(name="doubted")
+        async def agent() -> str:
+            return (await support.run("Write to Ana")).output
+
+        with pytest.raises(RunHeld) as held:
+            asyncio.run(agent.run("r-1"))
+        assert held.value.reason == "in_doubt"
+    assert keys(store) == ["model:support", "send:call_a"]
