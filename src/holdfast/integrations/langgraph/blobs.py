@@ -98,7 +98,8 @@ class Packer:
 
     def element(self, ref: str) -> tuple[str, bytes]:
         """Return the type and the bytes of a value that stands apart."""
-        kind, data = self._serde.dumps_typed(self._apart[ref])
+        value = self._apart[ref]
+        kind, data = self._serde.dumps_typed(_bare(value) if self._splits else value)
         return kind, bytes(data)
 
     def pack(self, value: Any) -> Node:
@@ -145,15 +146,14 @@ class Packer:
         return self._dumped(value)
 
     def _message(self, message: BaseMessage) -> Node:
-        bare = message.model_copy(update={"id": None}) if message.id else message
         node = self._seen.get(message)
         if node is None:
-            node = self._dumped(bare)
+            node = self._dumped(_bare(message))
             if type(node) is not str:
                 return self._dumped(message)
             node = f"{node}:{message.id}" if message.id else node
             self._seen.add(message, node)
-        self._apart[node[:_DIGEST]] = bare
+        self._apart[node[:_DIGEST]] = message
         return node
 
     def _dumped(self, value: Any) -> Node:
@@ -164,6 +164,13 @@ class Packer:
         ref = digest(kind.encode() + b"\0" + data, _DIGEST)
         self._apart[ref] = value
         return ref
+
+
+def _bare(value: Any) -> Any:
+    """Return a message without its id."""
+    if isinstance(value, BaseMessage) and value.id:
+        return value.model_copy(update={"id": None})
+    return value
 
 
 class Unpacker:

@@ -14,15 +14,8 @@ from holdfast.errors import StoreError
 from holdfast.integrations.langgraph import keys
 from holdfast.integrations.langgraph.blobs import refs
 from holdfast.integrations.langgraph.keys import Place
-from holdfast.integrations.langgraph.shelf import (
-    TRIES,
-    Kept,
-    Reader,
-    Shelf,
-    Values,
-    doc_refs,
-    whole,
-)
+from holdfast.integrations.langgraph.rows import Kept, Reader, Values, doc_refs
+from holdfast.integrations.langgraph.shelf import TRIES, Shelf, whole
 from holdfast.integrations.langgraph.squeezing import parts
 
 AT_ONCE = 200

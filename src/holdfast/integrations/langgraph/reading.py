@@ -11,15 +11,8 @@ from langgraph.checkpoint.base import CheckpointTuple, get_checkpoint_id, get_ch
 
 from holdfast.integrations.langgraph.blobs import Packer, Unpacker, refs
 from holdfast.integrations.langgraph.keys import Place
-from holdfast.integrations.langgraph.shelf import (
-    Changed,
-    Doc,
-    Kept,
-    Reader,
-    Shelf,
-    Values,
-    doc_refs,
-)
+from holdfast.integrations.langgraph.rows import Changed, Doc, Kept, Reader, Values, doc_refs
+from holdfast.integrations.langgraph.shelf import Shelf
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -164,7 +157,8 @@ def doc_of(
     del said["id"]
     doc: Doc = {"x": {name: packer.pack(value) for name, value in values.items()}}
     other: dict[str, Any] = {}
-    for part, given in (("c", said), ("m", get_checkpoint_metadata(config, metadata))):
+    told: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
+    for part, given in (("c", said), ("m", told)):
         doc[part] = {name: _copied(value) for name, value in given.items() if _plain(value)}
         odd = [name for name in given if name not in doc[part]]
         other |= {part + name: packer.pack(given[name]) for name in odd}

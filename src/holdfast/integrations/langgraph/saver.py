@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -27,7 +26,9 @@ import holdfast
 from holdfast.integrations.langgraph import clearing
 from holdfast.integrations.langgraph.blobs import Packer, Seen, check_serializer
 from holdfast.integrations.langgraph.reading import Reading, config_of, doc_of, place_of
-from holdfast.integrations.langgraph.shelf import Kept, Shelf
+from holdfast.integrations.langgraph.rows import Kept
+from holdfast.integrations.langgraph.shelf import Shelf
+from holdfast.integrations.langgraph.waiting import blocking
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -38,8 +39,6 @@ NAMESPACE = "langgraph"
 """The memory of the store that has the checkpoints."""
 AT_ONCE = 20
 
-T = TypeVar("T")
-
 
 class HoldfastSaver(BaseCheckpointSaver[int]):
     """Keeps checkpoints of graphs in a store that is open, or in one that is opened by its URL."""
@@ -49,15 +48,15 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     ) -> None:
         super().__init__(serde=serde)
         check_serializer(self.serde)
-        self._opened = holdfast.open(store, default=False) if isinstance(store, str) else None
-        self.store: Any = self._opened or store
+        self.store = holdfast.open(store, default=False) if isinstance(store, str) else store
+        self._opened_here = isinstance(store, str)
         self._shelf = Shelf(self.store.memory(NAMESPACE, recorded=False))
         self._seen = Seen()
 
     def close(self) -> None:
         """Close the store, if it was opened here."""
-        if self._opened is not None:
-            self._opened.close()
+        if self._opened_here:
+            self.store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +68,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return a checkpoint: the one that is named, or the newest."""
-        return _blocking(lambda: self._reading().get_tuple(config))
+        return blocking(lambda: self._reading().get_tuple(config))
 
     def list(
         self,
@@ -81,7 +80,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     ) -> Iterator[CheckpointTuple]:
         """Yield checkpoints from the newest on."""
         found = self._reading().list(config, filter, before, limit)
-        while part := _blocking(lambda: [*itertools.islice(found, AT_ONCE)]):
+        while part := blocking(lambda: [*itertools.islice(found, AT_ONCE)]):
             yield from part
 
     def get_delta_channel_history(
@@ -89,7 +88,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     ) -> Mapping[str, Any]:
         """Return of each channel what was written on the way to a checkpoint, oldest first, since
         the last value that is stored of it, which is the `seed`."""
-        return _blocking(lambda: self._reading().delta_history(config, channels))
+        return blocking(lambda: self._reading().delta_history(config, channels))
 
     def _reading(self) -> Reading:
         return Reading(self._shelf, self.serde)
@@ -107,7 +106,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         place, packer = place_of(config), Packer(self.serde, self._seen)
         doc = doc_of(packer, config, checkpoint, metadata)
         parent = get_checkpoint_id(config)
-        _blocking(lambda: self._shelf.put(place, checkpoint["id"], parent, doc, packer.element))
+        blocking(lambda: self._shelf.put(place, checkpoint["id"], parent, doc, packer.element))
         return config_of(place, checkpoint["id"])
 
     def put_writes(
@@ -124,7 +123,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
             number = WRITES_IDX_MAP.get(channel, at)
             rows[number] = [number, channel, packer.pack(value)]
         task = (task_id, task_path)
-        _blocking(
+        blocking(
             lambda: self._shelf.put_writes(
                 place_of(config),
                 config["configurable"]["checkpoint_id"],
@@ -166,7 +165,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints of a thread, with what was written after them."""
-        _blocking(lambda: clearing.copy(self._shelf, str(source_thread_id), str(target_thread_id)))
+        blocking(lambda: clearing.copy(self._shelf, str(source_thread_id), str(target_thread_id)))
 
     def _remove(self, threads: Any, choose: Callable[[Any], Iterable[Kept]]) -> None:
         def work() -> None:
@@ -176,7 +175,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
                     clearing.remove(self._shelf, place, choose)
                 clearing.sweep(self._shelf, thread)
 
-        _blocking(work)
+        blocking(work)
 
     # -- awaited -------------------------------------------------------------------------------
 
@@ -241,14 +240,3 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """The awaited twin of `prune`."""
         await asyncio.to_thread(lambda: self.prune(thread_ids, strategy=strategy))
-
-
-def _blocking(work: Callable[[], T]) -> T:
-    """Do it here; on an event loop, which a memory refuses to block, in a thread that is waited
-    for. Who calls a blocking method there blocks the loop, as with any other saver."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return work()
-    with ThreadPoolExecutor(1, thread_name_prefix="holdfast-saver") as pool:
-        return pool.submit(work).result()
