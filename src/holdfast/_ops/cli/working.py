@@ -85,54 +85,71 @@ def _worker(
     wanted = msgspec.convert(asked, instruments.Wanted)
     wanted.check()
     _open(session)
-    orders = [
-        Order(
-            modules=list(modules),
-            url=session.url,
-            namespace=session.namespace,
-            queues=list(queues) or None,
-            concurrency=concurrency,
-            drain_s=drain_s,
-            name=_name(name, number, processes),
-            declares=True,
-            report_fd=-1,
-            life_fd=-1,
-            lease_s=lease_s,
-            wanted=wanted,
-        )
-        for number in range(processes)
-    ]
-    watched = session.out.is_terminal and not session.as_json and not wanted.logs_json
-    note = instruments.say_json if wanted.logs_json else session.note
+    order = Order(
+        modules=list(modules),
+        url=session.url,
+        namespace=session.namespace,
+        queues=list(queues) or None,
+        concurrency=concurrency,
+        drain_s=drain_s,
+        name=None,
+        declares=True,
+        report_fd=-1,
+        life_fd=-1,
+        lease_s=lease_s,
+        wanted=wanted,
+    )
+    names = [_name(name, number, processes) for number in range(processes)]
+    orders = [msgspec.structs.replace(order, name=one) for one in names]
     with contextlib.ExitStack() as stack:
-        if watched:
-            from holdfast._ops.cli.panel import Panel
-
-            opens = functools.partial(session.store, create=True)
-            panel = stack.enter_context(Panel(opens, shown(session.url), session.out))
-            workforce = Workforce(orders, panel.say, captures=True, on_tick=panel.draw)
-            panel.say(f"flows of {', '.join(modules)}; Ctrl-C drains")
-        else:
-            session.close()  # It is there, and its processes have their own ways to it.
-            say = instruments.say_json if wanted.logs_json else functools.partial(_say, session)
-            workforce = Workforce(orders, say)
-            say(
-                f"holdfast worker {os.getpid()}: {count(processes, 'process', 'processes')}, "
-                f"{shown(session.url)}"
-            )
-        if health is not None:
-            checks = {"live": workforce.live, "ready": workforce.ready}
-            served = stack.enter_context(Health(health, checks))
-            note(f"health: http://{served.address}/live and /ready")
-        if wanted.metrics is not None:
-            served_at = stack.enter_context(instruments.scraping(wanted, workforce, session))
-            make = session.pasteable("token create")
-            note(f"metrics: {served_at.url}, with a token: {make}")
+        watched = session.out.is_terminal and not session.as_json and not wanted.logs_json
+        gather = _watched if watched else _unwatched
+        workforce = gather(session, orders, stack)
+        _serve(session, wanted, health, workforce, stack)
         code = workforce.work()
     if session.as_json:
         session.answer(exit_code=code)
     sys.stdout.flush()
     return code
+
+
+def _watched(session: Session, orders: list[Order], stack: contextlib.ExitStack) -> Workforce:
+    """Return the processes, with a panel on the terminal that shows what they do."""
+    from holdfast._ops.cli.panel import Panel
+
+    opens = functools.partial(session.store, create=True)
+    panel = stack.enter_context(Panel(opens, shown(session.url), session.out))
+    panel.say(f"flows of {', '.join(orders[0].modules)}; Ctrl-C drains")
+    return Workforce(orders, panel.say, captures=True, on_tick=panel.draw)
+
+
+def _unwatched(session: Session, orders: list[Order], _stack: contextlib.ExitStack) -> Workforce:
+    """Return the processes, which say what they do in lines."""
+    session.close()  # It is there, and its processes have their own ways to it.
+    logs_json = orders[0].wanted.logs_json
+    say = instruments.say_json if logs_json else functools.partial(_say, session)
+    number = count(len(orders), "process", "processes")
+    say(f"holdfast worker {os.getpid()}: {number}, {shown(session.url)}")
+    return Workforce(orders, say)
+
+
+def _serve(
+    session: Session,
+    wanted: instruments.Wanted,
+    health: str | None,
+    workforce: Workforce,
+    stack: contextlib.ExitStack,
+) -> None:
+    """Answer those who ask how the worker is and what it counts, and say where."""
+    note = instruments.say_json if wanted.logs_json else session.note
+    if health is not None:
+        checks = {"live": workforce.live, "ready": workforce.ready}
+        served = stack.enter_context(Health(health, checks))
+        note(f"health: http://{served.address}/live and /ready")
+    if wanted.metrics is not None:
+        served_at = stack.enter_context(instruments.scraping(wanted, workforce, session))
+        make = session.pasteable("token create")
+        note(f"metrics: {served_at.url}, with a token: {make}")
 
 
 def _open(session: Session) -> None:
