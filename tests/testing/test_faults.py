@@ -146,6 +146,8 @@ def test_every_writing_operation_of_the_contract_is_known_to_the_kit():
             "heard_us",
             "inbox",
             "verify",
+            "schema_version",
+            "path",
         ),
         *("pulses", "queues", "schedules", "whole"),
         *("messages", "news", "questions", "pot", "memo", "memos", "measures"),

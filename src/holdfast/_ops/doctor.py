@@ -75,7 +75,7 @@ def checkup(store: Store, limit: int = LOOKED_AT) -> tuple[Checkup, list[Finding
     found = [it for row in rows[:limit] for it in survey.findings(row)]
     told = Checkup(
         shown(store.url),
-        _schema_version(store),
+        store.schema_version(),
         size,
         wal,
         free,
@@ -89,29 +89,13 @@ def checkup(store: Store, limit: int = LOOKED_AT) -> tuple[Checkup, list[Finding
 # -- the store ---------------------------------------------------------------------------------
 
 
-def _path(store: Store) -> str | None:
-    return str(getattr(store, "path", "")) or None if store.url.startswith("sqlite:") else None
-
-
 def _files(store: Store) -> tuple[int | None, int | None, int | None]:
-    path = _path(store)
+    path = store.path
     if path is None:
         return None, None, None
     log = Path(f"{path}-wal")
     wal = log.stat().st_size if log.exists() else 0
     return Path(path).stat().st_size, wal, shutil.disk_usage(Path(path).parent).free
-
-
-def _schema_version(store: Store) -> int | None:
-    """Return the version of the schema. A store is brought to ours when it is opened, so one that
-    has another is newer, and works with ours."""
-    if _path(store) is not None:
-        return int(getattr(store, "schema_version")())  # noqa: B009
-    if store.url.startswith("postgres"):
-        from holdfast._store.postgres.opening import known
-
-        return known()
-    return None
 
 
 def _troubles(store: Store, wal: int | None, free: int | None) -> Iterator[Trouble]:
@@ -135,7 +119,7 @@ def _damages(survey: watchdog.Survey) -> Iterator[Trouble]:
 
 
 def _disk(store: Store, wal: int | None, free: int | None) -> Iterator[Trouble]:
-    path = _path(store)
+    path = store.path
     if path is None or free is None or wal is None:
         return
     total = shutil.disk_usage(Path(path).parent).total

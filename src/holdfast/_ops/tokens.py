@@ -106,8 +106,8 @@ class Tokens:
     @classmethod
     def of(cls, store: Store) -> Tokens:
         """Return the tokens of a store: beside a SQLite file, in the user's folder for a server."""
-        if store.url.startswith("sqlite:"):
-            return cls(f"{getattr(store, 'path')}-tokens")  # noqa: B009
+        if store.path is not None:
+            return cls(f"{store.path}-tokens")
         if store.url.startswith("memory:"):
             return cls(None)
         name = hashlib.sha256(store.store_id.encode()).hexdigest()[:32]

@@ -94,6 +94,11 @@ class Store(Protocol):
     store_id: str
     lease_s: float
 
+    @property
+    def path(self) -> str | None:
+        """The file that it is kept in; None if it is not kept in a file."""
+        ...
+
     def now_us(self) -> int:
         """Return the store's time, in microseconds since 1970; never runs backwards."""
         ...
@@ -101,6 +106,10 @@ class Store(Protocol):
     def regression(self) -> str | None:
         """Say which acknowledged commits are missing, or None. While it says something, reads
         work and `append` refuses every write that starts an effect (`Regressed`)."""
+        ...
+
+    def schema_version(self) -> int | None:
+        """Return the version of its schema, which may be newer than ours; None if it has none."""
         ...
 
     def adopted_through(self) -> int:

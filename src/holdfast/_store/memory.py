@@ -103,6 +103,7 @@ class MemoryStore(MemoryFleet, MemoryBeside):
         lease_s: float = 30.0,
     ) -> None:
         self.url = "memory:"
+        self.path = None
         self.namespace = namespace
         self.store_id = "memory"
         self.lease_s = lease_s
@@ -119,6 +120,9 @@ class MemoryStore(MemoryFleet, MemoryBeside):
 
     def regression(self) -> str | None:
         return self.world.lost
+
+    def schema_version(self) -> int | None:
+        return None
 
     def adopted_through(self) -> int:
         return self.world.adopted_through

@@ -106,7 +106,6 @@ class SqliteStore(SqliteFleet, SqliteBeside):
         return self._writer.regression
 
     def schema_version(self) -> int:
-        """Return the version of the schema that the file has."""
         with self._database.reader() as connection:
             return migrations.version_of(connection, self.path)
 

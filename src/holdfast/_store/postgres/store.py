@@ -63,6 +63,7 @@ class PostgresStore(PostgresFleet, PostgresBeside):
     ) -> None:
         place = parse(url)
         self.url = place.shown
+        self.path = None
         self.namespace = namespace
         self.lease_s = lease_s
         self._clock = DatabaseClock(clock)
@@ -127,6 +128,10 @@ class PostgresStore(PostgresFleet, PostgresBeside):
 
     def regression(self) -> str | None:
         return self._remembered.lost
+
+    def schema_version(self) -> int:
+        ((version, _),) = self._database.read("schema_version")
+        return int(version)
 
     def adopted_through(self) -> int:
         return self._adopted_through

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -31,6 +33,11 @@ from holdfast.testing.store_contract.ground import (
 
 class Reading(Ground):
     """What was written is read back, and the store as a whole."""
+
+    def test_a_store_says_what_it_is_kept_in(self) -> None:
+        path, version = self.store.path, self.store.schema_version()
+        assert path is None or Path(path).is_file()
+        assert version is None or version > 0
 
     # -- reading back ------------------------------------------------------------------------------
 
