@@ -54,6 +54,8 @@ async def arelay(
         if not task.done():
             task.cancel()
             await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # Who has gone away does not ask for it.
 
 
 def relay(record: Callable[[Put[T]], Sequence[T]], *, linger_s: float = 0.0) -> Generator[T]:

@@ -1,0 +1,261 @@
+"""The transports: which requests are recorded, under which key, and how their answers are read."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import holdfast
+from holdfast import Retry, keyed, recorded
+from holdfast.errors import UsageError
+from holdfast.integrations._needs import needs
+from holdfast.integrations._relay import arelay, relay
+from holdfast.integrations.http.answered import Head, replayed
+from holdfast.integrations.http.asked import digest_of, shown_url, step_key
+from holdfast.integrations.http.exchange import (
+    Exchange,
+    Piece,
+    Refused,
+    Unrecorded,
+    perform,
+    perform_async,
+)
+
+_LIBRARIES = [name for name in ("httpx", "httpx2") if importlib.util.find_spec(name)]
+for _library in _LIBRARIES or ["httpx"]:
+    needs(_library, extra="http")
+
+if TYPE_CHECKING:
+    import httpx
+    import httpx2
+
+    class _Transport(httpx.BaseTransport, httpx2.BaseTransport):
+        def handle_request(self, request: Any) -> Any: ...
+
+    class _AsyncTransport(httpx.AsyncBaseTransport, httpx2.AsyncBaseTransport):
+        async def handle_async_request(self, request: Any) -> Any: ...
+else:
+    _MODULES = [importlib.import_module(name) for name in _LIBRARIES]
+    _Transport = type("_Transport", tuple(it.BaseTransport for it in _MODULES), {})
+    _AsyncTransport = type("_AsyncTransport", tuple(it.AsyncBaseTransport for it in _MODULES), {})
+
+LINGER_S = 1.0
+"""Clients know of the end of a stream before it comes: so long the rest is waited for."""
+MAX_BYTES = 64 * 1024 * 1024
+
+Asks = Callable[[Any], bool]
+Policy = Literal["ask", "retry", "fail"]
+
+
+class _Rules:
+    """What both transports are told, and what they decide by it."""
+
+    def __init__(
+        self,
+        perform: Callable[..., Any],
+        inner: Any,
+        key: Callable[[Any], str],
+        record: Asks | None,
+        effects: Asks | None,
+        on_doubt: Policy,
+        headers: Iterable[str],
+        max_bytes: int,
+    ) -> None:
+        if max_bytes < 1:
+            raise UsageError(f"max_bytes={max_bytes!r}: a positive number")
+        self.inner = inner
+        self.key = key
+        self._record = record
+        self._effects = effects
+        self._headers = frozenset(name.lower() for name in headers)
+        self._max_bytes = max_bytes
+        self._step = recorded(perform, name="http", unrecorded=("exchange",))
+        self._effect = recorded(
+            perform,
+            name="http",
+            effect=True,
+            unrecorded=("exchange",),
+            on_doubt=on_doubt,
+            failed_on=(Refused,),
+            retry=Retry() if on_doubt == "retry" else None,
+        )
+
+    def passes(self, request: Any) -> bool:
+        """Say whether a request is none of ours: outside a run, or part of a step."""
+        run = holdfast.current_run()
+        if run is None or run.step is not None:
+            return True
+        return self._record is not None and not self._record(request)
+
+    def inside(self, request: Any, kind: str) -> Any:
+        """Return the transport that sends; by default that of the library of the request."""
+        if self.inner is None:
+            self.inner = getattr(_library_of(request), kind)()
+        return self.inner
+
+    def step(self, request: Any) -> Any:
+        """Return the step or the effect that a request is."""
+        return self._effect if self._effects and self._effects(request) else self._step
+
+    def exchange(self, step: Any, inner: Any, request: Any, put: Any) -> Exchange:
+        """Return a request on its way."""
+        is_effect = step is self._effect
+        return Exchange(inner, request, put, self._max_bytes, self._headers, is_effect)
+
+
+class DurableTransport(_Transport):
+    """Makes every request of a client a step, inside a run; of httpx or httpx2, as the client is.
+
+    `inner` sends; by default a plain `HTTPTransport()`. `key(request)` names a line of requests that
+    are made at the same time. `record(request)` says which are recorded (all). `effects(request)`
+    says which are effects (none), with `on_doubt=` as their policy. `headers=` are kept of answers
+    besides those that SDKs look at. An answer of more than `max_bytes` is refused.
+    """
+
+    def __init__(
+        self,
+        inner: Any = None,
+        *,
+        key: Callable[[Any], str] = step_key,
+        record: Asks | None = None,
+        effects: Asks | None = None,
+        on_doubt: Policy = "ask",
+        headers: Iterable[str] = (),
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._rules = _Rules(perform, inner, key, record, effects, on_doubt, headers, max_bytes)
+
+    def handle_request(self, request: Any) -> Any:
+        """Send a request, or give the answer that is recorded."""
+        inner = self._rules.inside(request, "HTTPTransport")
+        if self._rules.passes(request):
+            return inner.handle_request(request)
+        request.read()
+        pieces = relay(lambda put: self._recorded(inner, request, put), linger_s=LINGER_S)
+        head = cast("Head", next(pieces))
+        return _response(request, head, "SyncByteStream", _Pieces, pieces)
+
+    def _recorded(self, inner: Any, request: Any, put: Callable[[Piece], None]) -> list[Piece]:
+        seen: list[Piece] = []
+
+        def hand_on(piece: Piece) -> None:
+            seen.append(piece)
+            put(piece)
+
+        step = self._rules.step(request)
+        exchange = self._rules.exchange(step, inner, request, hand_on)
+        asked = (request.method, shown_url(str(request.url)), digest_of(request))
+        try:
+            with keyed(self._rules.key(request)):
+                answer = step(*asked, exchange)
+        except Unrecorded as unrecorded:
+            if unrecorded.error is not None:
+                raise unrecorded.error from None
+            return seen
+        return seen or list(replayed(answer))
+
+    def close(self) -> None:
+        """Close the transport that sends."""
+        if self._rules.inner is not None:
+            self._rules.inner.close()
+
+
+class AsyncDurableTransport(_AsyncTransport):
+    """The awaited twin of `DurableTransport`, for `AsyncClient`."""
+
+    def __init__(
+        self,
+        inner: Any = None,
+        *,
+        key: Callable[[Any], str] = step_key,
+        record: Asks | None = None,
+        effects: Asks | None = None,
+        on_doubt: Policy = "ask",
+        headers: Iterable[str] = (),
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._rules = _Rules(
+            perform_async, inner, key, record, effects, on_doubt, headers, max_bytes
+        )
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send a request, or give the answer that is recorded."""
+        inner = self._rules.inside(request, "AsyncHTTPTransport")
+        if self._rules.passes(request):
+            return await inner.handle_async_request(request)
+        await request.aread()
+        pieces = arelay(lambda put: self._recorded(inner, request, put), linger_s=LINGER_S)
+        head = cast("Head", await anext(pieces))
+        return _response(request, head, "AsyncByteStream", _AsyncPieces, pieces)
+
+    async def _recorded(
+        self, inner: Any, request: Any, put: Callable[[Piece], None]
+    ) -> list[Piece]:
+        seen: list[Piece] = []
+
+        def hand_on(piece: Piece) -> None:
+            seen.append(piece)
+            put(piece)
+
+        step = self._rules.step(request)
+        exchange = self._rules.exchange(step, inner, request, hand_on)
+        asked = (request.method, shown_url(str(request.url)), digest_of(request))
+        try:
+            with keyed(self._rules.key(request)):
+                answer = await step(*asked, exchange)
+        except Unrecorded as unrecorded:
+            if unrecorded.error is not None:
+                raise unrecorded.error from None
+            return seen
+        return seen or list(replayed(answer))
+
+    async def aclose(self) -> None:
+        """Close the transport that sends."""
+        if self._rules.inner is not None:
+            await self._rules.inner.aclose()
+
+
+class _Pieces:
+    """The rest of an answer, as a stream of the library."""
+
+    def __init__(self, pieces: Generator[Piece]) -> None:
+        self._pieces = pieces
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from cast("Iterator[bytes]", self._pieces)
+
+    def close(self) -> None:
+        self._pieces.close()
+
+
+class _AsyncPieces:
+    """The awaited twin of `_Pieces`."""
+
+    def __init__(self, pieces: AsyncGenerator[Piece]) -> None:
+        self._pieces = pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._pieces:
+            yield cast("bytes", piece)
+
+    async def aclose(self) -> None:
+        await self._pieces.aclose()
+
+
+def _library_of(request: Any) -> Any:
+    return sys.modules[type(request).__module__.partition(".")[0]]
+
+
+def _response(request: Any, head: Head, stream: str, kind: type[Any], pieces: Any) -> Any:
+    """Return an answer as the library of the request has it."""
+    library = _library_of(request)
+    of_library = type(kind.__name__, (kind, getattr(library, stream)), {})
+    return library.Response(
+        head.status,
+        headers=head.headers,
+        stream=of_library(pieces),
+        extensions=head.extensions,
+        request=request,
+    )
