@@ -215,7 +215,7 @@ COMMANDS: dict[str, list[str]] = {
     "restore": ["--url", "sqlite:///FOLDER/back.db", "restore", "FOLDER/copy.db"],
 }
 """One after the other, in this order, on one store."""
-IN_PROCESSES = {"demo", "run", "ui", "worker"}
+IN_PROCESSES = {"demo", "mcp", "run", "ui", "worker"}
 
 
 def test_every_command_prints_what_the_page_says(

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "housekeeping": ("gc", "export", "import"),
     "remembering": ("memory",),
     "serving": ("ui",),
+    "assisting": ("mcp",),
     "tokens": ("token",),
     "auditing": ("audit",),
     "completing": ("completion",),

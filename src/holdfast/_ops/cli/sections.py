@@ -42,7 +42,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "rollback",
         "fork",
     ),
-    "Set up": ("ui", "token", "queue", "schedule", "memory", "completion"),
+    "Set up": ("ui", "mcp", "token", "queue", "schedule", "memory", "completion"),
     "Keep": ("backup", "restore", "adopt", "copy", "gc", "export", "import"),
 }
 OTHERS = "More"

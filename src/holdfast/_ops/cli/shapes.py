@@ -148,6 +148,11 @@ SHAPES: dict[str, dict[str, Field]] = {
         "imported": Field(list[str], "ids of runs"),
         "there": Field(list[str], "ids of runs that were here, the same"),
     },
+    "mcp": {
+        "error": Field(
+            ErrorData | UnsetType, "if it cannot start; else standard output is the assistant's"
+        ),
+    },
     "memory delete": {"removed": Field(bool)},
     "memory get": {"value": Field(MemoView | None)},
     "memory list": {"values": Field(list[MemoView])},

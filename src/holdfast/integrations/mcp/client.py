@@ -1,0 +1,315 @@
+"""A client of MCP servers whose calls are recorded in the run that makes them.
+
+A tool of a server may change the world, and nobody here can look into it. So each is an effect that
+asks a person when its outcome is not known, unless somebody says more: `steps=` names those that are
+safe to repeat, `effects=` says what is known of the others. What a server says of its own tools
+counts only with `hints=True`, and then once per run: it is recorded, so that no later answer turns an
+effect in doubt into something to be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from mcp import MCPError
+from mcp_types import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    URL_ELICITATION_REQUIRED,
+    CallToolResult,
+    ErrorData,
+    GetPromptResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    ReadResourceResult,
+    Result,
+    Tool,
+)
+
+import holdfast
+from holdfast.errors import UsageError
+
+KEY_META = "holdfast/idempotency-key"
+"""Where the idempotency key of a call stands in its `_meta`. The prefix is one label: a domain of
+our own that it could be made of does not exist, and no other may be claimed."""
+
+REFUSED = frozenset(
+    {
+        HEADER_MISMATCH,
+        INVALID_PARAMS,
+        INVALID_REQUEST,
+        METHOD_NOT_FOUND,
+        MISSING_REQUIRED_CLIENT_CAPABILITY,
+        PARSE_ERROR,
+        UNSUPPORTED_PROTOCOL_VERSION,
+        URL_ELICITATION_REQUIRED,
+    }
+)
+"""Errors by which a server says that it did not call the tool: answers, and recorded as such."""
+PAGES_MAX, RUNS_KEPT = 100, 1000
+
+R = TypeVar("R", bound=Result)
+Plain = dict[str, Any]
+Effects = Iterable[str] | Mapping[str, Mapping[str, Any]]
+
+
+def durable(
+    client: Any,
+    *,
+    effects: Effects = (),
+    steps: Iterable[str] = (),
+    hints: bool = False,
+    reads: bool = True,
+    name: str = "mcp",
+    key_meta: str = KEY_META,
+) -> DurableClient:
+    """Return a client whose calls inside a run are recorded; outside one it is the client itself.
+
+    `client` is a `Client` or a `ClientSession`. `steps` names tools that are safe to repeat.
+    `effects` names others, or says with which options of `@effect` they are called:
+    `{"refund": {"on_doubt": look_at_bank, "approve": True}}`; functions get the arguments of the tool.
+    A tool that nobody names is an effect with `on_doubt="ask"`. With `hints=True` one that its server
+    calls read-only or idempotent is a step.
+
+    `reads=False` leaves `list_tools`, `read_resource` and `get_prompt` unrecorded. `name` tells
+    several clients of one run apart. `key_meta` is where servers get the idempotency key.
+    """
+    return DurableClient(
+        client,
+        effects=effects,
+        steps=steps,
+        hints=hints,
+        reads=reads,
+        name=name,
+        key_meta=key_meta,
+    )
+
+
+class DurableClient:
+    """A client of an MCP server, recorded inside runs. What it does not have, the client has."""
+
+    def __init__(
+        self,
+        client: Any,
+        *,
+        effects: Effects = (),
+        steps: Iterable[str] = (),
+        hints: bool = False,
+        reads: bool = True,
+        name: str = "mcp",
+        key_meta: str = KEY_META,
+    ) -> None:
+        if isinstance(effects, str) or isinstance(steps, str):
+            raise UsageError("effects= and steps= are lists of names of tools")
+        options = effects if isinstance(effects, Mapping) else {tool: {} for tool in effects}
+        self.client = client
+        self.name = name
+        self._effects = {tool: dict(given) for tool, given in options.items()}
+        self._steps = frozenset(steps)
+        self._hints = hints
+        self._reads = reads
+        self._key_meta = key_meta
+        self._harmless: dict[str, frozenset[str]] = {}
+        self._asking = asyncio.Lock()
+        if both := sorted(self._steps & set(self._effects)):
+            raise UsageError(f"{', '.join(both)}: a step or an effect, and not both")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.client, name)
+
+    async def __aenter__(self) -> Self:
+        await self.client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        """Close the client. What ends the block is raised as it is, and not in a group: a run that
+        is stopped must be seen to be stopped."""
+        try:
+            ended: bool | None = await self.client.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            if error is not None and _only(group) is error:
+                return False
+            raise
+        return ended
+
+    # -- what is recorded ----------------------------------------------------------------------
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *positional: Any,
+        call_id: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> CallToolResult:
+        """Call a tool. `call_id` is the id that the model gave this call: with it calls may be made
+        at the same time, in any order; without it, they are known by their place in the flow."""
+        if holdfast.current_run() is None:
+            given = None if arguments is None else dict(arguments)
+            result: CallToolResult = await self.client.call_tool(
+                name, given, *positional, meta=meta, **options
+            )
+            return result
+
+        async def call(**arguments: Any) -> Plain:
+            sent = {**(meta or {}), self._key_meta: holdfast.idempotency_key()}
+            return await _answer(
+                self.client.call_tool(name, arguments, *positional, meta=sent, **options)
+            )
+
+        made = await self._recorded(name, call)
+        with holdfast.keyed(call_id) if call_id else contextlib.nullcontext():
+            kept = await made(**(arguments or {}))
+        return _told(CallToolResult, kept)
+
+    async def list_tools(self, **options: Any) -> ListToolsResult:
+        """List the tools of the server: inside a run what was listed the first time."""
+        params = options.get("params")
+        cursor = options.get("cursor", None if params is None else params.cursor)
+        return await self._read(
+            ListToolsResult, "list_tools", {"cursor": cursor}, self.client.list_tools, (), options
+        )
+
+    async def read_resource(self, uri: str, **options: Any) -> ReadResourceResult:
+        """Read a resource: inside a run what it was the first time."""
+        asked = {"uri": str(uri)}
+        return await self._read(
+            ReadResourceResult, "read_resource", asked, self.client.read_resource, (uri,), options
+        )
+
+    async def get_prompt(
+        self, name: str, arguments: dict[str, str] | None = None, **options: Any
+    ) -> GetPromptResult:
+        """Get a prompt: inside a run what it was the first time."""
+        asked = {"name": name, "arguments": arguments}
+        given = (name, arguments)
+        return await self._read(
+            GetPromptResult, "get_prompt", asked, self.client.get_prompt, given, options
+        )
+
+    # -- how -----------------------------------------------------------------------------------
+
+    async def _recorded(self, tool: str, call: Callable[..., Awaitable[Plain]]) -> Any:
+        """Return the call as a step or an effect."""
+        named = _step_name(tool)
+        if tool in self._steps:
+            return holdfast.recorded(call, name=named)
+        if tool not in self._effects and self._hints and tool in await self._hinted():
+            return holdfast.recorded(call, name=named)
+        if _in_step():
+            raise UsageError(
+                f"the MCP tool {tool} is an effect, and was called inside a step, where it would "
+                f"have no record of its own; call it in the flow. If it is safe to repeat, name it "
+                f"in durable(…, steps=[{tool!r}]); inside an @effect of your own, use the bare "
+                f"client: meta={{KEY_META: holdfast.idempotency_key()}}"
+            )
+        return holdfast.recorded(call, name=named, effect=True, **self._effects.get(tool, {}))
+
+    async def _read(
+        self,
+        kind: type[R],
+        name: str,
+        asked: Plain,
+        read: Callable[..., Awaitable[R]],
+        given: tuple[Any, ...],
+        options: Plain,
+    ) -> R:
+        if not self._reads or holdfast.current_run() is None:
+            return await read(*given, **options)
+
+        async def call(**_: Any) -> Plain:
+            return await _answer(read(*given, **options))
+
+        return _told(kind, await holdfast.recorded(call, name=name)(**asked))
+
+    async def _hinted(self) -> frozenset[str]:
+        """Return the tools that the server called harmless when this run first asked."""
+        run = holdfast.current_run()
+        assert run is not None
+        async with self._asking:
+            known = self._harmless.get(run.run_id)
+            if known is None:
+                with holdfast.keyed(self.name):
+                    known = frozenset(await holdfast.recorded(self._ask_hints, name="tool_hints")())
+                while len(self._harmless) >= RUNS_KEPT:
+                    del self._harmless[next(iter(self._harmless))]
+                self._harmless[run.run_id] = known
+        return known
+
+    async def _ask_hints(self) -> list[str]:
+        names: list[str] = []
+        cursor: str | None = None
+        for _ in range(PAGES_MAX):
+            page = await self._page(cursor)
+            names += [tool.name for tool in page.tools if _is_harmless(tool)]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return names
+
+    async def _page(self, cursor: str | None) -> ListToolsResult:
+        session = getattr(self.client, "session", self.client)  # A ClientSession is its own.
+        params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
+        page: ListToolsResult = await session.list_tools(params=params)
+        return page
+
+
+async def _answer(asked: Awaitable[Result]) -> Plain:
+    """Return what a server said, as plain data; a refusal is an answer too."""
+    try:
+        result = await asked
+    except MCPError as error:
+        if error.code not in REFUSED:
+            raise
+        return {"error": error.error.model_dump(mode="json", exclude_none=True)}
+    said: Plain = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return said
+
+
+def _told(kind: type[R], kept: Plain) -> R:
+    """Return a recorded answer as the client would."""
+    if set(kept) == {"error"}:
+        error = ErrorData.model_validate(kept["error"])
+        raise MCPError(error.code, error.message, error.data)
+    return kind.model_validate(kept)
+
+
+def _is_harmless(tool: Tool) -> bool:
+    said = tool.annotations
+    return said is not None and bool(said.read_only_hint or said.idempotent_hint)
+
+
+def _in_step() -> bool:
+    try:
+        holdfast.attempt()
+    except UsageError:
+        return False
+    return True
+
+
+def _step_name(tool: str) -> str:
+    """Return the name of a tool without what has a meaning in step keys."""
+    return "".join("." if char in "/#[]:" else char for char in tool)
+
+
+def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the one error in a group of groups, or the group that has several."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,95 @@
+"""What is shown to an assistant: plain JSON, bounded, inert, without secrets.
+
+What runs hold was written by models, tools and strangers. It may be long, and may hide things: marks
+that change the direction of text, characters that nobody sees. Each such character is written out.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from typing import Any
+
+import msgspec
+
+import holdfast
+
+ANSWER_CHARS = 30_000
+"""No answer is longer than this."""
+LEVELS = ((4000, 100), (1000, 50), (200, 25), (60, 10))
+"""How long a text and a list may be; the next level is taken while an answer is too long."""
+DEPTH_MAX = 20
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_SELECTORS = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF), (0x180B, 0x180F))
+MORE = (
+    "history(run_id) has the number of each entry, and entry(run_id, seq, offset) all of its text"
+)
+
+
+def answer(**parts: Any) -> str:
+    """Return an answer as JSON text that is not too long."""
+    plain = _inert_in(msgspec.to_builtins(parts, enc_hook=str))
+    text = ""
+    for chars, items in LEVELS:
+        text = json.dumps(_bounded(plain, chars, items, DEPTH_MAX), ensure_ascii=False)
+        if len(text) <= ANSWER_CHARS:
+            return text
+    return f"{text[:ANSWER_CHARS]}… (cut: {len(text) - ANSWER_CHARS:,} more characters; {MORE})"
+
+
+def json_text(value: Any) -> str:
+    """Return data as JSON in which nothing is hidden and no secret stands, however long."""
+    return json.dumps(_inert_in(msgspec.to_builtins(value, enc_hook=str)), ensure_ascii=False)
+
+
+def inert(text: str) -> str:
+    """Return text without secrets, with each character that is not plainly visible written out."""
+    text = holdfast.masked(text)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(char) if _is_hidden(char) else char for char in text)
+
+
+def _inert_in(value: Any) -> Any:
+    if isinstance(value, str):
+        return inert(value)
+    if isinstance(value, list):
+        return [_inert_in(each) for each in value]
+    if isinstance(value, dict):
+        return {inert(str(name)): _inert_in(each) for name, each in value.items()}
+    return value
+
+
+def _bounded(value: Any, chars: int, items: int, depth: int) -> Any:
+    if isinstance(value, str):
+        if len(value) <= chars:
+            return value
+        return f"{value[:chars]}… (cut: {len(value) - chars:,} more characters; {MORE})"
+    if isinstance(value, list | dict) and depth == 0:
+        return f"… (cut: too deep; {MORE})"
+    if isinstance(value, list):
+        listed = [_bounded(each, chars, items, depth - 1) for each in value[:items]]
+        left = len(value) - items
+        return listed if left <= 0 else [*listed, f"… (cut: {left:,} more items; {MORE})"]
+    if isinstance(value, dict):
+        named = {
+            _bounded(name, chars, items, depth): _bounded(each, chars, items, depth - 1)
+            for name, each in list(value.items())[:items]
+        }
+        left = len(value) - items
+        return named if left <= 0 else {**named, "…": f"(cut: {left:,} more fields; {MORE})"}
+    return value
+
+
+def _is_hidden(char: str) -> bool:
+    if unicodedata.category(char) in _HIDDEN or char in _BLANK:
+        return char != "\n"
+    if char != " " and char.isspace():
+        return char != "\n"
+    return any(first <= ord(char) <= last for first, last in _SELECTORS)
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
