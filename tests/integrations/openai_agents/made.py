@@ -22,8 +22,8 @@ class Loop:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
 
-    def __call__(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self._loop.run_until_complete(asyncio.wait_for(work, 60))
+    def __call__(self, work: Coroutine[Any, Any, Any], seconds: float = 60) -> Any:
+        return self._loop.run_until_complete(asyncio.wait_for(work, seconds))
 
     def close(self) -> None:
         while _clients:

@@ -21,6 +21,7 @@ needs("openai-agents", extra="openai-agents")
 
 from holdfast.integrations.openai_agents._approvals import ask_people  # noqa: E402
 from holdfast.integrations.openai_agents._hooks import durable_runner  # noqa: E402
+from holdfast.integrations.openai_agents._models import ModelCallFailed  # noqa: E402
 from holdfast.integrations.openai_agents._sessions import DurableSession  # noqa: E402
 
-__all__ = ["DurableSession", "ask_people", "durable_runner"]
+__all__ = ["DurableSession", "ModelCallFailed", "ask_people", "durable_runner"]

@@ -7,12 +7,14 @@ hold secrets. The answer is recorded as plain data too, and rebuilt from it live
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from typing import Any
 
 from agents import Model, ModelResponse
 from agents.items import TResponseStreamEvent
+from openai import APIError
 from pydantic_core import to_jsonable_python
 
 import holdfast
@@ -27,6 +29,24 @@ from holdfast.integrations.openai_agents._answers import (
 from holdfast.integrations.openai_agents._lines import line
 
 _COMPLETED = "response.completed"
+
+
+class ModelCallFailed(Exception):  # noqa: N818 - named like StepFailed
+    """The provider refused or failed; looks the same live and replayed.
+
+    It says what policies for retries ask for: `status_code` and `code`.
+    """
+
+    def __init__(self, kind: str, message: str, status_code: int | None, code: str | None) -> None:
+        super().__init__(kind, message, status_code, code)
+        self.kind = kind
+        self.message = message
+        self.status_code = status_code
+        self.code = code
+
+    def __str__(self) -> str:
+        """Say what the provider's SDK said."""
+        return f"{self.kind}: {self.message}"
 
 
 class DurableModel(Model):
@@ -100,7 +120,8 @@ def _asked(instructions: str | None, items: Any, beside: dict[str, Any]) -> dict
 
 
 async def _respond_now(asked: Any, call: Callable[[], Any], model: str | None) -> Any:  # noqa: ARG001 - it is recorded
-    response: ModelResponse = await call()
+    with _told_apart():
+        response: ModelResponse = await call()
     _used(model, response.usage)
     return plain_response(response)
 
@@ -112,17 +133,31 @@ async def _stream_now(
     put: Put[TResponseStreamEvent],
 ) -> Any:
     told: list[dict[str, Any]] = []
-    async for event in call():
-        # Before it is handed on: the SDK may change it.
-        add_event(told, plain(event))
-        if event.type == _COMPLETED:
-            _used(model, event.response.usage)
-        put(event)
+    with _told_apart():
+        async for event in call():
+            # Before it is handed on: the SDK may change it.
+            add_event(told, plain(event))
+            if event.type == _COMPLETED:
+                _used(model, event.response.usage)
+            put(event)
     return told
 
 
-_respond = holdfast.recorded(_respond_now, name="model", unrecorded=("call", "model"))
-_stream = holdfast.recorded(_stream_now, name="model", unrecorded=("call", "model", "put"))
+@contextlib.contextmanager
+def _told_apart() -> Generator[None]:
+    try:
+        yield
+    except APIError as error:
+        status_code = getattr(error, "status_code", None)
+        raise ModelCallFailed(type(error).__name__, str(error), status_code, error.code) from error
+
+
+_respond = holdfast.recorded(
+    _respond_now, name="model", unrecorded=("call", "model"), raises=(ModelCallFailed,)
+)
+_stream = holdfast.recorded(
+    _stream_now, name="model", unrecorded=("call", "model", "put"), raises=(ModelCallFailed,)
+)
 
 
 def _used(model: str | None, usage: Any) -> None:
