@@ -149,6 +149,7 @@ def test_it_stands_beside_a_sqlite_file(store: Store, tmp_path: Path):
 def test_for_a_server_it_is_in_the_users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     class Server:
         url = "postgresql://kim@db/runs"
+        path = None
         store_id = "5f3c"
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
