@@ -7,11 +7,11 @@ else: nobody is asked who they are, so nothing is told about runs. Paths are mat
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
+from holdfast._ops.background import Background
 from holdfast.errors import UsageError
 
 CLIENT_TIMEOUT_S = 5.0
@@ -19,34 +19,23 @@ CLIENT_TIMEOUT_S = 5.0
 Check = Callable[[], bool]
 
 
-class Health:
+class Health(Background):
     """A small server in a thread of its own: `with Health(address, {"live": …}):`"""
 
     def __init__(self, address: str, checks: Mapping[str, Check]) -> None:
         host, port = parsed(address)
         handler = type("_Handler", (_Handler,), {"checks": dict(checks)})
         try:
-            self._server = _Server((host, port), handler)
+            server = _Server((host, port), handler)
         except OSError as error:
             raise UsageError(f"--health {address}: {error.strerror or error}") from None
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="holdfast-health", daemon=True
-        )
+        super().__init__(server, "holdfast-health")
 
     @property
     def address(self) -> str:
         """Where it listens, with the port that it was given."""
-        host, port = self._server.server_address[:2]
-        return f"{host!s}:{port}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        host, port = self.bound
+        return f"{host}:{port}"
 
 
 def parsed(address: str, option: str = "--health") -> tuple[str, int]:

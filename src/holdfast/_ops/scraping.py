@@ -20,11 +20,12 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast._ops.background import Background
 from holdfast._ops.health import parsed
 from holdfast._ops.tokens import Tokens
 from holdfast.errors import StoreError, UsageError
@@ -104,7 +105,7 @@ def _check_origin(origin: str) -> None:
         raise UsageError("--metrics-origin has no user in it")
 
 
-class Scraping:
+class Scraping(Background):
     """A small server in threads of its own: `with Scraping(place, text, tokens):`"""
 
     def __init__(self, place: Place, text: Text, tokens: TokensOf) -> None:
@@ -113,32 +114,21 @@ class Scraping:
         host, port = parsed(place.address, "--metrics")
         tls = None if place.tls_cert is None else _tls(place)
         try:
-            self._server = _Server(host, port, text, tokens, tls)
+            server = _Server(host, port, text, tokens, tls)
         except OSError as error:
             raise UsageError(f"--metrics {place.address}: {error.strerror or error}") from None
-        self._server.hosts = place.hosts(int(self._server.server_address[1]))
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.1,), name="holdfast-metrics", daemon=True
-        )
+        super().__init__(server, "holdfast-metrics")
+        server.hosts = place.hosts(self.bound[1])
 
     @property
     def url(self) -> str:
         """Where it is read."""
         if self._place.origin is not None:
             return f"{self._place.origin}/metrics"
-        host, port = self._server.server_address[:2]
+        host, port = self.bound
         scheme = "http" if self._place.tls_cert is None else "https"
-        shown = f"[{host!s}]" if ":" in str(host) else str(host)
+        shown = f"[{host}]" if ":" in host else host
         return f"{scheme}://{shown}:{port}/metrics"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 def _tls(place: Place) -> ssl.SSLContext:
