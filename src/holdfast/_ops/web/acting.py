@@ -4,6 +4,7 @@ it came from; the checks of the action are the checks of the command line."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -191,33 +192,13 @@ def signal(ask: Ask) -> replies.Acted:
 def answer(ask: Ask) -> replies.Acted:
     """Answer a question of a run."""
     asked: requests.Answer = ask.body
-    return _answered(
-        ask,
-        people.answer(
-            _seen(ask),
-            ask.query.id,
-            asked.name,
-            asked.answer,
-            actor=ask.actor,
-            number=asked.number,
-        ),
-    )
+    return _answered(ask, people.answer, asked.answer)
 
 
 def refuse(ask: Ask) -> replies.Acted:
     """Refuse what a run asks."""
     asked: requests.Refuse = ask.body
-    return _answered(
-        ask,
-        people.refuse(
-            _seen(ask),
-            ask.query.id,
-            asked.name,
-            actor=ask.actor,
-            reason=asked.reason,
-            number=asked.number,
-        ),
-    )
+    return _answered(ask, people.refuse, reason=asked.reason)
 
 
 def approve(ask: Ask) -> replies.Acted:
@@ -225,17 +206,7 @@ def approve(ask: Ask) -> replies.Acted:
     asked: requests.Approve = ask.body
     if ask.site.four_eyes is not None:
         _check_four_eyes(ask, ask.site.four_eyes)
-    return _answered(
-        ask,
-        people.approve(
-            _seen(ask),
-            ask.query.id,
-            asked.name,
-            actor=ask.actor,
-            digest=asked.digest,
-            number=asked.number,
-        ),
-    )
+    return _answered(ask, people.approve, digest=asked.digest)
 
 
 def _check_four_eyes(ask: Ask, tag: str) -> None:
@@ -317,7 +288,17 @@ def _stopped(told: Stopped) -> replies.Acted:
     )
 
 
-def _answered(ask: Ask, told: people.Answered) -> replies.Acted:
+def _answered(
+    ask: Ask, decide: Callable[..., people.Answered], *said: Any, **more: Any
+) -> replies.Acted:
+    """Decide what a run asks by this name and number, and tell what came of it."""
+    asked: requests.Answer | requests.Refuse | requests.Approve = ask.body
+    told = decide(
+        *(_seen(ask), ask.query.id, asked.name, *said),
+        **more,
+        actor=ask.actor,
+        number=asked.number,
+    )
     row = inspect.found(ask.store, told.run_id)
     return replies.Acted(
         run_id=told.run_id, status=str(row.status), did=told.did, goes_on=told.held is None
