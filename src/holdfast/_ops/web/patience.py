@@ -7,6 +7,7 @@ is closed after a while, however slowly its bytes drip; a body has a limit of it
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
@@ -18,9 +19,9 @@ class Patient(H11Protocol):
 
     _waiting: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to count when somebody connects."""
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", transport))
         self._count()
 
     def data_received(self, data: bytes) -> None:
