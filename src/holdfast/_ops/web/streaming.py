@@ -42,11 +42,16 @@ class Changes:
 
     def __init__(self, store: Store) -> None:
         self.count = 0
-        self.closed = False
+        self._ended = threading.Event()
         self._store = store
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
         self._thread: threading.Thread | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether all streams are to end."""
+        return self._ended.is_set()
 
     def start(self) -> None:
         """Begin to listen, when the first stream is opened."""
@@ -62,7 +67,7 @@ class Changes:
 
     def close(self) -> None:
         """End all streams."""
-        self.closed = True
+        self._ended.set()
         self.poke()
 
     async def wait(self, seen: int, ask: Ask) -> bool:
@@ -100,7 +105,7 @@ class Changes:
                 if self._store.wait_for_change(LOOK_S):
                     self.poke()
             except HoldfastError:
-                time.sleep(RETRY_S)  # The streams find out by themselves what is wrong.
+                self._ended.wait(RETRY_S)  # The streams find out by themselves what is wrong.
             except RuntimeError:
                 return  # The loop or the store has ended.
 
