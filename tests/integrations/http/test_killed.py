@@ -36,11 +36,28 @@ def test_undisturbed(variant: str, tmp_path: Path) -> None:
 
 # The colours are killed everywhere in one library each; what differs between the libraries is no
 # matter of where a process dies.
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("kind", "at_least"), [("entry", 7), ("ended", 5)])
 @pytest.mark.parametrize("variant", ["httpx-sync", "httpx2-async"])
-def test_killed_everywhere(variant: str, tmp_path: Path) -> None:
+def test_killed_everywhere(variant: str, kind: str, at_least: int, tmp_path: Path) -> None:
     with ModelServer(SCRIPT) as server:
         agent = Agent(MODULE, tmp_path / "a", server, environ={"VARIANT": variant})
-        assert agent.check_killed_everywhere(is_model) > 10
+        assert agent.check_killed_everywhere(is_model, kinds=kind) >= at_least
+
+
+@pytest.mark.timeout(400)
+def test_killed_again_and_again_on_a_server(postgres_url: str, tmp_path: Path) -> None:
+    with ModelServer(SCRIPT) as server:
+        agent = Agent(MODULE, tmp_path / "a", server, store=postgres_url)
+        kills = 0
+        while (life := agent.life("entry:3")).was_killed:
+            kills += 1
+        assert kills > 2
+        assert life.code == 0, life.output
+        assert life.requests == 2
+        assert life.recorded(is_model) == 2
+        assert len(life.charges) == 1
+        assert server.problems == []
 
 
 def test_another_prompt_is_another_run(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_an_answer_that_asks_to_try_again_is_no_outcome(
     library: ModuleType, colour: str, status: int
 ) -> None:
     world = World(library, (status, {"retry-after": "7", "server": "x"}, b"later"))
-    work, run = durably(colour, world, tries=2)
+    _, run = durably(colour, world, tries=2)
     with testing.store() as store:
         stumbles[0] = True
         with pytest.raises(RunFailed):
@@ -172,11 +172,10 @@ def test_an_answer_that_asks_to_try_again_is_no_outcome(
             ("ht-stumble", "failed"),
         ]
         told = [it.kind for it in store.history("r") if it.step == KEY]
-        assert told == ["step_started", "step_cancelled", "step_started", "step_completed"]
+        assert told == ["step_cancelled", "step_started", "step_completed"]
         assert len(world.requests) == 2
         assert world.keys()[0] == world.keys()[1]
         assert store.verify() == []
-    del work
 
 
 def test_a_client_that_tries_again_gets_the_answer_at_once_on_replay(

@@ -1,0 +1,249 @@
+"""Streams of events: live at first, whole in the record, asked again when they were cut."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import threading
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from holdfast import flow, step, testing
+from holdfast.errors import RunFailed
+from holdfast.integrations.http import AsyncDurableTransport, DurableTransport
+from holdfast.testing import ModelServer, Say
+
+TEXT = "one two three four"
+HEADERS = {"authorization": "Bearer test"}
+PATH = "/v1/chat/completions"
+KEY = "http:POST 127.0.0.1.v1.chat.completions"
+
+
+@pytest.fixture(params=["httpx", "httpx2"])
+def library(request: pytest.FixtureRequest) -> ModuleType:
+    return importlib.import_module(request.param)
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer([Say(TEXT), Say("five six")]) as server:
+        yield server
+
+
+def asked(*said: str) -> dict[str, Any]:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Count"}]
+    for text in said:
+        messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "More"}]
+    options = {"include_usage": True}
+    return {"model": "test", "messages": messages, "stream": True, "stream_options": options}
+
+
+stumbles = [False]
+
+
+@step(name="hs-stumble")
+def stumble() -> None:
+    if stumbles[0]:
+        stumbles[0] = False
+        raise RuntimeError("the process is in trouble")
+
+
+def works(library: ModuleType, server: ModelServer) -> tuple[Any, Any]:
+    """A flow of each colour that streams two answers."""
+
+    @flow(name="hs-sync")
+    def sync() -> list[bytes]:
+        with library.Client(transport=DurableTransport(), base_url=server.url) as client:
+            got: list[bytes] = []
+            for body in (asked(), asked(TEXT)):
+                with client.stream("POST", PATH, json=body, headers=HEADERS) as response:
+                    got.append(b"".join(response.iter_bytes()))
+                stumble()
+            return got
+
+    @flow(name="hs-async")
+    async def awaited() -> list[bytes]:
+        transport = AsyncDurableTransport()
+        async with library.AsyncClient(transport=transport, base_url=server.url) as client:
+            got: list[bytes] = []
+            for body in (asked(), asked(TEXT)):
+                async with client.stream("POST", PATH, json=body, headers=HEADERS) as response:
+                    got.append(b"".join([it async for it in response.aiter_bytes()]))
+                await stumble.aio()
+            return got
+
+    return sync.run, lambda run_id: asyncio.run(awaited.run(run_id))
+
+
+@pytest.mark.parametrize("colour", [0, 1], ids=["sync", "async"])
+def test_the_recorded_part_is_replayed_and_the_rest_is_asked(
+    library: ModuleType, server: ModelServer, colour: int
+) -> None:
+    run = works(library, server)[colour]
+    with testing.store() as store:
+        stumbles[0] = True
+        with pytest.raises(RunFailed):
+            run("r")
+        assert server.count == 1
+        first, second = run("r")
+        assert server.count == 2
+        assert b"four" in first
+        assert b"six" in second
+        assert first.endswith(b"data: [DONE]\n\n")
+        used = [it.body["usage"] for it in store.history("r") if "usage" in it.body]
+        assert [it["model"] for it in used] == ["test", "test"]
+        assert all(it["input_tokens"] > 0 and it["output_tokens"] > 0 for it in used)
+        assert run("fresh") == [first, second]  # Byte for byte what the server sends.
+        assert server.problems == []
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_tokens_are_seen_while_the_answer_is_on_its_way(library: ModuleType, colour: str) -> None:
+    first_seen = threading.Event()
+
+    def pieces() -> Iterator[bytes]:
+        yield b"data: one\n\n"
+        assert first_seen.wait(20), "nobody saw the first piece before the second was made"
+        yield b"data: two\n\n"
+
+    class Live(library.SyncByteStream, library.AsyncByteStream):  # type: ignore[name-defined]
+        def __iter__(self) -> Iterator[bytes]:
+            return pieces()
+
+        async def __aiter__(self) -> Any:
+            yield b"data: one\n\n"
+            await asyncio.wait_for(asyncio.to_thread(first_seen.wait), 20)
+            yield b"data: two\n\n"
+
+    world = library.MockTransport(lambda _request: library.Response(200, stream=Live()))
+    url = "https://model.test/v1"
+
+    @flow(name="hs-live")
+    def sync() -> list[str]:
+        with (
+            library.Client(transport=DurableTransport(world)) as client,
+            client.stream("POST", url) as response,
+        ):
+            got = []
+            for line in response.iter_lines():
+                got.append(line)
+                first_seen.set()
+            return got
+
+    @flow(name="hs-live-async")
+    async def awaited() -> list[str]:
+        async with (
+            library.AsyncClient(transport=AsyncDurableTransport(world)) as client,
+            client.stream("POST", url) as response,
+        ):
+            got = []
+            async for line in response.aiter_lines():
+                got.append(line)
+                first_seen.set()
+            return got
+
+    with testing.store():
+        got = sync.run("r") if colour == "sync" else asyncio.run(awaited.run("r"))
+    assert [line for line in got if line] == ["data: one", "data: two"]
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_stream_that_is_cut_is_asked_again(
+    library: ModuleType, server: ModelServer, colour: str
+) -> None:
+    cuts: list[str] = []
+
+    @flow(name="hs-cut")
+    def sync() -> bytes:
+        with library.Client(transport=DurableTransport(), base_url=server.url) as client:
+            while True:
+                try:
+                    answer = client.post(PATH, json=asked(), headers=HEADERS).content
+                except library.TransportError:
+                    cuts.append("cut")
+                    continue
+                stumble()
+                return answer
+
+    @flow(name="hs-cut-async")
+    async def awaited() -> bytes:
+        transport = AsyncDurableTransport()
+        async with library.AsyncClient(transport=transport, base_url=server.url) as client:
+            while True:
+                try:
+                    answer = (await client.post(PATH, json=asked(), headers=HEADERS)).content
+                except library.TransportError:
+                    cuts.append("cut")
+                    continue
+                await stumble.aio()
+                return answer
+
+    run: Any = sync.run if colour == "sync" else lambda run_id: asyncio.run(awaited.run(run_id))
+    server.cut_stream(2)
+    with testing.store() as store:
+        stumbles[0] = True
+        with pytest.raises(RunFailed):
+            run("r")
+        assert server.count == 2
+        assert run("r").endswith(b"data: [DONE]\n\n")
+        assert server.count == 2
+        assert cuts == ["cut"]
+        assert [it.key for it in store.get("r").steps if it.name == "http"] == [KEY]
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_who_stops_reading_at_the_last_event_has_it_recorded(
+    library: ModuleType, server: ModelServer, colour: str
+) -> None:
+    @flow(name="hs-early")
+    def sync() -> None:
+        with (
+            library.Client(transport=DurableTransport(), base_url=server.url) as client,
+            client.stream("POST", PATH, json=asked(), headers=HEADERS) as response,
+        ):
+            next(response.iter_lines())
+
+    @flow(name="hs-early-async")
+    async def awaited() -> None:
+        transport = AsyncDurableTransport()
+        async with (
+            library.AsyncClient(transport=transport, base_url=server.url) as client,
+            client.stream("POST", PATH, json=asked(), headers=HEADERS) as response,
+        ):
+            await anext(response.aiter_lines())
+
+    with testing.store() as store:
+        _ = sync.run("r") if colour == "sync" else asyncio.run(awaited.run("r"))
+        assert [(it.key, it.status) for it in store.get("r").steps] == [(KEY, "completed")]
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_who_leaves_a_long_stream_leaves_no_record(library: ModuleType, colour: str) -> None:
+    @flow(name="hs-leaves")
+    def sync(url: str) -> None:
+        with (
+            library.Client(transport=DurableTransport(), base_url=url) as client,
+            client.stream("POST", PATH, json=asked(), headers=HEADERS) as response,
+        ):
+            next(response.iter_lines())
+
+    @flow(name="hs-leaves-async")
+    async def awaited(url: str) -> None:
+        transport = AsyncDurableTransport()
+        async with (
+            library.AsyncClient(transport=transport, base_url=url) as client,
+            client.stream("POST", PATH, json=asked(), headers=HEADERS) as response,
+        ):
+            await anext(response.aiter_lines())
+
+    with ModelServer([Say(TEXT * 20, pause=0.4)]) as slow, testing.store() as store:
+        if colour == "sync":
+            sync.run("r", slow.url)
+        else:
+            asyncio.run(awaited.run("r", slow.url))
+        assert store.get("r").status == "completed"
+        assert [it.status for it in store.get("r").steps] in ([], ["cancelled"])
+        assert store.verify() == []
