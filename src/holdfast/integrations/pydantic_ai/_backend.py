@@ -34,7 +34,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 import holdfast
 from holdfast import AsyncEffect, AsyncStep, Effect, Step, keyed, recorded
-from holdfast.errors import Refused
+from holdfast.errors import Refused, UsageError
 from holdfast.integrations.pydantic_ai import _plain
 
 if TYPE_CHECKING:
@@ -218,7 +218,14 @@ async def _asked(
 
 
 async def _called(arguments: Any, body: Body) -> Any:  # noqa: ARG001 - recorded
-    return await body()
+    try:
+        return await body()
+    except UsageError as error:
+        way_out = f'metadata={{"{METADATA}": False}}'
+        raise UsageError(
+            f"{error} (this tool is recorded as a whole; with {way_out} on the tool, what it calls "
+            "is recorded instead)"
+        ) from error
 
 
 _ask_model = recorded(_asked, name="model", unrecorded=("body",), raises=(_plain.ModelFailed,))
