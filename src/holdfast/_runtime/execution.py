@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast._core.budgets import SPENT_MAX
 from holdfast._core.chunks import Values
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
@@ -31,6 +30,7 @@ from holdfast._runtime.mail import Mail
 from holdfast._runtime.questions import closed_by
 from holdfast._runtime.skipping import Loop, Skipping
 from holdfast._runtime.spending import Spending
+from holdfast._runtime.totals import Totals
 from holdfast._runtime.upgrades import Upgrade
 from holdfast._runtime.waiting import Waits
 from holdfast._store.contract import Fenced, Outcome
@@ -93,8 +93,6 @@ class Execution:
         self.doubts: set[str] = set()
         """Effects that were interrupted while the flow went on; they keep it from its end."""
         self.cut_short: dict[tuple[str, bytes], list[str]] = {}  # See `keyed`.
-        self._waits = False
-        self._owes_usage = False
         self.transactions = threading.Lock()
         """One effect in the store's own database at a time: a run's writes have one order."""
         self._parked: list[Ticket] | None = None
@@ -106,8 +104,7 @@ class Execution:
         self.consumed: set[str] = set()
         """Keys of the records that the flow has asked for."""
         self.skipping = Skipping(history, lease.row)
-        self._usage: dict[str, Any] = msgspec.json.decode(lease.row.usage)
-        self._degraded = lease.row.degraded
+        self._totals = Totals(lease.row)
         self._failure: BaseException | None = None
         self.upgrade: Upgrade | None = None
         self.instance: Any = None
@@ -202,7 +199,7 @@ class Execution:
         spend = None if self.spending is None else self.spending.of(request)
         if request.call.usage and self.after_gap.compares:
             drafts[:0] = used_since(self, request.call)
-        changes = self._totals(request.call, request)
+        changes = self._totals.changes(request)
         self._count(drafts, changes)
         write = Write(self.lease, drafts, changes=changes, claim=request.claim, keys=request.keys)
         write.spend = spend
@@ -295,10 +292,7 @@ class Execution:
         with self.lock:
             parked, self._parked = self._parked or [], None
             for ticket in parked:
-                if "usage" in ticket.write.changes:
-                    ticket.write.changes["usage"] = _encode(self._usage).decode()
-                if "degraded" in ticket.write.changes:
-                    ticket.write.changes["degraded"] = self._degraded
+                self._totals.renew(ticket.write)
                 ticket.parked = False
                 self._submit(ticket)
                 ticket.nudge()
@@ -324,40 +318,20 @@ class Execution:
         """A refused write (a taken key) gave its numbers back, and its chunks are still to go."""
         with self.lock:
             self.values.put_back(write.chunks)
-            self._waits = self._waits or "waiting_on" in write.changes
-            self._owes_usage = self._owes_usage or "usage" in write.changes
+            self._totals.refused(write)
             self.skipping.take_back(write.drafts)
             if self.spending is not None:
                 self.spending.refused(write)
             if "version" in write.changes:
                 self.upgrade = Upgrade(self.lease.row.flow, write.changes["version"])
 
-    # -- entries of step calls -----------------------------------------------------------------
-
-    def _totals(self, call: StepCall, request: Append) -> dict[str, Any]:
-        changes: dict[str, Any] = {}
-        if self._waits:
-            self._waits = False
-            changes["waiting_on"] = None
-        if call.usage and request.notes and request.notes[-1].ends_attempt:
-            for name, amount in call.usage.items():
-                if isinstance(amount, int | float):
-                    self._usage[name] = min(SPENT_MAX, self._usage.get(name, 0) + amount)
-            call.usage = None
-            self._owes_usage = True
-        if self._owes_usage:
-            self._owes_usage = False
-            changes["usage"] = _encode(self._usage).decode()
-        if request.degraded:
-            self._degraded += request.degraded
-            changes["degraded"] = self._degraded
-        return changes
+    # -- what it waits for, and what is still at work ------------------------------------------
 
     def wait_on(self, token: str, why: str) -> None:
         """Say that the run waits for something outside; the next entry of a step ends that."""
         with self.lock:
-            if not self._waits:
-                self._waits = True
+            if not self._totals.waits:
+                self._totals.waits = True
                 body = _encode({"for": why})
                 draft = Draft(Kind.RUN_WAITING, self.engine.now_us(), body=body)
                 self.write([draft], self.in_background, {"waiting_on": token})
@@ -365,7 +339,7 @@ class Execution:
     def say_waiting(self, waiting: list[Waiting]) -> None:
         """Say that all lines of the run wait; the entry that ends the wait of one ends that."""
         with self.lock:
-            self._waits = True
+            self._totals.waits = True
             draft = Draft(Kind.RUN_WAITING, self.engine.now_us(), body=_encode({"for": waiting}))
             # It has got as far as it can: no claim counts against it, however often it is killed.
             changes = {"waiting_on": waits_for(waiting), "claims": 0}
