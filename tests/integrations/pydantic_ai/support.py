@@ -15,9 +15,14 @@ from holdfast.errors import RunFailed
 from holdfast.integrations.pydantic_ai import Durable
 from holdfast.testing import ModelServer
 
+# A connection that is kept outlives the event loop of its test.
+ONE_REQUEST = {"connection": "close"}
+
 
 def model(server: ModelServer, **options: Any) -> OpenAIChatModel:
-    client = AsyncOpenAI(base_url=f"{server.url}/v1", api_key="sk-canary", **options)
+    client = AsyncOpenAI(
+        base_url=f"{server.url}/v1", api_key="sk-canary", default_headers=ONE_REQUEST, **options
+    )
     return OpenAIChatModel("test", provider=OpenAIProvider(openai_client=client))
 
 

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from anthropic import AsyncAnthropic
 from pydantic_ai import Agent, FunctionToolset, RunContext, Tool
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
-from tests.integrations.pydantic_ai.support import durable, model, twice
+from tests.integrations.pydantic_ai.support import ONE_REQUEST, durable, model, twice
 
 import holdfast
 from holdfast import effect, flow
@@ -164,7 +165,10 @@ def test_anthropic(store: holdfast.Store) -> None:
 
     script = [CallTools(("lookup", {"order": "42"}, "call_a")), Say("A lamp.")]
     with ModelServer(script) as server:
-        provider = AnthropicProvider(api_key="sk-canary", base_url=server.url)
+        client = AsyncAnthropic(
+            base_url=server.url, api_key="sk-canary", default_headers=ONE_REQUEST
+        )
+        provider = AnthropicProvider(anthropic_client=client)
         agent = durable(server, lookup, model=AnthropicModel("claude-test", provider=provider))
         live, replayed = asyncio.run(twice(lambda: agent.run("What is it?")))
         assert live.output == replayed.output == "A lamp."
