@@ -20,7 +20,7 @@ WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT gra
 def makes(postgres_url: str) -> Iterator[psycopg.Connection]:
     """Who has the lock under which the schema is made."""
     with psycopg.connect(postgres_url) as connection:
-        connection.execute(Q["lock_schema"])
+        connection.execute(Q["lock_schema"].encode())
         yield connection
 
 
@@ -29,7 +29,7 @@ def wait_for_waiting(makes: psycopg.Connection, number: int) -> None:
 
 
 def has_schema(connection: psycopg.Connection) -> bool:
-    found = connection.execute(Q["has_schema"]).fetchone()
+    found = connection.execute(Q["has_schema"].encode()).fetchone()
     assert found is not None
     return bool(found[0])
 
@@ -44,8 +44,8 @@ def test_a_schema_that_was_made_while_the_lock_was_waited_for_is_seen(
     ):
         assert not has_schema(waits)
         makes.execute("CREATE SCHEMA holdfast; CREATE TABLE holdfast.schema ()")
-        waits.execute(Q["begin"])
-        locked = pool.submit(waits.execute, Q["lock_schema"])
+        waits.execute(Q["begin"].encode())
+        locked = pool.submit(waits.execute, Q["lock_schema"].encode())
         wait_for_waiting(makes, 1)
         makes.commit()
         locked.result(60)
