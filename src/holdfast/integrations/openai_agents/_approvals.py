@@ -46,8 +46,8 @@ async def ask_people(result: Any) -> RunState[Any, Any]:
 
 
 async def _ask(item: ToolApprovalItem) -> bool:
-    call_id = item.call_id or item.name or "tool"
-    name = line(f"approve.{call_id}")
-    with holdfast.keyed(name):
-        asked = holdfast.aio.ask(f"{item.name}({item.arguments})?", name=name, type=bool)
+    tool = item.name or "tool"
+    name = line(f"approve.{item.call_id or tool}")
+    with holdfast.keyed(tool):
+        asked = holdfast.aio.ask(f"{tool}({item.arguments})?", name=name, type=bool)
     return await asked

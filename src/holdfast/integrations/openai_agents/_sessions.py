@@ -7,6 +7,7 @@ record of the call. So a replay reads what was read before, and adds nothing twi
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -74,9 +75,7 @@ async def _get(space: str, limit: int | None) -> list[Any]:
 async def _add(space: str, items: list[Any]) -> None:
     memory = holdfast.aio.memory(space)
     first = await memory.get(_NEXT, 0)
-    run = holdfast.current_run()
-    # Two runs that add at the same moment take the same numbers; their names keep both.
-    tail = "" if run is None else f".{run.run_id}"
+    tail = _tail()
     values = {f"{_number(first + at)}{tail}": item for at, item in enumerate(items)}
     await _write(space, {**values, _NEXT: first + len(items)})
 
@@ -108,8 +107,16 @@ async def _write(space: str, values: dict[str, Any], delete: list[str] | None = 
         await memory.set(key, value)
 
 
+def _tail() -> str:
+    """Two runs that add at the same moment take the same numbers; this keeps the items of both."""
+    run = holdfast.current_run()
+    if run is None:
+        return ".0"
+    return "." + hashlib.blake2b(run.run_id.encode(), digest_size=8).hexdigest()
+
+
 def _number(number: int) -> str:
-    """Return the key of an item; all keys with this number stand behind it."""
+    """Return how the keys of this number begin; all of them stand behind it."""
     return f"{_ITEMS}{number:012d}"
 
 

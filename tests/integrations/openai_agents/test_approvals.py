@@ -1,0 +1,89 @@
+"""Approvals of the SDK become questions, and are left alone unless that is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from agents import Runner, function_tool
+
+from holdfast import flow
+from holdfast.integrations.openai_agents import durable_runner
+from holdfast.testing import CallTools, ModelServer, Say
+from tests.integrations.openai_agents.made import helper, keys, said
+
+BOTH = CallTools(("pay", {"n": 1}, "call_1"), ("pay", {"n": 2}, "call_2"))
+
+
+def paying(calls: list[int]) -> Any:
+    @function_tool(needs_approval=True)
+    def pay(n: int) -> str:
+        calls.append(n)
+        return f"paid {n}"
+
+    return pay
+
+
+async def answered(store: Any, answers: dict[str, bool]) -> list[str]:
+    """Answer the questions as a person would, once all of them are asked."""
+    while len(found := await asyncio.to_thread(store.questions)) < len(answers):
+        await asyncio.sleep(0.01)
+    for question in found:
+        call_id = question.name.rpartition(".")[2]
+        await asyncio.to_thread(
+            lambda it=question, yes=answers[call_id]: store.answer(
+                it.run_id, it.name, yes, actor="ana"
+            )
+        )
+    return sorted(it.text for it in found)
+
+
+def test_a_person_is_asked_and_the_answers_are_obeyed(store, go):
+    calls: list[int] = []
+    durable_runner(approvals="ask")
+    with ModelServer([BOTH, Say("Done.")]) as server:
+        agent = helper(server, paying(calls))
+
+        @flow(name="asking")
+        async def play() -> str:
+            return str((await Runner.run(agent, "Go on.")).final_output)
+
+        async def both() -> Any:
+            return await asyncio.gather(
+                play.run("r"), answered(store, {"call_1": True, "call_2": False})
+            )
+
+        end, asked = go(both())
+        assert end == "Done."
+        assert asked == ['pay({"n": 1})?', 'pay({"n": 2})?']
+        outputs = said(server.requests[1])
+        assert "paid 1" in outputs
+        assert len(outputs) == 2
+    assert calls == [1]
+    assert "pay:call_1" in keys(store, "r")
+    assert "pay:call_2" not in keys(store, "r")
+
+
+@pytest.mark.parametrize("approvals", [None, "ask"])
+def test_outside_runs_and_unless_asked_for_the_program_decides(store, go, approvals):
+    calls: list[int] = []
+    durable_runner(approvals=approvals)
+    with ModelServer([BOTH, Say("Done.")]) as server:
+        agent = helper(server, paying(calls))
+
+        async def work() -> str:
+            result = await Runner.run(agent, "Go on.")
+            assert len(result.interruptions) == 2
+            state = result.to_state()
+            for item in result.interruptions:
+                state.approve(item)
+            return str((await Runner.run(agent, state)).final_output)
+
+        @flow(name="deciding")
+        async def play() -> str:
+            return await work()
+
+        assert go(work() if approvals else play.run("r")) == "Done."
+    assert sorted(calls) == [1, 2]
+    assert store.questions() == []
