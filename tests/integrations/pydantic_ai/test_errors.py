@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 from pydantic_ai import ModelRetry
 from pydantic_ai.exceptions import ModelHTTPError
-from tests.integrations.pydantic_ai.support import durable, model, twice
 
 import holdfast
 from holdfast import effect, flow
 from holdfast.errors import RunFailed, RunHeld
 from holdfast.integrations.pydantic_ai import Durable
 from holdfast.testing import CallTools, ModelServer, Say
+from tests.integrations.pydantic_ai.support import durable, model, twice
 
 LOOKUP = CallTools(("lookup", {"order": "42"}, "call_a"))
 

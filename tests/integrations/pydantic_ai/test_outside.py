@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pydantic_ai import Agent, DeferredToolRequests, Tool
 from pydantic_ai.models.test import TestModel
-from tests.integrations.pydantic_ai.support import durable
 
 from holdfast.integrations.pydantic_ai import Durable
 from holdfast.testing import CallTools, ModelServer, Say
+from tests.integrations.pydantic_ai.support import durable
 
 
 def lookup(order: str) -> str:

@@ -8,13 +8,13 @@ import pytest
 from pydantic_ai import Agent
 from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPartDelta
 from pydantic_ai.models.function import FunctionModel
-from tests.integrations.pydantic_ai.support import durable
 
 import holdfast
 from holdfast import flow
 from holdfast.errors import RunFailed
 from holdfast.integrations.pydantic_ai import Durable
 from holdfast.testing import CallTools, ModelServer, Say
+from tests.integrations.pydantic_ai.support import durable
 
 WORDS = "one two three four five six seven eight"
 

@@ -9,13 +9,13 @@ from anthropic import AsyncAnthropic
 from pydantic_ai import Agent, FunctionToolset, RunContext, Tool
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
-from tests.integrations.pydantic_ai.support import ONE_REQUEST, durable, model, twice
 
 import holdfast
 from holdfast import effect, flow
 from holdfast.errors import RunFailed
 from holdfast.integrations.pydantic_ai import Durable
 from holdfast.testing import CallTools, ModelServer, Say
+from tests.integrations.pydantic_ai.support import ONE_REQUEST, durable, model, twice
 
 PAY = CallTools(("pay", {"order": "42"}, "call_a"))
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tests.integrations.pydantic_ai.test_killed import AGENT, is_model
 
 from holdfast.testing import ModelServer
 from tests.integrations.environments import python_of
 from tests.integrations.harness import SCRIPT, Agent
+from tests.integrations.pydantic_ai.test_killed import AGENT, is_model
 
 
 @pytest.mark.timeout(600)
