@@ -1,0 +1,200 @@
+"""What an integration adds to a call: the time beyond the call itself and one commit.
+
+    python -m benchmarks.integrations [--calls 300] [--folder /var/tmp] [--smoke]
+
+For each integration whose framework is installed here, the same call is made outside a run, and in a
+run, where it is recorded; and a plain step that returns about as much is recorded, for the commit. What
+the call in the run takes beyond the other two is the integration's own. Medians, in milliseconds. The
+store is kept in memory (`/dev/shm`) if there is such a place: a disk waits for others by milliseconds,
+in which what is measured would be lost. `--folder` keeps it elsewhere.
+
+A further integration is one function in SUBJECTS: a context manager that gives the call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import inspect
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import holdfast
+from holdfast import flow, step
+
+TARGET_MS = 1.0
+IN_MEMORY = "/dev/shm"
+TEXT = "A model says about as much as this. " * 30
+ANSWER = {
+    "model": "test",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": TEXT}}],
+    "usage": {"prompt_tokens": 400, "completion_tokens": 250},
+}
+QUESTION = {"model": "test", "messages": [{"role": "user", "content": TEXT}] * 10}
+
+Call = Callable[[int], Any]
+"""Makes one call, given its number; of an async integration it returns an awaitable."""
+
+
+class Subject(NamedTuple):
+    """One integration."""
+
+    name: str
+    package: str
+    """What must be installed for it."""
+    make: Callable[[], AbstractContextManager[Call]]
+
+
+class Measured(NamedTuple):
+    """Milliseconds per call."""
+
+    outside: float
+    inside: float
+    commit: float
+
+    @property
+    def beyond(self) -> float:
+        """What is left for the integration."""
+        return self.inside - self.outside - self.commit
+
+
+@step(name="plain-sync")
+def plain(number: int) -> str:
+    """Stands for the commit."""
+    return f"{number} {TEXT}"
+
+
+@step(name="plain-async")
+async def plain_async(number: int) -> str:
+    """Stands for the commit, awaited."""
+    return f"{number} {TEXT}"
+
+
+async def _times(calls: int, *made: Call) -> list[list[float]]:
+    """Seconds of each call, the calls in turns: what the disk does at a time, it does to all."""
+    times: list[list[float]] = [[] for _ in made]
+    for number in range(calls):
+        for call, taken in zip(made, times, strict=True):
+            began = time.perf_counter()
+            result = call(number)
+            if inspect.isawaitable(result):
+                await result
+            taken.append(time.perf_counter() - began)
+    return times
+
+
+def _without_waiting(calls: int, *made: Call) -> list[list[float]]:
+    """The same for calls that block: nothing is awaited, so one step is all of it."""
+    try:
+        _times(calls, *made).send(None)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("a call that blocks was awaited")
+
+
+def _ms(times: list[float]) -> float:
+    return 1000 * statistics.median(times[len(times) // 10 :])
+
+
+def measure(subject: Subject, calls: int, place: str | None) -> Measured:
+    """Measure one integration, in a store of its own."""
+
+    @flow(name=f"{subject.name} blocks")
+    def blocks() -> list[list[float]]:
+        return _without_waiting(calls, call, plain)
+
+    @flow(name=f"{subject.name} awaits")
+    async def awaits() -> list[list[float]]:
+        return await _times(calls, call, plain_async)
+
+    async def awaited() -> list[list[float]]:
+        return [*await _times(calls, call), *await awaits.run("r")]
+
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=place) as folder,
+        holdfast.open(f"sqlite:///{folder}/runs.db"),
+        subject.make() as call,
+    ):
+        if inspect.iscoroutinefunction(call):
+            found = asyncio.run(awaited())
+        else:
+            found = [*_without_waiting(calls, call), *blocks.run("r")]
+    return Measured(*map(_ms, found))
+
+
+# -- the integrations ---------------------------------------------------------------------------
+
+
+def _http(library_name: str) -> Callable[[], AbstractContextManager[Call]]:
+    @contextmanager
+    def make() -> Iterator[Call]:
+        from holdfast.integrations.http import DurableTransport
+
+        library = importlib.import_module(library_name)
+        inner = library.MockTransport(lambda _request: library.Response(200, json=ANSWER))
+        with library.Client(transport=DurableTransport(inner)) as client:
+            yield lambda _number: client.post("https://model.test/v1/chat", json=QUESTION)
+
+    return make
+
+
+def _http_async(library_name: str) -> Callable[[], AbstractContextManager[Call]]:
+    @contextmanager
+    def make() -> Iterator[Call]:
+        from holdfast.integrations.http import AsyncDurableTransport
+
+        library = importlib.import_module(library_name)
+        inner = library.MockTransport(lambda _request: library.Response(200, json=ANSWER))
+        client = library.AsyncClient(transport=AsyncDurableTransport(inner))
+
+        async def call(_number: int) -> Any:
+            return await client.post("https://model.test/v1/chat", json=QUESTION)
+
+        yield call
+
+    return make
+
+
+SUBJECTS = [
+    Subject("http sync", "httpx", _http("httpx")),
+    Subject("http async", "httpx", _http_async("httpx")),
+    Subject("http2 sync", "httpx2", _http("httpx2")),
+    Subject("http2 async", "httpx2", _http_async("httpx2")),
+]
+
+
+def main(words: list[str]) -> int:
+    """Print the table; 1 if an integration takes more than the target."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.integrations")
+    parser.add_argument("--calls", type=int, default=300)
+    parser.add_argument("--folder", default=IN_MEMORY if Path(IN_MEMORY).is_dir() else None)
+    parser.add_argument("--smoke", action="store_true", help="few calls; no target")
+    asked = parser.parse_args(words)
+    calls = 20 if asked.smoke else asked.calls
+    chosen = [it for it in SUBJECTS if importlib.util.find_spec(it.package)]
+    print(f"{'ms per call':22}{'outside':>9}{'in a run':>9}{'commit':>9}{'beyond':>9}{'ratio':>8}")
+    slow = 0
+    for subject in chosen:
+        found = measure(subject, calls, asked.folder)
+        ratio = found.inside / (found.outside + found.commit)
+        print(
+            f"{subject.name:22}{found.outside:9.3f}{found.inside:9.3f}{found.commit:9.3f}"
+            f"{found.beyond:9.3f}{ratio:8.2f}",
+            flush=True,
+        )
+        slow += found.beyond > TARGET_MS
+    if not chosen:
+        print("no framework of an integration is installed here")
+    print(f"target: at most {TARGET_MS:g} ms beyond the call and one commit")
+    return 1 if slow and not asked.smoke else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
