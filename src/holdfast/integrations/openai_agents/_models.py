@@ -31,7 +31,7 @@ from holdfast.integrations.openai_agents._lines import line
 _COMPLETED = "response.completed"
 
 
-class ModelCallFailed(Exception):  # noqa: N818 - named like StepFailed
+class ModelCallFailed(Exception):
     """The provider refused or failed; looks the same live and replayed.
 
     It says what policies for retries ask for: `status_code` and `code`.

@@ -61,8 +61,8 @@ class Tools:
             recorded = self._recorded(function_tool)
             told = await recorded(_parsed(arguments), call=call, tool=function_tool)
         if isinstance(told, tuple):
-            return self._result(told[1], True)  # noqa: FBT003
-        return self._result(_rebuilt(function_tool, told), False)  # noqa: FBT003
+            return self._result(told[1], True)
+        return self._result(_rebuilt(function_tool, told), False)
 
     def _is_own(self, tool: FunctionTool) -> bool:
         """Whether the function of a tool is recorded by itself."""
