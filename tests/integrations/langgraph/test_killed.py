@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast.testing import ModelServer
-from tests.integrations.harness import SCRIPT, Agent
+from tests.integrations.harness import SCRIPT
+from tests.integrations.langgraph.forked import Forked as Agent
 
 AGENT = "tests.integrations.langgraph.agent"
 

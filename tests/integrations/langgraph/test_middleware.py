@@ -98,9 +98,9 @@ def test_live_and_replayed_are_the_same() -> None:
             *("look:c1", "model:agent-1", "model:agent-3", "model:agent-5"),
             *("mw-find:c2", "mw-pay:c3"),
         ]
-        totals = store.get("r").totals
-        assert totals.input_tokens > 0
-        assert totals.output_tokens > 0
+        usage = store.get("r").totals.usage
+        assert usage["input_tokens"] > 0
+        assert usage["output_tokens"] > 0
 
 
 def test_outside_a_run_nothing_is_recorded(tmp_path: Path, monkeypatch: Any) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.testing import ModelServer
-from tests.integrations.harness import SCRIPT, Agent
+from tests.integrations.harness import SCRIPT
+from tests.integrations.langgraph.forked import Forked as Agent
 
 AGENT = "tests.integrations.langgraph.thread_agent"
 
@@ -36,4 +37,4 @@ def test_killed_everywhere(tmp_path: Path, kinds: str) -> None:
 def test_an_async_graph_killed_at_every_entry(tmp_path: Path) -> None:
     with ModelServer(SCRIPT) as server:
         agent = Agent(AGENT, tmp_path / "a", server, environ={"ASYNC": "1"})
-        assert agent.check_killed_everywhere(is_model, kinds="entry") > 10
+        assert agent.check_killed_everywhere(is_model, kinds="entry") > 5

@@ -204,7 +204,8 @@ def _script(run_id: str, config: RunnableConfig, given: Any) -> Script:
         if not state.interrupts:
             yield Invoke(given)
             state = yield Look()
-    while state.next or state.interrupts:
+    # Not `next`: that leaves out tasks which have written, though the step after them is to come.
+    while state.tasks:
         questions = yield from _questions(state)
         answers = {}
         for question in questions:
@@ -221,7 +222,7 @@ def _is_of(state: StateSnapshot, run_id: str) -> bool:
 def _check_begin(state: StateSnapshot, config: RunnableConfig, given: Any) -> None:
     """Refuse to begin on a thread that is in the midst of something else."""
     thread_id = config["configurable"]["thread_id"]
-    busy = bool(state.next or state.interrupts)
+    busy = bool(state.tasks)
     if given is None and not busy:
         raise UsageError(f"thread {thread_id!r} has nothing to go on with; give it an input")
     if given is not None and busy:

@@ -1,0 +1,37 @@
+"""A worker is killed in the middle of a thread; another one finds the thread and resumes it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.testing import ModelServer
+from tests.integrations.harness import SCRIPT
+from tests.integrations.langgraph.agent import task
+from tests.integrations.langgraph.forked import Forked
+
+
+def is_model(step: Any) -> bool:
+    return bool(step.name == "model")
+
+
+@pytest.mark.parametrize("kill", ["entry:4", "ended:2", "entry:9"])
+def test_a_worker_resumes_what_another_one_left(tmp_path: Path, kill: str, monkeypatch) -> None:
+    with ModelServer(SCRIPT) as server:
+        agent = Forked("tests.integrations.langgraph.worker_agent", tmp_path / "a", server)
+        monkeypatch.setenv("STORE", agent.url)
+        monkeypatch.setenv("SERVER", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "test-key")
+        from tests.integrations.langgraph.thread_agent import support
+
+        with holdfast.open(agent.url, default=False) as store:
+            support.with_options(store=store).submit(agent.run_id, task())
+        first = agent.life(kill)
+        assert first.was_killed, first.output
+        again = agent.life()
+        assert again.code == 0, again.output
+        agent._check_end(again)
+        assert again.requests == 2 + (first.requests - first.recorded(is_model))
+        assert again.begun["refund"] == 1
+        assert sum(it.kind == "run_claimed" for it in agent.history()) >= 2
