@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import flow
+from holdfast.errors import RunFailed
 from holdfast.integrations.http import DurableTransport
 
 TURNS = 500
@@ -30,42 +31,32 @@ def answer(request: httpx.Request) -> httpx.Response:
     return httpx.Response(200, json={"model": "test", "choices": [choice], "usage": usage})
 
 
-def size(folder: Path) -> int:
-    return sum(os.path.getsize(path) for path in folder.iterdir())
+def talk_until(end: int, messages: list[dict[str, Any]]) -> Any:
+    @flow(name="hg-talk")
+    def talk() -> None:
+        with httpx.Client(transport=DurableTransport(httpx.MockTransport(answer))) as client:
+            for turn in range(TURNS):
+                if turn == end:
+                    raise RuntimeError("the process is in trouble")
+                messages.append({"role": "user", "content": said(2 * turn)})
+                body = {"model": "test", "messages": messages}
+                response = client.post("https://model.test/v1/chat/completions", json=body)
+                messages.append(response.json()["choices"][0]["message"])
+
+    return talk
 
 
 @pytest.mark.timeout(300)
 def test_500_turns_cost_what_they_say(tmp_path: Path) -> None:
-    messages: list[dict[str, Any]] = []
     sizes: list[int] = []
-    with holdfast.open(f"sqlite:///{tmp_path}/runs.db", default=False) as store:
-
-        @flow(name="hg-talk")
-        def talk() -> None:
-            transport = DurableTransport(httpx.MockTransport(answer))
-            with httpx.Client(transport=transport) as client:
-                for turn in range(TURNS):
-                    if turn in (0, TURNS // 2):
-                        sizes.append(_settled(store, tmp_path))
-                    messages.append({"role": "user", "content": said(2 * turn)})
-                    body = {"model": "test", "messages": messages}
-                    response = client.post("https://model.test/v1/chat/completions", json=body)
-                    messages.append(response.json()["choices"][0]["message"])
-
-        talk.with_options(store=store).run("r")
-        sizes.append(_settled(store, tmp_path))
-        steps = [it for it in store.get("r").steps if it.name == "http"]
-        assert len(steps) == TURNS
-    begun, middle, end = sizes
-    assert end - begun <= 2 * len(json.dumps(messages))
-    assert end - middle <= 1.5 * (middle - begun)
-
-
-def _settled(store: Any, folder: Path) -> int:
-    """The size of the database, once what is on its way has arrived in it."""
-    import sqlite3
-
-    del store
-    with sqlite3.connect(folder / "runs.db") as connection:
-        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-    return os.path.getsize(folder / "runs.db")
+    for end in (0, TURNS // 2, TURNS):
+        messages: list[dict[str, Any]] = []
+        with holdfast.open(f"sqlite:///{tmp_path}/runs.db", default=False) as store:
+            talk = talk_until(end, messages).with_options(store=store)
+            with pytest.raises(RunFailed) if end < TURNS else contextlib.nullcontext():
+                talk.run("r")
+            assert len([it for it in store.get("r").steps if it.name == "http"]) == end
+        sizes.append(sum(path.stat().st_size for path in tmp_path.iterdir()))
+    begun, middle, whole = sizes
+    assert whole - begun <= 2 * len(json.dumps(messages))
+    assert whole - middle <= 1.5 * (middle - begun)
