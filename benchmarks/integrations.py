@@ -195,12 +195,32 @@ def _openai_agents() -> Iterator[Call]:
     yield call
 
 
+@contextmanager
+def _pydantic_ai() -> Iterator[Call]:
+    """A whole run of an agent that asks its model once; the model answers at once."""
+    from pydantic_ai import Agent
+    from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart
+    from pydantic_ai.models.function import FunctionModel
+
+    from holdfast.integrations.pydantic_ai import Durable
+
+    model = FunctionModel(lambda _messages, _info: ModelResponse(parts=[TextPart(TEXT)]))
+    agent = Agent(model, name="bench", capabilities=[Durable()])
+    history = [ModelRequest.user_text_prompt(TEXT) for _ in range(9)]
+
+    async def call(_number: int) -> Any:
+        return await agent.run(TEXT, message_history=history)
+
+    yield call
+
+
 SUBJECTS = [
     Subject("http sync", "httpx", _http("httpx")),
     Subject("http async", "httpx", _http_async("httpx")),
     Subject("http2 sync", "httpx2", _http("httpx2")),
     Subject("http2 async", "httpx2", _http_async("httpx2")),
     Subject("openai agents", "agents", _openai_agents),
+    Subject("pydantic ai", "pydantic_ai", _pydantic_ai),
 ]
 
 
