@@ -26,7 +26,7 @@ def life(url: str, log: Path, kill: str = "") -> subprocess.CompletedProcess[str
         env=os.environ | {"LOG": str(log), "KILL": kill},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
 
@@ -146,7 +146,7 @@ def test_processes_write_one_thread_at_once(tmp_path):
     url = f"sqlite:///{tmp_path}/runs.db"
     command = [sys.executable, "-c", program, url]
     going = [subprocess.Popen([*command, name], cwd=ROOT) for name in "abc"]
-    assert [it.wait(timeout=60) for it in going] == [0, 0, 0]
+    assert [it.wait(timeout=110) for it in going] == [0, 0, 0]
     with HoldfastSaver(url) as saver:
         found = list(saver.list(config()))
         counts = Counter(it.checkpoint["channel_values"]["by"] for it in found)
