@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ import pytest
 from agents import Model, ModelSettings, Runner, function_tool
 from agents.retry import ModelRetrySettings, retry_policies
 
-import holdfast
 from holdfast import flow
 from holdfast.errors import RunFailed, RunHeld
 from holdfast.testing import CallTools, ModelServer, Say
@@ -241,52 +238,3 @@ def test_usage_is_counted_and_the_key_is_not_stored(store, go, tmp_path):
     kept = b"".join(path.read_bytes() for path in Path(tmp_path).iterdir() if path.is_file())
     assert b"Go on." in kept
     assert KEY.encode() not in kept
-
-
-@pytest.mark.timeout(600)
-def test_500_turns_cost_what_their_messages_are_long(store, go, tmp_path):
-    """A conversation that grows: each message is kept once, and the end costs what the beginning did."""
-    turns = 500
-    sizes: list[int] = []
-    length = [0]
-
-    @function_tool
-    def look(n: int) -> str:
-        if n == turns // 2:
-            sizes.append(_bytes(tmp_path))
-        return f"{n}: " + "what was found there " * 25
-
-    def turn(number: int) -> Any:
-        return CallTools(
-            ("look", {"n": number}, f"call_{number}"), say=f"{number} " + "thinking " * 50
-        )
-
-    with ModelServer([*(turn(number) for number in range(turns)), Say("Done.")]) as server:
-        agent = helper(server, look)
-
-        @flow(name="long")
-        async def play() -> str:
-            result = await Runner.run(agent, "Go on.", max_turns=turns + 2)
-            length[0] = len(json.dumps(result.to_input_list()))
-            return str(result.final_output)
-
-        before = _bytes(tmp_path)
-        assert go_long(go, play) == "Done."
-    sizes.append(_bytes(tmp_path))
-    assert len(keys(store, "r")) == 2 * turns + 1
-    grown = sizes[1] - before
-    assert grown <= 2 * length[0], (grown, length[0], grown / length[0])
-    assert sizes[1] - sizes[0] <= 1.5 * (sizes[0] - before), sizes
-
-
-def go_long(go: Any, play: Any) -> str:
-    gc.collect()
-    return str(go(play.run("r"), 500))
-
-
-def _bytes(folder: Path) -> int:
-    """The size of the database and of what is still in its log."""
-    with holdfast.open(f"sqlite:///{folder}/runs.db", default=False):
-        pass
-    files = [it for it in folder.iterdir() if it.name in {"runs.db", "runs.db-wal"}]
-    return sum(it.stat().st_size for it in files)
