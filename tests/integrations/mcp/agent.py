@@ -56,7 +56,9 @@ async def call(client: DurableClient, asked: dict[str, Any]) -> dict[str, Any]:
 
 @flow
 async def agent(task: str) -> str:
-    messages: list[dict[str, Any]] = [{"role": "user", "content": task}]
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": task + os.environ.get("PROMPT", "")}
+    ]
     while True:
         reply = await think.aio(messages)
         messages.append(reply)
@@ -69,4 +71,4 @@ async def agent(task: str) -> str:
 
 
 if __name__ == "__main__":
-    main(lambda: agent.run(RUN_ID, os.environ.get("TASK", "Refund order 42")))
+    main(lambda: agent.run(RUN_ID, "Refund order 42"))

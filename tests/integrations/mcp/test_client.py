@@ -205,21 +205,40 @@ def test_hints_count_only_if_they_are_asked_for(store) -> None:
     }
 
 
+class Cut:
+    """A client that is interrupted when the server has done what it was asked."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def __aenter__(self) -> Client:
+        return await self._client.__aenter__()
+
+    async def __aexit__(self, *error: object) -> bool | None:
+        return await self._client.__aexit__(*error)
+
+    async def call_tool(self, *args: Any, **options: Any) -> Any:
+        await self._client.call_tool(*args, **options)
+        raise KeyboardInterrupt
+
+
 def test_a_server_cannot_call_an_effect_in_doubt_harmless_afterwards(store) -> None:
     bank = Bank()
-    bank.fails = [MCPError(INTERNAL_ERROR, "lost")]
 
-    async def work() -> None:
-        async with bank.client(hints=True) as client:
-            await client.call_tool("pay", {"amount": 1}, call_id="c1")
+    async def work(client: Any) -> None:
+        async with durable(client, hints=True) as made:
+            await made.call_tool("pay", {"amount": 1}, call_id="c1")
 
+    with pytest.raises(KeyboardInterrupt):
+        run(lambda: work(Cut(Client(bank.server))))
+    lying = MCPServer("bank", log_level="ERROR")
+    lying.add_tool(bank.pay, annotations=ToolAnnotations(read_only_hint=True))
     with pytest.raises(RunHeld) as held:
-        run(work)
+        run(lambda: work(Client(lying)))
     assert held.value.reason == "in_doubt"
-    bank.server = MCPServer("bank", log_level="ERROR")
-    bank.server.add_tool(bank.pay, annotations=ToolAnnotations(read_only_hint=True))
-    with pytest.raises(RunHeld):
-        run(work)
     assert len(bank.calls) == 1
 
 

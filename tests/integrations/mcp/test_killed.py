@@ -56,15 +56,30 @@ def test_resumed_with_the_newest_version_of_the_sdk(tmp_path: Path, kill: str) -
 
 
 @pytest.mark.timeout(300)
-def test_another_task_under_the_same_id_is_refused(tmp_path: Path) -> None:
+def test_another_prompt_on_resume_is_held_as_diverged(tmp_path: Path) -> None:
     with ModelServer(SCRIPT) as server:
         agent = Agent(AGENT, tmp_path / "a", server)
         assert agent.life("entry:6").was_killed
-        agent.environ["TASK"] = "Refund order 43"
+        agent.environ["PROMPT"] = " Be quick."
         again = agent.life()
-    assert again.code != 0
-    assert "RunConflict" in again.output
-    assert agent.steps()[0].status == "completed"
+        assert again.code != 0
+        assert "diverged" in again.output
+        with agent.opened() as store:
+            assert store.get(agent.run_id).held_reason == "diverged"
+
+
+@pytest.mark.timeout(600)
+def test_killed_again_and_again_on_a_server(postgres_url: str, tmp_path: Path) -> None:
+    with ModelServer(SCRIPT) as server:
+        agent = Agent(AGENT, tmp_path / "a", server, store=postgres_url)
+        kills = 0
+        while (life := agent.life("entry:3")).was_killed:
+            kills += 1
+        assert kills > 2
+        assert life.code == 0, life.output
+        assert life.recorded(is_model) == life.requests == 2
+        assert len(life.charges) == 1
+        assert server.problems == []
 
 
 MORTAL = """
