@@ -30,12 +30,19 @@ class Talk(Model):
     def _said(self, turn: int) -> ModelResponse:
         text = {"type": "output_text", "text": f"{turn} " + "thinking " * 50, "annotations": []}
         said = ResponseOutputMessage.construct(
-            **{"id": f"msg_{turn}", "type": "message", "role": "assistant"},
-            **{"status": "completed", "content": [text]},
+            id=f"msg_{turn}",
+            type="message",
+            role="assistant",
+            status="completed",
+            content=[text],
         )
         call = ResponseFunctionToolCall(
-            **{"id": f"fc_{turn}", "type": "function_call", "call_id": f"call_{turn}"},
-            **{"name": "look", "arguments": json.dumps({"n": turn}), "status": "completed"},
+            id=f"fc_{turn}",
+            type="function_call",
+            call_id=f"call_{turn}",
+            name="look",
+            arguments=json.dumps({"n": turn}),
+            status="completed",
         )
         output = [said] if turn == TURNS else [said, call]
         return ModelResponse(output=output, usage=Usage(requests=1), response_id=None)
