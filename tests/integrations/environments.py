@@ -54,7 +54,9 @@ TABLE: Mapping[str, Framework] = {
     "http": Framework("http"),
     "openai": Framework("openai"),
     "anthropic": Framework("anthropic"),
-    "pydantic_ai": Framework("pydantic-ai", tests=("pydantic-ai-slim[openai,anthropic]",)),
+    "pydantic_ai": Framework(
+        "pydantic-ai", tests=("pydantic-ai-slim[openai,anthropic]",), lowest=("anthropic<2",)
+    ),
     "langgraph": Framework(
         "langgraph",
         tests=("langgraph-checkpoint-conformance==0.0.2", "langchain-openai>=1.1,<2"),
