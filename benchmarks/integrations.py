@@ -214,12 +214,48 @@ def _pydantic_ai() -> Iterator[Call]:
     yield call
 
 
+def _langchain(*, awaits: bool) -> Callable[[], AbstractContextManager[Call]]:
+    """A whole call of an agent that asks its model once; the model answers at once."""
+
+    @contextmanager
+    def make() -> Iterator[Call]:
+        from langchain.agents import create_agent
+        from langchain_core.language_models import BaseChatModel
+        from langchain_core.messages import AIMessage
+        from langchain_core.outputs import ChatGeneration, ChatResult
+
+        from holdfast.integrations.langgraph import DurableMiddleware
+
+        class AtOnce(BaseChatModel):
+            @property
+            def _llm_type(self) -> str:
+                return "at once"
+
+            def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+                return ChatResult(generations=[ChatGeneration(message=AIMessage(TEXT))])
+
+            async def _agenerate(self, *args: Any, **kwargs: Any) -> ChatResult:
+                return self._generate()
+
+        agent = create_agent(AtOnce(), middleware=[DurableMiddleware()])
+        asked = {"messages": list(QUESTION["messages"])}
+
+        async def call(_number: int) -> Any:
+            return await agent.ainvoke(asked)
+
+        yield call if awaits else lambda _number: agent.invoke(asked)
+
+    return make
+
+
 SUBJECTS = [
     Subject("http sync", "httpx", _http("httpx")),
     Subject("http async", "httpx", _http_async("httpx")),
     Subject("http2 sync", "httpx2", _http("httpx2")),
     Subject("http2 async", "httpx2", _http_async("httpx2")),
     Subject("openai agents", "agents", _openai_agents),
+    Subject("langchain sync", "langchain", _langchain(awaits=False)),
+    Subject("langchain async", "langchain", _langchain(awaits=True)),
     Subject("pydantic ai", "pydantic_ai", _pydantic_ai),
 ]
 
