@@ -248,6 +248,25 @@ def _langchain(*, awaits: bool) -> Callable[[], AbstractContextManager[Call]]:
     return make
 
 
+@contextmanager
+def _mcp() -> Iterator[Call]:
+    """One call of a tool; a client without a server answers at once."""
+    from mcp_types import CallToolResult, TextContent
+
+    from holdfast.integrations.mcp import durable
+
+    class AtOnce:
+        async def call_tool(self, *_args: Any, **_options: Any) -> CallToolResult:
+            return CallToolResult(content=[TextContent(text=TEXT)])
+
+    client = durable(AtOnce(), steps=["search"])
+
+    async def call(number: int) -> Any:
+        return await client.call_tool("search", {"query": TEXT}, call_id=f"call_{number}")
+
+    yield call
+
+
 SUBJECTS = [
     Subject("http sync", "httpx", _http("httpx")),
     Subject("http async", "httpx", _http_async("httpx")),
@@ -257,6 +276,7 @@ SUBJECTS = [
     Subject("langchain sync", "langchain", _langchain(awaits=False)),
     Subject("langchain async", "langchain", _langchain(awaits=True)),
     Subject("pydantic ai", "pydantic_ai", _pydantic_ai),
+    Subject("mcp", "mcp", _mcp),
 ]
 
 
