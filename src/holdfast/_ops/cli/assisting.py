@@ -33,12 +33,12 @@ def _mcp(session: Session, allow_actions: bool, actor: str | None) -> int:
     if actor is not None and not allow_actions:
         raise UsageError("--actor is for what the assistant may do: --allow-actions")
     try:
-        from holdfast.integrations.mcp.server import runs_server
+        from holdfast.integrations.mcp.server import serve
     except ImportError as error:
         raise UsageError(str(error)) from None
     import holdfast
 
     session.store()  # One that is not there is said, and not made.
     with holdfast.open(session.url, namespace=session.namespace, default=False) as store:
-        runs_server(store, actor=actor).run("stdio")
+        serve(store, actor=actor)
     return OK

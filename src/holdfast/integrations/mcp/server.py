@@ -49,3 +49,8 @@ def runs_server(store: holdfast.Store, *, actor: str | None = None) -> MCPServer
     if actor is not None:
         add_acting(server, store, actor)
     return server
+
+
+def serve(store: holdfast.Store, *, actor: str | None = None) -> None:
+    """Serve a store on standard input and output, until the other side closes them."""
+    runs_server(store, actor=actor).run("stdio")
