@@ -86,7 +86,15 @@ def test_live_and_replayed_are_the_same() -> None:
             return list(agent_of(server, tools).invoke(HELLO)["messages"])
 
         live, replayed = interrupted_once(work)
-        assert [it.content for it in live] == ["Hello", "", "a lamp", "found cat", "", "paid 3", "Done."]
+        assert [it.content for it in live] == [
+            "Hello",
+            "",
+            "a lamp",
+            "found cat",
+            "",
+            "paid 3",
+            "Done.",
+        ]
         dumps = [[it.model_dump(exclude={"id"}) for it in each] for each in (live, replayed)]
         assert dumps[0] == dumps[1]
         assert [it.id for it in live if it.type == "ai"] == [
@@ -149,7 +157,10 @@ def test_a_tool_that_raises_is_the_same_live_and_replayed() -> None:
 
 
 def test_bad_arguments_are_told_to_the_model() -> None:
-    bad = [CallTools(("look", {"which": 1}, "c1"), ("mw-pay", {"amount": "x"}, "c2")), Say("Sorry.")]
+    bad = [
+        CallTools(("look", {"which": 1}, "c1"), ("mw-pay", {"amount": "x"}, "c2")),
+        Say("Sorry."),
+    ]
     with testing.store() as store, ModelServer(bad) as server:
 
         def work() -> list[str]:
@@ -220,7 +231,9 @@ def test_an_effect_inside_a_plain_tool_is_refused_with_a_way_out() -> None:
 
 
 def test_tools_that_hide_their_function() -> None:
-    hidden = StructuredTool.from_function(lambda amount: pay(amount), name="mw-pay", description="-")
+    hidden = StructuredTool.from_function(
+        lambda amount: pay(amount), name="mw-pay", description="-"
+    )
     remote = StructuredTool.from_function(lambda text: f"sent {text}", name="send", description="-")
     script = [
         CallTools(("mw-pay", {"amount": 3}, "c1"), ("send", {"text": "x"}, "c2")),
@@ -289,7 +302,9 @@ def test_an_agent_as_a_tool_has_a_line_of_its_own() -> None:
 
         def work() -> list[str]:
             return texts(
-                agent_of(server, [ask], middleware=[DurableMiddleware(agents=["ask"])]).invoke(HELLO)
+                agent_of(server, [ask], middleware=[DurableMiddleware(agents=["ask"])]).invoke(
+                    HELLO
+                )
             )
 
         live, replayed = interrupted_once(work)

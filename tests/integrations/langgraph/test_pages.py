@@ -16,7 +16,7 @@ def test_the_page(tmp_path: Path) -> None:
     assert play_page("langgraph", tmp_path, script).count == 6
 
 
-@pytest.mark.parametrize("kills", [["entry:4", "ended:2"], ["ended:3"]])
+@pytest.mark.parametrize("kills", [["entry:3", "ended:1"], ["ended:3"]])
 def test_the_example(tmp_path: Path, kills: list[str]) -> None:
     script = [CallTools(("find_order", {"order": "42"}, "call_a"), REFUND), ANSWER]
     said, server = play_example("langgraph_thread.py", tmp_path, script, kills=kills)

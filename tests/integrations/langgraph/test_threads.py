@@ -204,9 +204,7 @@ def test_an_interrupt_inside_a_recorded_tool(store: Any) -> None:
 
     script = [CallTools(("choose", {"what": "lamp"}, "c1")), Say("Done.")]
     with ModelServer(script) as server:
-        support = durable_graph(
-            "th-tool", agent_of(server, [choose]), saver=HoldfastSaver(store)
-        )
+        support = durable_graph("th-tool", agent_of(server, [choose]), saver=HoldfastSaver(store))
         handle = support.start("t-1", HELLO)
         (asked,) = questions(store)
         assert asked.text == "Which lamp?"

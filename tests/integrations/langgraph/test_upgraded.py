@@ -19,7 +19,11 @@ def is_model(step: Any) -> bool:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize("kill", ["entry:4", "ended:3"])
-def test_upgraded_between_crash_and_resume(tmp_path: Path, module: str, kill: str) -> None:
+def test_upgraded_between_crash_and_resume(
+    tmp_path: Path, module: str, kill: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two environments are loaded from disk, which takes its time on a machine that is busy.
+    monkeypatch.setattr("tests.integrations.harness.PATIENCE_S", 140.0)
     with ModelServer(SCRIPT) as server:
         agent = Agent(module, tmp_path / "a", server)
         first = agent.life(kill, python=str(python_of("langgraph", "lowest")))

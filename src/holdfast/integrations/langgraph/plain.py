@@ -148,8 +148,7 @@ def _item_data(item: Any) -> Data:
     if isinstance(item, BaseMessage):
         return {"message": message_data(item), "id": item.id}
     if isinstance(item, Command):
-        command = cast("Command[Any]", item)
-        fields = {name: getattr(command, name) for name in ("graph", "update", "resume", "goto")}
+        fields = {name: getattr(item, name) for name in ("graph", "update", "resume", "goto")}
         return {"command": {name: kept(it) for name, it in fields.items() if it is not None}}
     raise UsageError(f"a tool gave a {type(item).__name__}, not a ToolMessage or a Command")
 

@@ -256,5 +256,5 @@ def _answers_of(saved: CheckpointTuple | None, task_id: str) -> int:
     """How many answers a task has had."""
     for writer, channel, value in (saved.pending_writes or []) if saved else []:
         if writer == task_id and channel == RESUME:
-            return len(cast("list[Any]", value)) if isinstance(value, list) else 1
+            return len(value) if isinstance(value, list) else 1
     return 0
