@@ -224,7 +224,8 @@ def _place() -> str:
     parents = [part.partition(":")[0] for part in path]
     if path and _on_thread.get():
         parents.append(hashlib.sha256("|".join(path).encode()).hexdigest()[:8])
-    agent = metadata.get("lc_agent_name") or "agent"
+    # Inside a graph, only newer versions tell the name of the agent; there its node says enough.
+    agent = (not path and metadata.get("lc_agent_name")) or "agent"
     parts = [_line.get(), *parents, f"{agent}-{metadata.get('langgraph_step', 0)}"]
     return ".".join(part for part in parts if part)[-200:]
 
