@@ -341,6 +341,22 @@ def test_questions_are_answered_refused_and_approved_by_digest(store) -> None:
         mail.run("m2", "eve")
 
 
+def test_nobody_is_shown_the_digest_of_arguments_that_are_cut(store) -> None:
+    waiting(store, mail, "m1", "bob" * 2000)
+
+    async def work() -> None:
+        async with assistant(store, "ana") as ask_it:
+            digest = store.questions()[0].digest
+            assert digest in str(store.explain("m1"))
+            assert digest not in await ask_it.text("explain_run", run_id="m1")
+            for tool in ("questions", "show_run"):
+                text = await ask_it.text(tool, run_id="m1")
+                assert "nobody approves what was not seen" in text
+                assert digest not in text
+
+    asyncio.run(work())
+
+
 def test_runs_are_signalled_paused_resumed_cancelled_and_given_money(store) -> None:
     waiting(store, listen, "l1")
     waiting(store, listen, "l2")

@@ -138,7 +138,11 @@ class Reading:
     def explain_run(self, run_id: str) -> str:
         """Say what is the case with a run, what is known, what is not, and what can safely be done
         next. Ask this first when a run is held, failed or does not get on."""
-        return answer(explanation=self._store.explain(run_id))
+        said = answer(explanation=self._store.explain(run_id))
+        for asked in self._store.questions(run_id=run_id):
+            if asked.digest:  # An explanation shows the first of the arguments only.
+                said = said.replace(asked.digest, "(see questions)")
+        return said
 
     def history(self, run_id: str, after: int = 0, limit: int = 20) -> str:
         """Read the entries of a run's journal, in order, from behind entry number `after`. `next`

@@ -19,6 +19,8 @@ ANSWER_CHARS = 30_000
 LEVELS = ((4000, 100), (1000, 50), (200, 25), (60, 10))
 """How long a text and a list may be; the next level is taken while an answer is too long."""
 DEPTH_MAX = 20
+UNSEEN = "(not shown: the arguments are cut, and nobody approves what was not seen)"
+"""In the place of a digest, which an approval would bring back."""
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _SELECTORS = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF), (0x180B, 0x180F))
@@ -77,6 +79,8 @@ def _bounded(value: Any, chars: int, items: int, depth: int) -> Any:
             _bounded(name, chars, items, depth): _bounded(each, chars, items, depth - 1)
             for name, each in list(value.items())[:items]
         }
+        if named.get("args_text") != value.get("args_text"):
+            named["digest"] = UNSEEN
         left = len(value) - items
         return named if left <= 0 else {**named, "…": f"(cut: {left:,} more fields; {MORE})"}
     return value
