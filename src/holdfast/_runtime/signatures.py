@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -111,15 +112,25 @@ class Signature:
         return bound.args, bound.kwargs
 
 
-@functools.lru_cache(maxsize=1024)
+_parsing = threading.Lock()
+"""Python 3.11 counts the depth of all parsers of a process together, and stops when it is wrong."""
+
+
 def fingerprint(fn: Callable[..., Any]) -> str:
     """Return a digest of a function's normalised source: for people, never for the rules."""
+    # Functions that are made anew for each call share their code, and so the work.
+    return _fingerprint(fn if hasattr(fn, "__wrapped__") else getattr(fn, "__code__", fn))
+
+
+@functools.lru_cache(maxsize=1024)
+def _fingerprint(source: Any) -> str:
     import ast
     import textwrap
 
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
-        text = ast.dump(tree)
+        text = textwrap.dedent(inspect.getsource(source))
+        with _parsing:
+            normalised = ast.dump(ast.parse(text))
     except (OSError, TypeError, SyntaxError, IndentationError):
         return ""
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(normalised.encode(), digest_size=8).hexdigest()
