@@ -63,6 +63,9 @@ class Life:
     def was_killed(self) -> bool:
         return self.code == -signal.SIGKILL
 
+    def recorded_key(self, call_id: str) -> int:
+        return self.recorded(lambda step: step.key.endswith(f":{call_id}"))
+
     def recorded(self, fits: Callable[[Any], bool]) -> int:
         return sum(1 for step in self.steps if fits(step) and step.status in DONE)
 
@@ -190,7 +193,7 @@ class Agent:
         repeated = again.requests - first.requests
         assert repeated == 2 - first.recorded(is_model), (kill, repeated, first.steps)
         for name, call_id in CALL_IDS.items():
-            known = first.recorded(lambda it, end=f":{call_id}": it.key.endswith(end))
+            known = first.recorded_key(call_id)
             anew = again.begun[name] - first.begun[name]
             if name == "refund":  # The bank said that it was paid: nothing was done again.
                 assert anew == (0 if first.charges else 1), (kill, name, anew)

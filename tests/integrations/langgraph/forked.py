@@ -31,8 +31,12 @@ class Forked(Agent):
         if python is not None:
             return super().life(kill, together=together, python=python)
         environ = self.environ | {
-            "STORE": self.url, "SERVER": self.server.url, "WORLD": str(self.folder),
-            "KILL": kill, "TOGETHER": "1" if together else "", "HOLDFAST_STRICT": "1",
+            "STORE": self.url,
+            "SERVER": self.server.url,
+            "WORLD": str(self.folder),
+            "KILL": kill,
+            "TOGETHER": "1" if together else "",
+            "HOLDFAST_STRICT": "1",
             "OPENAI_API_KEY": "test-key",
         }
         said = self.folder / "output"
