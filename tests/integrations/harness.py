@@ -11,10 +11,8 @@ with an `on_doubt` that looks at the bank), a person is asked once, and the mode
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -26,7 +24,7 @@ from typing import Any
 import holdfast
 from holdfast.errors import AnswerConflict
 from holdfast.testing import CallTools, ModelServer, Say
-from tests.integrations import world
+from tests.integrations import lives, world
 from tests.integrations.program import RUN_ID
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,29 +97,25 @@ class Agent:
     # -- processes -----------------------------------------------------------------------------
 
     def life(self, kill: str = "", *, together: bool = False, python: str | None = None) -> Life:
-        """Start the program and attend to it, until it ends."""
-        environ = os.environ | self.environ
-        environ |= {"STORE": self.url, "SERVER": self.server.url, "WORLD": str(self.folder)}
-        environ |= {"KILL": kill, "TOGETHER": "1" if together else "", "HOLDFAST_STRICT": "1"}
+        """Start the program and attend to it, until it ends. Another `python` is another
+        environment."""
+        environ = self.environ | {"STORE": self.url, "SERVER": self.server.url}
+        environ |= {"WORLD": str(self.folder), "KILL": kill, "TOGETHER": "1" if together else ""}
         environ |= {"OPENAI_API_KEY": "test-key", "ANTHROPIC_API_KEY": "test-key"}
-        process = subprocess.Popen(
-            [python or self.python, "-m", self.module],
-            cwd=ROOT,
-            env=environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        environ |= {"HOLDFAST_STRICT": "1"}
+        said = self.folder / "output"
+        process = lives.start(self.module, environ, said, python or self.python)
         end = time.monotonic() + PATIENCE_S
-        while process.poll() is None:
+        while (code := process.poll()) is None:
             if time.monotonic() > end:
                 process.kill()
-                output, _ = process.communicate()
-                raise AssertionError(f"{self.module} {kill} did not end: {output}\n{self.steps()}")
+                said_last = said.read_text()
+                raise AssertionError(
+                    f"{self.module} {kill} did not end: {said_last}\n{self.steps()}"
+                )
             self._attend()
             time.sleep(0.02)
-        output, _ = process.communicate()
-        return Life(self, process.returncode, output)
+        return Life(self, code, said.read_text())
 
     def _attend(self) -> None:
         """Answer what is asked, as a person would, from another process."""
