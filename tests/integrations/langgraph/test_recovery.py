@@ -7,9 +7,8 @@ import pytest
 
 import holdfast
 from holdfast.testing import ModelServer
-from tests.integrations.harness import SCRIPT
+from tests.integrations.harness import SCRIPT, Agent
 from tests.integrations.langgraph.agent import task
-from tests.integrations.langgraph.forked import Forked
 
 
 def is_model(step: Any) -> bool:
@@ -19,7 +18,7 @@ def is_model(step: Any) -> bool:
 @pytest.mark.parametrize("kill", ["entry:4", "ended:2", "entry:9"])
 def test_a_worker_resumes_what_another_one_left(tmp_path: Path, kill: str, monkeypatch) -> None:
     with ModelServer(SCRIPT) as server:
-        agent = Forked("tests.integrations.langgraph.worker_agent", tmp_path / "a", server)
+        agent = Agent("tests.integrations.langgraph.worker_agent", tmp_path / "a", server)
         monkeypatch.setenv("STORE", agent.url)
         monkeypatch.setenv("SERVER", server.url)
         monkeypatch.setenv("OPENAI_API_KEY", "test-key")

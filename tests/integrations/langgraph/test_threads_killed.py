@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing import ModelServer
-from tests.integrations.harness import SCRIPT
-from tests.integrations.langgraph.forked import Forked as Agent
+from tests.integrations.harness import SCRIPT, Agent
 
 AGENT = "tests.integrations.langgraph.thread_agent"
 
