@@ -67,9 +67,15 @@ def modules_of(framework: str) -> list[Path]:
     return [path for path in (MODULES / f"{framework}.py", MODULES / framework) if path.exists()]
 
 
+def folders_of(framework: str) -> list[str]:
+    """The tests of an integration. The agent that needs none is tested beside the smallest."""
+    names = [framework, "plain"] if framework == "http" else [framework]
+    return [str(HERE / name) for name in names]
+
+
 def _pytest(environment: Environment, results: Path, args: Sequence[str]) -> list[str]:
     # With paths of the caller, only those; else the folder of the framework.
-    chosen = [] if any(_is_path(arg) for arg in args) else [str(HERE / environment.framework)]
+    chosen = [] if any(_is_path(arg) for arg in args) else folders_of(environment.framework)
     return [
         *(str(environment.python), "-m", "pytest", f"--junitxml={results}"),
         *("-o", f"cache_dir={environment.folder / 'pytest_cache'}"),

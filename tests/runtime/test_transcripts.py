@@ -180,7 +180,7 @@ def test_a_custom_tool_call_is_answered_in_its_own_kind() -> None:
 
 def test_an_unknown_protocol_is_refused() -> None:
     with pytest.raises(UsageError, match="openai-chat"):
-        repair([], protocol="smtp")
+        repair([], protocol="smtp")  # type: ignore[arg-type]
 
 
 @tool
