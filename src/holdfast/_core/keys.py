@@ -87,11 +87,14 @@ def checked_tags(tags: dict[str, str]) -> dict[str, str]:
 
 
 def quoted(step_key: object) -> str:
-    """Return an explicit step key in a form that cannot be mistaken for a path."""
+    """Return an explicit step key in a form that cannot be mistaken for a path. A long one (models
+    make up ids of any length) is cut, and a digest of the whole stands for the rest."""
     if not isinstance(step_key, str) or not step_key:
         raise UsageError(f"step_key= is a non-empty str, not {step_key!r:.80}")
     if len(step_key) > STEP_KEY_MAX_CHARS:
-        raise UsageError(f"step_key= has at most {STEP_KEY_MAX_CHARS} characters")
+        whole = step_key.encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(whole, digest_size=16).hexdigest()
+        step_key = f"{step_key[: STEP_KEY_MAX_CHARS - len(digest) - 1]}~{digest}"
     return "".join(
         char if char.isprintable() and char not in "/#[]:%" else f"%{ord(char):02X}"
         for char in step_key
