@@ -234,3 +234,85 @@ def test_an_effect_that_a_person_gave_up() -> None:
         key = next(step.key for step in store.get("r-2").steps if step.name == "pay")
         store.settle("r-2", key, Fail("nobody knows"), actor="ana")
         assert "nobody knows" in results_of(store, "r-2")["call_3"].content
+
+
+PAID: list[int] = []
+
+
+@tool(effect=True)
+def give(amount: int) -> str:
+    if amount < 0:
+        raise ConnectionError("the line broke")
+    PAID.append(amount)
+    return f"gave {amount}"
+
+
+def asks(*amounts: int) -> dict[str, Any]:
+    """A reply of a provider that counts its calls anew in each."""
+    return {
+        "role": "assistant",
+        "tool_calls": [
+            {
+                "id": f"call_{number}",
+                "type": "function",
+                "function": {"name": "give", "arguments": f'{{"amount": {amount}}}'},
+            }
+            for number, amount in enumerate(amounts)
+        ],
+    }
+
+
+TURNS = [asks(1, 2), asks(3), asks(4, 5), asks(6), asks(-1)]
+
+
+@flow
+def gives() -> None:
+    tools = Tools([give])
+    for turn in TURNS:
+        tools.answer_chat(turn)
+
+
+def test_ids_used_again_get_the_results_of_their_own_turns() -> None:
+    with holdfast.open("memory:") as store:
+        with pytest.raises(RunHeld):
+            gives.run("r-3")
+        known = results_of(store, "r-3")
+    assert list(known) == [
+        *("call_0", "call_1", "call_0#2", "call_0#3", "call_1#2", "call_0#4", "call_0#5")
+    ]
+    mended = repair([*TURNS, asks(7)], protocol="openai-chat", results=known)
+    told = [line["content"] for line in mended if line["role"] == "tool"]
+    assert told[:6] == [f"gave {amount}" for amount in (1, 2, 3, 4, 5, 6)]
+    assert "give was begun" in told[6]
+    assert told[7].startswith(UNKNOWN)
+    assert "give was begun" not in told[7]
+    blocks = [
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": it["id"]} for it in turn["tool_calls"]],
+        }
+        for turn in TURNS
+    ]
+    answers = repair(blocks, protocol="anthropic", results=known)[1::2]
+    assert [it["content"] for each in answers for it in each["content"]] == told[:7]
+
+
+def test_an_id_that_looks_like_a_second_call_gets_no_result_of_another() -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": ""}}
+    line = {"role": "assistant", "tool_calls": [call | {"id": "a#2"}]}
+    results = {"a": Result("a", "one"), "a#2": Result("a", "two")}
+    mended = repair([line], protocol="openai-chat", results=results)
+    assert mended[1]["content"].startswith(UNKNOWN)
+
+
+def test_requests_of_the_http_transport_are_no_tool_calls() -> None:
+    @flow
+    def asks_a_model() -> None:
+        with holdfast.keyed("POST api.test.v1.chat"):
+            holdfast.recorded(lambda: "hello", name="http")()
+        with holdfast.keyed("call_1"):
+            holdfast.recorded(lambda: "found", name="http")()
+
+    with holdfast.open("memory:") as store:
+        asks_a_model.run("r-4")
+        assert results_of(store, "r-4") == {"call_1": Result("call_1", "found")}

@@ -170,9 +170,10 @@ def boundary(
     if checkpoint["phase"] != "pending":
         return checkpoint
     pending = [*checkpoint["pending_items"], *checkpoint["returned_outputs"]]
-    items = repair(
-        cast("list[dict[str, Any]]", pending), protocol="openai-responses", results=results
-    )
+    before = cast("list[dict[str, Any]]", checkpoint["history"])
+    whole = [*before, *cast("list[dict[str, Any]]", pending)]  # Ids are counted from its beginning.
+    begun = len(repair(before, protocol="openai-responses", results=results))
+    items = repair(whole, protocol="openai-responses", results=results)[begun:]
     made = [str(item["call_id"]) for item in items if item.get("type") == "function_call"]
     ids = list(dict.fromkeys([*checkpoint["returned_call_ids"], *made]))
     settled = {

@@ -7,11 +7,13 @@ For who keeps the conversation himself (a file, a table) beside a run that is he
 
 Afterwards each tool call has one result, where the provider wants it: the one in the conversation,
 else the one in `results`, else a note that says "outcome unknown". Results of no call, and second
-results, are left out.
+results, are left out. An id that a provider uses again is counted: `call_0`, `call_0#2` … are its first
+call, its second … from the beginning of the conversation, which is therefore given whole.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote
@@ -28,24 +30,27 @@ UNKNOWN = "outcome unknown"
 _NO_RESULT = f"{UNKNOWN}: the program stopped before this call had a result"
 _BEGUN = f"{UNKNOWN}: {{name}} was begun, and nothing says whether it happened"
 
+_GATHERED = re.compile(r"(?P<gather>(?:.*/)?gather(?:#\d+)?)\[(?P<branch>\d+)\]")
+_REQUEST = re.compile(r"http:[A-Z]+ .*")
+"""What the HTTP transport records: no tool call."""
+
 Message = Mapping[str, Any]
+Known = Mapping[str, Result | str]
 
 
 def repair(
     messages: Iterable[Message],
     *,
     protocol: Protocol,
-    results: Mapping[str, Result | str] | None = None,
+    results: Known | None = None,
 ) -> list[dict[str, Any]]:
     """Return the conversation with exactly one result for each tool call; changes nothing given.
 
     `messages` are messages (`openai-chat`, `anthropic`) or items of input (`openai-responses`), as
-    plain dicts. `results` has the result of a call under the id of the call.
+    plain dicts. `results` has the result of a call under the id of the call; of the second call with
+    that id under `id#2`, and so on.
     """
-    known = {
-        call_id: given if isinstance(given, Result) else Result(call_id, given)
-        for call_id, given in (results or {}).items()
-    }
+    known = results or {}
     plain = [dict(message) for message in messages]
     checked = _calls.checked(protocol)
     if checked == "anthropic":
@@ -118,17 +123,16 @@ _CHAT = _Chat()
 _RESPONSES = _Responses()
 
 
-def _repair_lines(
-    lines: list[dict[str, Any]], known: Mapping[str, Result], form: _Lines
-) -> list[dict[str, Any]]:
+def _repair_lines(lines: list[dict[str, Any]], known: Known, form: _Lines) -> list[dict[str, Any]]:
     found = _found([(form.calls(line), _one(form.answers(line), line)) for line in lines])
+    numbers = _numbered([form.calls(line) for line in lines])
     mended: list[dict[str, Any]] = []
     open_calls: list[tuple[int, str]] = []  # Of the turn that is being read.
 
     def close() -> None:
         for place, call_id in open_calls:
-            there = found.get((place, call_id))
-            mended.append(there or form.result(lines[place], _instead(call_id, known)))
+            there, number = found.get((place, call_id)), numbers[place, call_id]
+            mended.append(there or form.result(lines[place], _instead(call_id, number, known)))
         open_calls.clear()
 
     for place, line in enumerate(lines):
@@ -149,10 +153,9 @@ def _one(call_id: str | None, line: dict[str, Any]) -> list[tuple[str, dict[str,
 # -- results that stand as blocks in the user's next message: Anthropic ---------------------------
 
 
-def _repair_blocks(
-    messages: list[dict[str, Any]], known: Mapping[str, Result]
-) -> list[dict[str, Any]]:
+def _repair_blocks(messages: list[dict[str, Any]], known: Known) -> list[dict[str, Any]]:
     found = _found([(_uses(message), _block_results(message)) for message in messages])
+    numbers = _numbered([_uses(message) for message in messages])
     mended: list[dict[str, Any]] = []
     owed: list[dict[str, Any]] = []
     for place, message in enumerate(messages):
@@ -167,7 +170,8 @@ def _repair_blocks(
             owed = []
         mended.append(message)
         owed = [
-            found.get((place, call_id)) or _calls.messages_result(_instead(call_id, known))
+            found.get((place, call_id))
+            or _calls.messages_result(_instead(call_id, numbers[place, call_id], known))
             for call_id in dict.fromkeys(_uses(message))
         ]
     if owed:
@@ -233,11 +237,28 @@ def _found(
     return found
 
 
-def _instead(call_id: str, known: Mapping[str, Result]) -> Result:
-    given = known.get(call_id)
-    if given is None:
+def _numbered(lines: Sequence[list[str]]) -> dict[tuple[int, str], int]:
+    """Return which call of its id a call is, under its place and its id."""
+    seen: dict[str, int] = {}
+    numbers: dict[tuple[int, str], int] = {}
+    for place, calls in enumerate(lines):
+        for call_id in calls:
+            seen[call_id] = seen.get(call_id, 0) + 1
+            numbers.setdefault((place, call_id), seen[call_id])
+    return numbers
+
+
+def _named(call_id: str, number: int) -> str:
+    return call_id if number == 1 else f"{call_id}#{number}"
+
+
+def _instead(call_id: str, number: int, known: Known) -> Result:
+    given = known.get(_named(call_id, number))
+    if isinstance(given, str):
+        return Result(call_id, given)
+    if given is None or given.id != call_id:  # An id may look like the second call of another.
         return Result(call_id, _NO_RESULT, is_error=True)
-    return Result(call_id, given.content, is_error=given.is_error)
+    return given
 
 
 # -- what a run knows -----------------------------------------------------------------------------
@@ -246,16 +267,34 @@ def _instead(call_id: str, known: Mapping[str, Result]) -> Result:
 def results_of(store: Store, run_id: str) -> dict[str, Result]:
     """Return the results of tool calls that a run has recorded, under the ids of the calls.
 
-    A call that was begun and has no outcome is there with a note that says so.
+    Of calls that have one id the first has it, and then `id#2`, `id#3` …, turn by turn. A call that
+    was begun and has no outcome is there with a note that says so.
     """
-    results: dict[str, Result] = {}
+    told: dict[str, Result] = {}
     for entry in store.history(run_id):
-        name, _, quoted = (entry.step or "").rpartition("/")[2].partition(":")
+        step = entry.step or ""
+        name, _, quoted = step.rpartition("/")[2].partition(":")
         call_id = unquote(quoted.partition("#")[0])
-        told = _told(entry, name, call_id) if call_id else None
-        if told is not None:
-            results[call_id] = told
+        result = _told(entry, name, call_id) if call_id else None
+        if result is not None and not _REQUEST.fullmatch(f"{name}:{call_id}"):
+            told[step] = result
+    results: dict[str, Result] = {}
+    seen: dict[str, int] = {}
+    for step in _as_called(told):
+        call_id = told[step].id
+        seen[call_id] = seen.get(call_id, 0) + 1
+        results[_named(call_id, seen[call_id])] = told[step]
     return results
+
+
+def _as_called(steps: Iterable[str]) -> list[str]:
+    """Return steps in the order of their calls: what was called at once may have ended in any order."""
+    turns: dict[str, list[tuple[int, str]]] = {}
+    for step in steps:
+        side = _GATHERED.fullmatch(step.rpartition("/")[0])
+        turn, place = (side["gather"], int(side["branch"])) if side else (step, 0)
+        turns.setdefault(turn, []).append((place, step))
+    return [step for turn in turns.values() for _, step in sorted(turn)]
 
 
 def _told(entry: Entry, name: str, call_id: str) -> Result | None:
