@@ -244,7 +244,7 @@ def stream(run_id: str, /, *, after: int = 0) -> Iterator[Emitted]:
 
 
 def open(
-    url: str,
+    url: str | None = None,
     *,
     namespace: str = "default",
     default: bool = True,
@@ -255,8 +255,8 @@ def open(
     """Open a store, and make it the one that runs of this process use.
 
     URLs: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://user@host/database`,
-    `memory:`. The one of the environment: `holdfast.open(os.environ["HOLDFAST_URL"])`; a process
-    that opens nothing uses that by itself.
+    `memory:`. Without one it is HOLDFAST_URL, or `holdfast.db` in the current folder; a process that
+    opens nothing uses that by itself.
 
     `watch=Watch(…)` is what the watchdog does about runs of flows that declare none.
     `redact(path, value)` is called with every part of what runs write (arguments, results, errors,
@@ -267,8 +267,10 @@ def open(
     checked_watch("open", watch)
     if lease_s <= 0:
         raise UsageError(f"lease_s={lease_s!r}: positive seconds")
-    kept = open_store(url, namespace=namespace, lease_s=lease_s)
+    address = url or engines.url_at_hand()
+    kept = open_store(address, namespace=namespace, lease_s=lease_s)
     engine = Engine(kept)
+    engine.address = address
     engine.own_redact = redact
     engine.watch = watch
     if default:

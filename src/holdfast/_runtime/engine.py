@@ -71,6 +71,8 @@ class Engine:
         self.clock: Clock = clock or SystemClock()
         self.now_us = kept.now_us
         self.closed = False
+        self.address: str | None = None
+        """The URL that it was opened with, for processes of ours; it may have a password in it."""
         self.own_redact: Redact | None = None
         """What the user gave: `holdfast.open(redact=…)`."""
         self.watch: Watch | None = None
@@ -305,16 +307,28 @@ def default_engine() -> Engine:
         return _opened_default()
 
 
+def opened_default() -> Engine | None:
+    """Return the process's default if there is one; opens nothing."""
+    return _default if _default is not None and not _default.closed else None
+
+
+def url_at_hand() -> str:
+    """Return where runs are kept if nobody says it: HOLDFAST_URL, or ./holdfast.db, which is told."""
+    url = os.environ.get("HOLDFAST_URL")
+    if url:
+        return url
+    print(f"holdfast: runs are kept in {os.path.abspath('holdfast.db')}", file=sys.stderr)  # noqa: PTH100, T201
+    return DEFAULT_URL
+
+
 def _opened_default() -> Engine:
     if _default is not None and not _default.closed:
         return _default
     from holdfast._store.locate import open_store
 
-    url = os.environ.get("HOLDFAST_URL")
-    if not url:
-        url = DEFAULT_URL
-        print(f"holdfast: runs are kept in {os.path.abspath('holdfast.db')}", file=sys.stderr)  # noqa: PTH100, T201
+    url = url_at_hand()
     engine = Engine(open_store(url))
+    engine.address = url
     set_default(engine)
     return engine
 

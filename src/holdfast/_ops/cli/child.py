@@ -98,8 +98,10 @@ def execute(order: Order) -> Report:
 
 def _work(order: Order) -> None:
     import holdfast
+    from holdfast._ops.cli import whereabouts
 
     flow = find_flow(order.target)
+    whereabouts.warn(order.url, order.namespace)
     # Not the default: the module may have opened a store of its own.
     store = holdfast.open(order.url, namespace=order.namespace, default=False)
     with store:

@@ -14,7 +14,7 @@ from holdfast._ops.cli.session import Session, command
 from holdfast._ops.cli.tables import STYLES, cell, status_told
 from holdfast._ops.inspect import MOVED, RunSummary
 from holdfast._ops.text import length
-from holdfast._store.addresses import NoStore
+from holdfast._store.addresses import NoStore, place, shown
 from holdfast._store.contract import Query
 from holdfast.errors import UsageError
 
@@ -100,7 +100,8 @@ def _runs(
         session.answer(runs=found)
     elif not found and not any((*filters, older_than, newer_than)):
         session.say(
-            "No runs yet. Start one from your program (flow.run('my-run-id', …)), or:\n"
+            f"No runs yet in {place(shown(session.url), session.namespace)}.\n"
+            "Start one from your program (flow.run('my-run-id', …)), or:\n"
             f"  {session.pasteable('run MODULE:FLOW RUN_ID')} --input '{{…}}'\n"
             "  holdfast demo"
         )

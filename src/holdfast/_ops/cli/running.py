@@ -60,10 +60,12 @@ def _run(session: Session, target: str, run_id: str, given: str | None) -> int:
     """Execute a run until it ends or is held; if its process dies, another goes on.
 
     MODULE is a name as you would import it from this folder, or a file: agent:research,
-    agent.py:research. Ctrl-C releases the run; the same command goes on with it later.
+    agent.py:research. Ctrl-C releases the run; the same command goes on with it later. Without --url
+    and HOLDFAST_URL the store is the one that the module opens, if it opens one.
     """
     if given is not None:
         parsed("--input", given)
+    session.follow([target.rpartition(":")[0]])
     store = session.store(create=True)
     order = Order(target, run_id, session.url, session.namespace, given)
     lines = Lines(console(stderr=True) if session.as_json else session.out)

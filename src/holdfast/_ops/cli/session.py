@@ -93,8 +93,8 @@ class Session:
         self.url = url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL
         self.namespace = namespace or "default"
         self.as_json = as_json
-        given = (("--url", url and shown_url(url)), ("--namespace", namespace))
-        self._options = [f"{name} {shlex.quote(value)}" for name, value in given if value]
+        self._options = _pointing(url, namespace)
+        self._says_where = bool(url or os.environ.get("HOLDFAST_URL"))
         self.out = console(stderr=False)
         self.err = console(stderr=True)
         self.pager: list[str] | None = None
@@ -117,6 +117,21 @@ class Session:
                     f"It can be read. Effects are blocked until you accept it: {self.pasteable('adopt')}",
                 )
         return self._store
+
+    def follow(self, modules: Sequence[str]) -> None:
+        """Use the store that the user's modules open, if nobody says which one is meant."""
+        if self._says_where:
+            return
+        from holdfast._ops.cli import whereabouts
+
+        opened = whereabouts.of(modules)
+        if opened is None or (opened.url, opened.namespace) == (self.url, self.namespace):
+            return
+        self.url = opened.url
+        if not any(option.startswith("--namespace ") for option in self._options):
+            self.namespace = opened.namespace
+        named = None if self.namespace == "default" else self.namespace
+        self._options = _pointing(self.url, named)
 
     def close(self) -> None:
         """Release the store."""
@@ -207,6 +222,12 @@ class Session:
         else:
             self.note(f"holdfast: {self.pointed(str(error))}")
         return code
+
+
+def _pointing(url: str | None, namespace: str | None) -> list[str]:
+    """Return the options with which a command finds this very store again."""
+    given = (("--url", url and shown_url(url)), ("--namespace", namespace))
+    return [f"{name} {shlex.quote(value)}" for name, value in given if value]
 
 
 def console(*, stderr: bool, width: int | None = None) -> Console:

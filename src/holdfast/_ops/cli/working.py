@@ -79,7 +79,10 @@ def _worker(
     submitted, that are due, or whose process died are taken and executed. A process of the worker
     that dies is replaced, and harms only its own runs. SIGTERM or Ctrl-C: nothing more is taken,
     what is at work may end, the rest is given back; a second one ends at once.
+
+    Without --url and HOLDFAST_URL it works on the store that the modules open, if they open one.
     """
+    session.follow(modules)
     if session.url.startswith("memory:"):
         raise UsageError("a worker needs a store that other processes can reach, not memory:")
     wanted = msgspec.convert(asked, instruments.Wanted)

@@ -127,10 +127,12 @@ def _outlives(life_fd: int, ending: threading.Event) -> None:
 
 def work(order: Order, ending: threading.Event, reports: Reports) -> int:
     """Work until told to end; returns how many runs had to be left to their lease."""
+    from holdfast._ops.cli import whereabouts
     from holdfast._runtime.worker import Worker
 
     for module in order.modules:
         module_named(module)
+    whereabouts.warn(order.url, order.namespace)
     instruments = Instruments(order.wanted)
     opened = opened_store(order, ending, reports)
     if opened is None:
