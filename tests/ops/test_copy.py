@@ -16,12 +16,13 @@ from click.testing import CliRunner
 import holdfast
 from holdfast import NOT_DONE, effect, flow, step, testing
 from holdfast._core.entries import Draft, Kind
-from holdfast._core.rows import Lease, Message, Write
-from holdfast._ops import copying, copying_fleet
+from holdfast._core.rows import Lease, Memo, Message, Write
+from holdfast._ops import audit, copying, copying_fleet, copying_memories
 from holdfast._ops.cli.main import main
 from holdfast._ops.copying import Fate, Moved
+from holdfast._runtime import alerter, patrol, queues
 from holdfast._store.contract import Busy, Limits, NewRun, ScheduleRow, Store as Kept
-from holdfast.errors import Regressed, RunHeld, UsageError
+from holdfast.errors import Regressed, RunHeld, StoreError, UsageError
 
 PAIRS = [
     ("memory", "memory"),
@@ -586,6 +587,83 @@ def test_a_schedule_is_moved_by_the_next_copy_wherever_the_first_one_died(
     assert schedules(there) == {"ticking": (101, False)}
 
 
+# --- memories ---------------------------------------------------------------------------------
+
+
+def remembered(pair: Pair, *, dry_run: bool = False) -> dict[str, tuple[int, int, list[str]]]:
+    here, there = pair.source.kept, pair.target.kept
+    found = copying_memories.copy_memories(here, there, dry_run=dry_run)
+    return {one.space: (one.copied, one.there, one.left) for one in found}
+
+
+def test_values_of_memories_come_along_once(pair: Pair) -> None:
+    here, there = pair.source.memory("customers"), pair.target.memory("customers")
+    for number in range(copying_memories.PAGE + 3):
+        here.set(f"c-{number:03}", {"number": number})
+    here.set("soon", "over", ttl="1d")
+    here.set("gone", 1)
+    here.delete("gone")
+    total = copying_memories.PAGE + 4
+
+    assert remembered(pair, dry_run=True) == {"customers": (total, 0, [])}
+    assert there.list() == []
+    assert remembered(pair) == {"customers": (total, 0, [])}
+    assert [(it.key, it.value, it.expires_at) for it in there.list()] == [
+        (it.key, it.value, it.expires_at) for it in here.list()
+    ]
+    assert remembered(pair) == {"customers": (0, total, [])}
+    assert not list(pair.target.verify())
+
+
+def test_a_value_that_the_target_went_on_with_stays(pair: Pair) -> None:
+    here, there = pair.source.memory("customers"), pair.target.memory("customers")
+    here.set("a", "first")
+    remembered(pair)
+    there.set("a", "second")
+
+    assert remembered(pair) == {"customers": (0, 1, [])}
+    assert there.get("a") == "second"
+
+
+def test_a_value_that_was_written_later_in_the_source_is_said(pair: Pair) -> None:
+    pair.target.memory("customers").set("a", "theirs")
+    written_us = pair.target.kept.now_us()
+    here = pair.source.memory("customers")
+    while pair.source.kept.memo("customers", "a") is None or newest(pair) <= written_us:
+        here.set("a", "ours")
+
+    assert remembered(pair) == {"customers": (0, 0, ["a"])}
+    assert pair.target.memory("customers").get("a") == "theirs"
+
+
+def newest(pair: Pair) -> int:
+    memo = pair.source.kept.memo("customers", "a")
+    assert memo is not None
+    return memo.updated_us
+
+
+def test_what_workers_note_for_themselves_stays_behind(pair: Pair) -> None:
+    for space in (alerter.SPACE, audit.SPACE, queues.DECLARED, patrol.CALLS):
+        pair.source.kept.put_memo(Memo(space, "k", b"1"))
+    assert remembered(pair) == {}
+    assert pair.target.kept.spaces() == []
+
+
+def test_a_value_that_arrived_differently_is_noticed(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.source.memory("customers").set("a", "right")
+    kept = pair.target.kept
+    write = kept.put_memos
+
+    def wrong(memos: list[Memo], expected: list[Memo]) -> bool:
+        return write([msgspec.structs.replace(memo, value=b'"wrong"') for memo in memos], expected)
+
+    monkeypatch.setattr(kept, "put_memos", wrong)
+    with pytest.raises(StoreError, match="has another value"):
+        remembered(pair)
+
+
 # --- the command ------------------------------------------------------------------------------
 
 
@@ -612,6 +690,26 @@ def test_the_command_copies_and_says_so(files: tuple[str, str]) -> None:
 
     assert (code, said) == (0, "Copied and compared: 3 runs.\n")
     assert command(*files)[1].startswith("Copied and compared: 0 runs.\nThere already")
+
+
+def test_the_command_copies_memories_and_says_so(files: tuple[str, str]) -> None:
+    with holdfast.open(files[0], default=False) as store:
+        store.memory("customers").set("a", 1)
+    said = command(*files, "--actor", "ann")
+    assert said == (
+        0,
+        "Copied and compared: 3 runs.\nCopied and compared: 1 value of memory 'customers'.\n",
+    )
+    again = command(*files)[1].splitlines()
+    assert again[-1] == ("Copied and compared: 0 values of memory 'customers'; there already: 1.")
+    with holdfast.open(files[0], default=False) as store:
+        store.memory("customers").set("a", 2)
+    code, told = command(*files, "--json")
+    assert code == 1
+    assert json.loads(told)["memories"] == [
+        {"space": "customers", "copied": 0, "there": 0, "left": ["a"]}
+    ]
+    assert "not copied" in command(*files)[1]
 
 
 def test_the_command_copies_single_runs_into_a_namespace(files: tuple[str, str]) -> None:

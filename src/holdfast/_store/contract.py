@@ -76,6 +76,7 @@ Entries = list[Entry]
 Messages = list[Message]
 Questions = list[Question]
 Memos = list[Memo]
+Names = list[str]
 AllMessages = list[tuple[Message, int | None]]
 Findings = list[Finding]
 """Named, because inside `Store` the word `list` is one of its operations."""
@@ -287,6 +288,10 @@ class Store(Protocol):
 
     def memos(self, space: str, prefix: str = "", after: str = "", limit: int = 100) -> Memos:
         """Return values of a memory by key, in order, from the key behind `after` on."""
+        ...
+
+    def spaces(self) -> Names:
+        """Return the names of the memories, in order, also of those whose values are all over."""
         ...
 
     def put_memo(self, memo: Memo, expected: int | None = None) -> Memo | None:

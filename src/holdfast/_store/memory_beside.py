@@ -173,6 +173,11 @@ class MemoryBeside:
             ]
         return found[:limit]
 
+    def spaces(self) -> builtins.list[str]:
+        with self.world.lock:
+            known = self.world.beside.memos
+            return sorted({space for namespace, space, _ in known if namespace == self.namespace})
+
     def put_memo(self, memo: Memo, expected: int | None = None) -> Memo | None:
         with self.world.lock:
             self._check_open()

@@ -413,6 +413,9 @@ WHERE id IN (SELECT id FROM memos INDEXED BY sqlite_autoindex_memos_1
   ORDER BY key LIMIT :limit)
 ORDER BY key
 
+-- name: spaces
+SELECT DISTINCT space FROM memos NOT INDEXED WHERE namespace = ? ORDER BY space
+
 -- name: hidden_memos
 SELECT * FROM (
   SELECT id, namespace, space, key FROM memos NOT INDEXED

@@ -154,6 +154,9 @@ class SqliteBeside:
             after = page[-1].key
         return memos[:limit]
 
+    def spaces(self) -> builtins.list[str]:
+        return [str(space) for (space,) in self._database.read("spaces", (self.namespace,))]
+
     def put_memo(self, memo: Memo, expected: int | None = None) -> Memo | None:
         def work(connection: Connection) -> tuple[Memo | None, Changed | None]:
             now_us, fetch = self.now_us(), self._inside(connection)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from holdfast._ops import copying, copying_fleet
+from holdfast._ops import copying, copying_fleet, copying_memories
 from holdfast._ops.cli.session import (
     BUSY,
     DAMAGED,
@@ -19,6 +19,7 @@ from holdfast._ops.cli.session import (
     open_store,
 )
 from holdfast._ops.copying import Fate, Moved
+from holdfast._ops.copying_memories import Remembered
 from holdfast._ops.text import count
 from holdfast._store.addresses import NoStore
 from holdfast._store.contract import Store
@@ -49,7 +50,7 @@ def _copy(
     runs: tuple[str, ...],
     dry_run: bool,
 ) -> int:
-    """Move runs with their journals from one store to another.
+    """Move runs, and copy memories, from one store to another.
 
     For example: holdfast copy sqlite:///runs.db postgresql://app@db/app
 
@@ -100,6 +101,7 @@ def _moving(
     if not runs:
         result.queues = list(copying_fleet.copy_limits(here, there, dry_run=dry_run))
         result.schedules = list(copying_fleet.copy_schedules(here, there, dry_run=dry_run))
+        result.memories = list(copying_memories.copy_memories(here, there, dry_run=dry_run))
     return result
 
 
@@ -126,11 +128,13 @@ class _Result:
         self.left: list[Moved] = []
         self.queues: list[str] = []
         self.schedules: list[str] = []
+        self.memories: list[Remembered] = []
 
     def exit_code(self) -> int:
         """Return what the exit code says: 0 if everything is in the target."""
         codes = (*_CODES, *_MORE_CODES)
-        return next((code for fate, code in codes if self.fates[fate]), OK)
+        otherwise = ERROR if any(memory.left for memory in self.memories) else OK
+        return next((code for fate, code in codes if self.fates[fate]), otherwise)
 
 
 def _report(session: Session, here: Store, there: Store, result: _Result) -> int:
@@ -144,6 +148,7 @@ def _report(session: Session, here: Store, there: Store, result: _Result) -> int
             left=[{"run_id": one.run_id, "fate": one.fate, "why": one.why} for one in result.left],
             queues=result.queues,
             schedules=result.schedules,
+            memories=result.memories,
             exit_code=code,
         )
         return code
@@ -155,6 +160,7 @@ def _report(session: Session, here: Store, there: Store, result: _Result) -> int
         session.say(f"Limits of queues: {', '.join(result.queues)}.")
     if result.schedules:
         session.say(f"Schedules, paused in the source now: {', '.join(result.schedules)}.")
+    _tell_memories(session, would, result.memories)
     for one in result.left:
         session.say(f"  {one.run_id}: {one.fate}: {one.why}", "bold")
     if result.left:
@@ -163,3 +169,15 @@ def _report(session: Session, here: Store, there: Store, result: _Result) -> int
             "Give the same command again when that is mended."
         )
     return code
+
+
+def _tell_memories(session: Session, would: str, memories: list[Remembered]) -> None:
+    for memory in memories:
+        there = f"; there already: {memory.there:,}" if memory.there else ""
+        session.say(f"{would}: {count(memory.copied, 'value')} of memory {memory.space!r}{there}.")
+        for key in memory.left:
+            session.say(
+                f"  memory {memory.space!r}, {key!r}: the target has another value, and this one was "
+                "written later; it is not copied",
+                "bold",
+            )

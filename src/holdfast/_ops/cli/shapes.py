@@ -18,6 +18,7 @@ from holdfast._core.control import Stopped
 from holdfast._core.findings import Finding
 from holdfast._ops.actions import Answer
 from holdfast._ops.audit import AuditView
+from holdfast._ops.copying_memories import Remembered
 from holdfast._ops.doctor import Checkup
 from holdfast._ops.explanation import Explanation
 from holdfast._ops.fork import Fork
@@ -122,6 +123,7 @@ SHAPES: dict[str, dict[str, Field]] = {
         "left": Field(list[LeftRun], "what is not in the target"),
         "queues": Field(list[str], "queues whose limits were set"),
         "schedules": Field(list[str], "schedules that were moved"),
+        "memories": Field(list[Remembered], "how many values of each memory"),
         "exit_code": _CODE,
     },
     "demo": {

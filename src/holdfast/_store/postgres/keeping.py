@@ -113,6 +113,9 @@ class PostgresBeside:
         }
         return [beside_rows.memo_of(row) for row in self._fetch("memos", values)]
 
+    def spaces(self) -> builtins.list[str]:
+        return sorted(str(space) for (space,) in self._fetch("spaces", (self.namespace,)))
+
     def put_memo(self, memo: Memo, expected: int | None = None) -> Memo | None:
         tried: builtins.list[Memo] = []
 

@@ -646,6 +646,9 @@ WHERE namespace = %(namespace)s AND space = %(space)s AND key >= %(prefix)s AND 
   AND (expires_us IS NULL OR expires_us > %(at_us)s)
 ORDER BY key LIMIT %(limit)s
 
+-- name: spaces
+SELECT DISTINCT space FROM holdfast.memos WHERE namespace = %s
+
 -- name: message_ids
 SELECT message_id FROM holdfast.inbox WHERE run_no = %s
 

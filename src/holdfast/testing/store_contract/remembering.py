@@ -44,6 +44,13 @@ class Remembering(Ground):
         assert self.store.memo("s", "k") is None
         assert self.store.memos("s") == []
 
+    def test_memories_are_listed_by_name(self) -> None:
+        assert self.store.spaces() == []
+        for space in ("t", "Z", "s"):
+            self.put("k", space=space)
+            self.put("l", space=space)
+        assert self.store.spaces() == ["Z", "s", "t"]
+
     def test_versions_grow_over_removal_and_time(self) -> None:
         assert self.put("k", b"1").version == 1
         assert self.put("k", b"2").version == 2
