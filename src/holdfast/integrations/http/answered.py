@@ -1,10 +1,16 @@
-"""What is kept of an answer: status, a few headers, and the body as the client reads it."""
+"""What is kept of an answer: status, a few headers, and the body as the client reads it.
+
+The client sees the headers as they came. In the record the addresses in them are masked, as those of
+requests are: a client that follows a recorded redirect asks for the masked address, and what is
+recorded of that request is the same. Cookies are not recorded at all.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any, NamedTuple
 
+import holdfast
 from holdfast.integrations.http.asked import shown_url
 
 # A 409 is a conflict with a request that is still under way, as SDKs understand it.
@@ -12,12 +18,15 @@ _AGAIN = frozenset({408, 409, 425, 429})
 _SERVER_ERRORS = 500
 _KEPT = re.compile(
     r"content-(type|language|disposition)|date|etag|last-modified|link|location|retry-after(-ms)?"
-    r"|x-should-retry|(x-)?request-id|(x-)?ratelimit-.*|openai-.*|anthropic-.*"
+    r"|www-authenticate|x-should-retry|(x-)?request-id|(x-)?ratelimit-.*|openai-.*|anthropic-.*"
 )
 # The body is kept decoded, and in one piece.
 _OF_TRANSFER = frozenset(
     {"content-encoding", "content-length", "transfer-encoding", "connection", "keep-alive"}
 )
+
+_ADDRESS = re.compile(r"(?<=<)[^<>]*(?=>)|[^\s<>;,\"]*[?@][^\s<>;\"]*")
+"""What stands in `<…>` in a `link`; or, where the brackets are forgotten, looks like it."""
 
 Headers = list[tuple[str, str]]
 
@@ -36,26 +45,37 @@ def is_final(status: int) -> bool:
 
 
 def head_of(response: Any, more: frozenset[str]) -> Head:
-    """Return what the client sees of an answer: of an outcome the same that a replay would show."""
+    """Return what the client sees of an answer: of an outcome what a replay shows, and cookies."""
     pairs = [(name.lower(), value) for name, value in response.headers.multi_items()]
     if is_final(response.status_code):
-        cookies = [(name, value) for name, value in pairs if name == "set-cookie"]
-        headers = [*kept(pairs, more), *cookies]
-    else:
-        headers = [(name, value) for name, value in pairs if name not in _OF_TRANSFER]
+        pairs = [(name, value) for name, value in pairs if _is_shown(name, more)]
+    headers = [(name, value) for name, value in pairs if name not in _OF_TRANSFER]
     versions = {k: v for k, v in response.extensions.items() if k == "http_version"}
     return Head(response.status_code, headers, versions)
 
 
-def kept(headers: Headers, more: frozenset[str]) -> Headers:
-    """Return the headers that are recorded: none that is or may hold a secret."""
-    return [
-        (name, shown_url(value) if name == "location" else value)
-        for name, value in headers
-        if (_KEPT.fullmatch(name) or name in more)
-        and name not in _OF_TRANSFER
-        and name != "set-cookie"
-    ]
+def _is_shown(name: str, more: frozenset[str]) -> bool:
+    return bool(_KEPT.fullmatch(name)) or name in more or name == "set-cookie"
+
+
+def _recorded(headers: Headers) -> list[list[str]]:
+    """Return headers as they are recorded: none that is or may hold a secret."""
+    return [[name, _open(name, value)] for name, value in headers if name != "set-cookie"]
+
+
+def _open(name: str, value: str) -> str:
+    if name == "location":
+        return _open_address(value)
+    if name == "link":
+        return _ADDRESS.sub(lambda found: _open_address(found[0]), value)
+    return value
+
+
+def _open_address(url: str) -> str:
+    try:
+        return shown_url(url)
+    except ValueError:  # No address, so that no client gets beyond it: its query is of no use.
+        return holdfast.masked(url.partition("?")[0].rpartition("@")[2])
 
 
 def outcome(head: Head, body: bytes) -> dict[str, Any]:
@@ -64,8 +84,7 @@ def outcome(head: Head, body: bytes) -> dict[str, Any]:
         text: str | bytes = body.decode()
     except UnicodeDecodeError:
         text = body
-    headers = [[name, value] for name, value in head.headers if name != "set-cookie"]
-    return {"status": head.status, "headers": headers, "body": text}
+    return {"status": head.status, "headers": _recorded(head.headers), "body": text}
 
 
 def replayed(record: dict[str, Any]) -> tuple[Head, bytes]:

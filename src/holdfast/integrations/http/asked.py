@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote_plus, urlsplit, urlunsplit
 
 import msgspec
 
@@ -22,17 +22,19 @@ _NOT_IN_KEYS = re.compile(r"[^\w.~-]+")
 
 
 def shown_url(url: str) -> str:
-    """Return an address that may be seen: no user, no fragment, no query value that looks secret."""
+    """Return an address that may be seen: no user, no fragment, no query value that looks secret.
+
+    The rest is spelled as it was, and an address that was shown once is shown the same again.
+    """
     parts = urlsplit(url)
-    query = urlencode(
-        [
-            (name, "***" if _SECRET.search(name) else value)
-            for name, value in parse_qsl(parts.query, keep_blank_values=True)
-        ],
-        safe="*",
-    )
+    query = "&".join(_shown_pair(pair) for pair in parts.query.split("&"))
     host = parts.netloc.rpartition("@")[2]
     return holdfast.masked(urlunsplit((parts.scheme, host, parts.path, query, "")))
+
+
+def _shown_pair(pair: str) -> str:
+    name, given, _ = pair.partition("=")
+    return f"{name}=***" if given and _SECRET.search(unquote_plus(name)) else pair
 
 
 def step_key(request: Any) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any, cast
 
 import msgspec
 
 import holdfast
+from holdfast.errors import UsageError
 
 _NAMES = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
 _COUNTED = ("input_tokens", "output_tokens")
@@ -23,6 +25,12 @@ def note_usage(content_type: str, body: bytes) -> None:
     elif "json" in content_type:
         _add(found, _decoded(body))
     if any(name in found for name in _COUNTED):
+        _count(found)
+
+
+def _count(found: dict[str, Any]) -> None:
+    """Numbers that nobody can count with (`10**30` tokens) must not spoil the answer they came with."""
+    with contextlib.suppress(UsageError):
         holdfast.usage(
             model=found.get("model"),
             input_tokens=found.get("input_tokens", 0),
