@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from agents import Runner, SessionSettings, function_tool
 
+import holdfast
 from holdfast import flow
 from holdfast.errors import RunFailed
 from holdfast.integrations.openai_agents import DurableSession
@@ -94,3 +98,81 @@ def test_it_works_in_a_blocking_flow(store):
             return str(result.final_output)
 
         assert play.run("r") == "First."
+
+
+def both(number: int) -> list[Any]:
+    return [message(number), message(number + 100)]
+
+
+async def added_together(session: DurableSession, gather: Any) -> list[Any]:
+    await gather(*(session.add_items(both(number)) for number in range(10)))
+    return await session.get_items()
+
+
+IN_ORDER = [item for number in range(10) for item in both(number)]
+
+
+def test_adds_and_pops_that_overlap_lose_nothing(store, go):
+    session = DurableSession("busy")
+    assert go(added_together(session, asyncio.gather)) == IN_ORDER
+    assert go(session.get_items(3)) == IN_ORDER[-3:]
+
+    async def pops() -> list[Any]:
+        return await asyncio.gather(*(session.pop_item() for _ in range(4)))
+
+    assert go(pops()) == IN_ORDER[:-5:-1]
+    assert go(session.get_items()) == IN_ORDER[:-4]
+
+
+@pytest.mark.parametrize("gather", [asyncio.gather, holdfast.aio.gather])
+def test_adds_of_one_run_that_overlap_lose_nothing(store, go, gather):
+    @flow(name=f"busy.{gather.__module__}")
+    async def play() -> list[Any]:
+        session = DurableSession("busy")
+        found = await added_together(session, gather)
+        last = await gather(session.pop_item(), session.pop_item())
+        return [found, sorted(last, key=str)]
+
+    found, popped = go(play.run("r"))
+    if gather is asyncio.gather:
+        assert found == IN_ORDER
+    assert [found[at + 1] for at in range(0, 20, 2)] == [
+        message(int(it["content"].split()[1]) + 100) for it in found[::2]
+    ]
+    assert popped == sorted(found[-2:], key=str)
+    assert go(DurableSession("busy").get_items()) == found[:-2]
+
+
+def test_what_several_threads_add_is_kept_and_stays_together(store, go):
+    """Each thread has a loop of its own: nothing but the store is between them."""
+    session = DurableSession("shared")
+    start = threading.Barrier(6)
+
+    @flow(name="shared_adds")
+    async def play(number: int) -> None:
+        await session.add_items(both(number))
+
+    def work(number: int) -> None:
+        start.wait(30)
+        for n in range(number * 5, number * 5 + 5):
+            asyncio.run(play.run(f"r-{n}", n) if number % 2 else session.add_items(both(n)))
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    found = go(session.get_items())
+    assert [it["content"] for it in found[1::2]] == [
+        f"message {int(it['content'].split()[1]) + 100}" for it in found[::2]
+    ]
+    assert {it["content"] for it in found[::2]} == {f"message {n}" for n in range(30)}
+    assert go(session.get_items(7)) == found[-7:]
+
+
+@pytest.mark.parametrize("session_id", ["s" * 300, "a\0b", "", " ", "a/b#c[1]:d~", "é ü", "\ud800"])
+def test_a_conversation_may_have_any_id(store, go, session_id):
+    @flow(name="any_id")
+    async def play() -> None:
+        await DurableSession(session_id).add_items([message(1)])
+
+    go(play.run("r"))
+    assert go(DurableSession(session_id).get_items()) == [message(1)]
+    assert go(DurableSession(f"{session_id}x").get_items()) == []

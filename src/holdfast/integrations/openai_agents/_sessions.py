@@ -3,12 +3,18 @@
 Each item is one value of a memory, so that a conversation of any length grows by what is new. Inside
 a run every call is a step: what was read is recorded, and what is written commits together with the
 record of the call. So a replay reads what was read before, and adds nothing twice.
+
+No key is written by two calls: it has the number where the items of a call begin, and the call. Calls
+on one event loop come one after the other; calls elsewhere may overlap, and then what both add is
+kept.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Coroutine
+import asyncio
+import uuid
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from agents import SessionSettings
@@ -16,6 +22,7 @@ from agents.items import TResponseInputItem
 from pydantic_core import to_jsonable_python
 
 import holdfast
+from holdfast.integrations._names import fitting
 from holdfast.integrations.openai_agents._lines import line
 
 _NEXT = "next"
@@ -55,69 +62,106 @@ class DurableSession:
         await self._do(_clear)
 
     async def _do(self, work: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any:
-        space = f"openai_agents.session.{self.session_id}"
-        if holdfast.current_run() is None:
-            return await work(space, *args)
-        with holdfast.keyed(line(self.session_id)):
-            return await _STEPS[work](space, *args)
+        known = fitting(self.session_id)
+        space = f"openai_agents.session.{known}"
+        async with _turn(space):
+            if holdfast.current_run() is None:
+                return await work(space, *args)
+            with holdfast.keyed(line(known)):
+                return await _STEPS[work](space, *args)
+
+
+_turns: weakref.WeakValueDictionary[tuple[object, str], asyncio.Lock] = (
+    weakref.WeakValueDictionary()
+)
+
+
+def _turn(space: str) -> asyncio.Lock:
+    """Return what lets one call after the other at a conversation, in the order of the calls."""
+    place = (asyncio.get_running_loop(), space)
+    lock = asyncio.Lock()
+    return _turns.setdefault(place, lock)
 
 
 async def _get(space: str, limit: int | None) -> list[Any]:
     memory = holdfast.aio.memory(space)
     if limit is None:
         return [entry.value for entry in await memory.list(_ITEMS)]
-    if limit <= 0:
-        return []
-    first = max(0, await memory.get(_NEXT, 0) - limit)
-    return [it.value for it in await memory.list(_ITEMS, after=_number(first))][-limit:]
+    return [entry.value for entry in await _last(memory, limit)] if limit > 0 else []
+
+
+async def _last(memory: Any, many: int) -> list[Any]:
+    """Return the last items. Where they begin is not known: it looks further back until it has them."""
+    end: int = await memory.get(_NEXT, 0)
+    back = many
+    while True:
+        first = max(0, end - back)
+        found: list[Any] = await memory.list(_ITEMS, after=_number(first))
+        if first == 0 or len(found) >= many:
+            return found[-many:]
+        back *= 4
 
 
 async def _add(space: str, items: list[Any]) -> None:
     memory = holdfast.aio.memory(space)
-    first = await memory.get(_NEXT, 0)
-    tail = _tail()
-    values = {f"{_number(first + at)}{tail}": item for at, item in enumerate(items)}
-    await _write(space, {**values, _NEXT: first + len(items)})
+    while True:
+        said = await memory.entry(_NEXT)
+        first = 0 if said is None else said.value
+        # Others may have added, and said a smaller number after that.
+        if behind := await memory.list(_ITEMS, after=_number(first)):
+            first = _place(behind[-1].key) + 1
+        start = f"{_number(first)}.{_call()}"
+        values = {f"{start}.{at:06d}": item for at, item in enumerate(items)}
+        values[_NEXT] = first + len(items)
+        if await _write(space, values, {_NEXT: 0 if said is None else said.version}):
+            return
 
 
 async def _pop(space: str) -> Any:
     memory = holdfast.aio.memory(space)
-    after = await memory.get(_NEXT, 0)
-    found = await memory.list(_ITEMS, after=_number(max(0, after - 1)))
-    if not found:
-        return None
-    await _write(space, {_NEXT: max(0, after - 1)}, [found[-1].key])
-    return found[-1].value
+    while found := await _last(memory, 1):
+        last = found[0]
+        values = {_NEXT: _place(last.key)}
+        if await _write(space, values, {last.key: last.version}, [last.key]):
+            return last.value
+    return None
 
 
 async def _clear(space: str) -> None:
     found = await holdfast.aio.memory(space).list(_ITEMS)
-    await _write(space, {_NEXT: 0}, [entry.key for entry in found])
+    await _write(space, {_NEXT: 0}, {}, [entry.key for entry in found])
 
 
-async def _write(space: str, values: dict[str, Any], delete: list[str] | None = None) -> None:
-    """Write all or nothing: in a step with its outcome, outside runs in one transaction."""
+async def _write(
+    space: str, values: dict[str, Any], seen: dict[str, int], delete: Sequence[str] = ()
+) -> bool:
+    """Write all or nothing: in a step with its outcome; outside runs in one transaction, and only if
+    what was seen is still so."""
     memory = holdfast.aio.memory(space)
     if holdfast.current_run() is None:
-        await memory.update(values, delete=delete or [])
-        return
-    for key in delete or []:
+        return await memory.update(values, delete=delete, if_version=seen)
+    for key in delete:
         await memory.delete(key)
     for key, value in values.items():
         await memory.set(key, value)
+    return True
 
 
-def _tail() -> str:
-    """Two runs that add at the same moment take the same numbers; this keeps the items of both."""
-    run = holdfast.current_run()
-    if run is None:
-        return ".0"
-    return "." + hashlib.blake2b(run.run_id.encode(), digest_size=8).hexdigest()
+def _call() -> str:
+    """Return what no other call has. Two runs may add at the same moment and take the same number:
+    the items of both are kept, and those of one call stay together."""
+    return uuid.uuid4().hex if holdfast.current_run() is None else holdfast.idempotency_key()
 
 
 def _number(number: int) -> str:
     """Return how the keys of this number begin; all of them stand behind it."""
     return f"{_ITEMS}{number:012d}"
+
+
+def _place(key: str) -> int:
+    """Return the place of an item as far as its key tells: those of its call begin at a number."""
+    _, first, _, at = key.split(".")
+    return int(first) + int(at)
 
 
 _STEPS: dict[Callable[..., Any], Any] = {
