@@ -6,57 +6,42 @@
 The run has the lease, the thread has the checkpoints. When a process dies, a worker takes the run over
 and the graph goes on from the last checkpoint; what was recorded of the node that was under way is not
 called again, if the agent has `DurableMiddleware`. An interrupt of the graph becomes a question.
-
-The run's id stands in the metadata of its checkpoints. That tells a thread that this run has begun
-from one that it has not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable
 from typing import Any, Literal, cast, overload
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
-from langgraph.checkpoint.serde.types import RESUME
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.types import Command, StateSnapshot
 
 import holdfast
+from holdfast import keyed, recorded
 from holdfast.errors import UsageError
-from holdfast.integrations.langgraph import plain
+from holdfast.integrations.langgraph import places, plain
 from holdfast.integrations.langgraph.asking import Question
-from holdfast.integrations.langgraph.middleware import thread
-
-RUN = "holdfast_run"
-"""Where the metadata of a checkpoint name the run."""
+from holdfast.integrations.langgraph.claiming import Claims
+from holdfast.integrations.langgraph.saver import HoldfastSaver
+from holdfast.integrations.langgraph.turns import RUN, Begin, Claim, Find, Invoke, Look, Read, turn
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 Saver = BaseCheckpointSaver[Any]
 Result = Callable[[dict[str, Any]], Any]
 
 
-@dataclass(frozen=True)
-class Look:
-    """Read where the thread stands."""
+def _begun(checkpoint_id: str | None) -> str | None:
+    return checkpoint_id
 
 
-@dataclass(frozen=True)
-class Read:
-    """Read a checkpoint, with what its tasks have written."""
-
-    config: RunnableConfig
+async def _abegun(checkpoint_id: str | None) -> str | None:
+    return checkpoint_id
 
 
-@dataclass(frozen=True)
-class Invoke:
-    """Run the graph: with an input, an answer, or None to go on from its checkpoint."""
-
-    given: Any
-
-
-Script = Generator[Look | Read | Invoke | Question, Any, Any]
+_begin = recorded(_begun, name="begin", unrecorded=("checkpoint_id",))
+_abegin = recorded(_abegun, name="begin", unrecorded=("checkpoint_id",))
 
 
 @overload
@@ -151,110 +136,78 @@ class _Threads:
         config["metadata"] = {**(self._config.get("metadata") or {}), RUN: run.run_id}
         return run.run_id, cast("RunnableConfig", config)
 
+    def claim(self, run_id: str, config: RunnableConfig, *, taken: bool) -> None:
+        """Claim the thread, or give it back. Only a Holdfast store can keep claims."""
+        saver = self.graph().checkpointer
+        if not isinstance(saver, HoldfastSaver):
+            return
+        change = Claims(saver.store).take if taken else Claims(saver.store).release
+        change(str(config["configurable"]["thread_id"]), run_id)
+
     def blocking(self, given: Any, thread_id: str | None) -> Any:
         """Drive a thread in a sync flow."""
         graph, (run_id, config) = self.graph(), self.place(thread_id)
         saver = cast("Saver", graph.checkpointer)
-        script = _script(run_id, config, given)
+        script = turn(run_id, config, given)
         answer: Any = None
         while True:
             try:
                 request = script.send(answer)
             except StopIteration as end:
                 return self._result(end.value)
-            if isinstance(request, Look):
-                answer = graph.get_state(config, subgraphs=True)
-            elif isinstance(request, Read):
-                answer = saver.get_tuple(request.config)
-            elif isinstance(request, Invoke):
-                with thread():
-                    answer = graph.invoke(request.given, config, durability="sync")
-            else:
-                with holdfast.keyed(request.key):
-                    answer = holdfast.ask(request.text, name=request.name)
+            match request:
+                case Look():
+                    answer = graph.get_state(request.config, subgraphs=True)
+                case Find():
+                    made = saver.list(_root(config), filter={RUN: request.run_id}, limit=1)
+                    answer = next(iter(made), None)
+                case Claim():
+                    self.claim(run_id, config, taken=request.taken)
+                case Begin():
+                    with keyed("thread"):
+                        answer = _begin(request.checkpoint_id)
+                case Read():
+                    answer = saver.get_tuple(request.config)
+                case Invoke():
+                    with places.on_thread():
+                        answer = graph.invoke(request.given, config, durability="sync")
+                case Question():
+                    with keyed(request.key):
+                        answer = holdfast.ask(request.text, name=request.name)
 
     async def awaited(self, given: Any, thread_id: str | None) -> Any:
         """Drive a thread in an async flow."""
         graph, (run_id, config) = self.graph(), self.place(thread_id)
         saver = cast("Saver", graph.checkpointer)
-        script = _script(run_id, config, given)
+        script = turn(run_id, config, given)
         answer: Any = None
         while True:
             try:
                 request = script.send(answer)
             except StopIteration as end:
                 return self._result(end.value)
-            if isinstance(request, Look):
-                answer = await graph.aget_state(config, subgraphs=True)
-            elif isinstance(request, Read):
-                answer = await saver.aget_tuple(request.config)
-            elif isinstance(request, Invoke):
-                with thread():
-                    answer = await graph.ainvoke(request.given, config, durability="sync")
-            else:
-                with holdfast.keyed(request.key):
-                    answer = await holdfast.aio.ask(request.text, name=request.name)
+            match request:
+                case Look():
+                    answer = await graph.aget_state(request.config, subgraphs=True)
+                case Find():
+                    made = saver.alist(_root(config), filter={RUN: request.run_id}, limit=1)
+                    answer = await anext(aiter(made), None)
+                case Claim():
+                    await asyncio.to_thread(self.claim, run_id, config, taken=request.taken)
+                case Begin():
+                    with keyed("thread"):
+                        answer = await _abegin(request.checkpoint_id)
+                case Read():
+                    answer = await saver.aget_tuple(request.config)
+                case Invoke():
+                    with places.on_thread():
+                        answer = await graph.ainvoke(request.given, config, durability="sync")
+                case Question():
+                    with keyed(request.key):
+                        answer = await holdfast.aio.ask(request.text, name=request.name)
 
 
-def _script(run_id: str, config: RunnableConfig, given: Any) -> Script:
-    """What is done with a thread until it has nothing left to do; returns its last values."""
-    state: StateSnapshot = yield Look()
-    if not _is_of(state, run_id):
-        _check_begin(state, config, given)
-        if not state.interrupts:
-            yield Invoke(given)
-            state = yield Look()
-    # Not `next`: that leaves out tasks which have written, though the step after them is to come.
-    while state.tasks:
-        questions = yield from _questions(state)
-        answers = {}
-        for question in questions:
-            answers[question.interrupt.id] = question.resume_with((yield question))
-        yield Invoke(Command(resume=answers) if answers else None)
-        state = yield Look()
-    return state.values
-
-
-def _is_of(state: StateSnapshot, run_id: str) -> bool:
-    return bool(state.metadata) and cast("Any", state.metadata).get(RUN) == run_id
-
-
-def _check_begin(state: StateSnapshot, config: RunnableConfig, given: Any) -> None:
-    """Refuse to begin on a thread that is in the midst of something else."""
+def _root(config: RunnableConfig) -> RunnableConfig:
+    """The thread itself, without the graphs inside it."""
     thread_id = config["configurable"]["thread_id"]
-    busy = bool(state.tasks)
-    if given is None and not busy:
-        raise UsageError(f"thread {thread_id!r} has nothing to go on with; give it an input")
-    if given is not None and busy:
-        other = cast("Any", state.metadata or {}).get(RUN)
-        who = f"run {other!r}" if other else "something that is no run"
-        raise UsageError(
-            f"thread {thread_id!r} is half way through what {who} began, and would mix it with "
-            f"this input; let that end first, or give the input None to go on with it"
-        )
-
-
-def _questions(state: StateSnapshot) -> Generator[Read, CheckpointTuple | None, list[Question]]:
-    """The interrupts of a thread that wait for an answer, those of graphs inside it too."""
-    found: dict[str, Question] = {}
-    snapshots = [state]
-    while snapshots:
-        snapshot = snapshots.pop()
-        saved = yield Read(snapshot.config)
-        for task in snapshot.tasks:
-            if isinstance(task.state, StateSnapshot):
-                snapshots.append(task.state)
-            before = _answers_of(saved, task.id)
-            for interrupt in task.interrupts:
-                known = found.get(interrupt.id)
-                if known is None or known.before < before:
-                    found[interrupt.id] = Question(interrupt, task.name, before)
-    return list(found.values())
-
-
-def _answers_of(saved: CheckpointTuple | None, task_id: str) -> int:
-    """How many answers a task has had."""
-    for writer, channel, value in (saved.pending_writes or []) if saved else []:
-        if writer == task_id and channel == RESUME:
-            return len(value) if isinstance(value, list) else 1
-    return 0
+    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
