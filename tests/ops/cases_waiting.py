@@ -67,6 +67,13 @@ def waiting_for_a_choice_until_a_time(store: MemoryStore):
 
 
 @case
+def running_while_one_line_asks(store: MemoryStore):
+    journal = Journal(store, "r").step("search")
+    journal.asks("gather[0]/ask", "go", "Shall it be sent?", choices=["yes", "no"])
+    journal.step("gather[1]/think")
+
+
+@case
 def waiting_for_an_approval(store: MemoryStore):
     journal = Journal(store, "r").step("search")
     journal.asks_approval("charge", {"order": "42", "amount": 10}, "kim", HOUR_S * 1_000_000)

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from holdfast import ask, flow, open as opened
 from holdfast._ops.cli import session
 from holdfast._ops.cli.main import main
 from holdfast._ops.cli.session import EXIT_CODES
 from holdfast._store.contract import Store
-from holdfast.errors import Corrupt
+from holdfast.errors import Corrupt, Refused
 from tests.ops.journals import Journal
 
 NASTY = "\x1b[2J\x1b]0;owned\x07\u202egnp.exe \x9b31m[bold]x[/bold]"
@@ -165,6 +166,25 @@ def test_explain(holdfast, runs, url):
     assert told["actions"][1]["command"].endswith("settle held charge --not-done")
 
 
+@pytest.mark.parametrize(("refused", "said"), [(None, '"yes", by kim'), ("too dear", "Refused: ")])
+def test_history_says_who_answered(holdfast, url: str, refused: str | None, said: str):
+    @flow(name="cli-asks")
+    def asks() -> str:
+        try:
+            return str(ask("Shall it be sent?", name="go", choices=["yes", "no"], timeout="1h"))
+        except Refused:
+            return "refused"
+
+    with opened(url, default=False) as store:
+        asks.with_options(store=store).submit("asks")
+        given = ["yes"] if refused is None else ["--refuse", refused]
+        assert holdfast("answer", "asks", "go", *given, "--actor", "kim").exit_code == 0
+        asks.with_options(store=store).run("asks")
+    line = next(it for it in holdfast("history", "asks").stdout.splitlines() if "answered" in it)
+    assert said in line
+    assert line.count("kim") == 1
+
+
 # -- deciding ----------------------------------------------------------------------------------
 
 
@@ -175,6 +195,7 @@ def test_settle(holdfast, runs):
     assert "run MODULE:pay held" in result.stdout
     history = as_json(holdfast("history", "held", "--json"))["entries"]
     assert history[-2]["body"]["actor"] == "kim"
+    assert '{"id":1}, by kim' in holdfast("history", "held").stdout
     again = holdfast("settle", "held", "charge", "--not-done")
     assert again.exit_code == 2
     assert "already" in again.stderr

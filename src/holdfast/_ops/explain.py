@@ -22,6 +22,7 @@ from holdfast._ops.budgets import about_budget
 from holdfast._ops.explanation import (
     ALL_IS_WELL,
     NOTHING_TO_DO,
+    TO_SEE,
     Action,
     Case,
     Explanation,
@@ -130,7 +131,8 @@ def _at_work(case: Case, owner: str) -> None:
     case.where()
     case.progress()
     waits.about_waits(case)
-    case.do(NOTHING_TO_DO, case.cmd("show"))
+    # What is waited for needs somebody: then there is something to do.
+    case.do(TO_SEE if said.actions else NOTHING_TO_DO, case.cmd("show"))
 
 
 def _waiting(case: Case) -> None:

@@ -16,7 +16,8 @@ from holdfast._store.contract import Store
 
 WIDTH_CHARS = 79
 ALL_IS_WELL = "Nothing needs to be done."
-NOTHING_TO_DO = f"{ALL_IS_WELL} To see how far it is:"
+TO_SEE = "To see how far it is:"
+NOTHING_TO_DO = f"{ALL_IS_WELL} {TO_SEE}"
 
 
 class Wait(StrEnum):

@@ -74,14 +74,20 @@ class QuestionView(msgspec.Struct, frozen=True):
         if self.kind == "approval":
             digest = ("--digest", str(self.digest))
             return command("approve", self.run_id, self.name, *digest), refuse
-        kind = (self.schema or {}).get("type")
-        choices = [True, False] if kind == "boolean" else self.choices
-        if choices is None or len(choices) > CHOICES_SHOWN:
+        if not self.offered:
             value = placeholder(self.schema)
             return command("answer", self.run_id, self.name) + f" {value}", refuse
-        texts = [it if isinstance(it, str) else msgspec.json.encode(it).decode() for it in choices]
-        answers = (command("answer", self.run_id, self.name, it, values=3) for it in texts)
+        answers = (command("answer", self.run_id, self.name, it, values=3) for it in self.offered)
         return *answers, refuse
+
+    @property
+    def offered(self) -> list[str]:
+        """The answers that have a command of their own, as they stand in it."""
+        kind = (self.schema or {}).get("type")
+        choices = [True, False] if kind == "boolean" else self.choices or []
+        if self.kind == "approval" or len(choices) > CHOICES_SHOWN:
+            return []
+        return [it if isinstance(it, str) else msgspec.json.encode(it).decode() for it in choices]
 
 
 class Unreadable(msgspec.Struct, frozen=True):

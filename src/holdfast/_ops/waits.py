@@ -144,8 +144,9 @@ def _question(case: Case, record: Record, begun: Entry, asked: QuestionView | No
         case.said.known.append(f"{refused}.")
     case.said.unknown.append(_when_answered(said))
     *answers, refuse = asked.commands
-    for answer in answers:
-        case.do(f"To answer {said['name']}:", answer)
+    told = [f" with {clipped(text)}" for text in asked.offered] or [""]
+    for choice, answer in zip(told, answers, strict=True):
+        case.do(f"To answer {said['name']}{choice}:", answer)
     case.do("To refuse (the flow gets Refused):", refuse)
 
 

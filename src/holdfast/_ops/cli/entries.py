@@ -44,13 +44,20 @@ def summary_of(entry: EntryView) -> str:
     body = entry.body
     for field in ("error", "result", "value", "args", "input", "detail", "superseded"):
         if body.get(field) not in (None, [], {}):
-            return _told(body[field])
+            return _told(body[field]) + _by_whom(body, field)
     facts = {
         name: body[name]
         for name in ("from", "before", "why", "as", "actor", "owner", "turn")
         if name in body
     }
     return visible(", ".join(f"{name}={value}" for name, value in facts.items()))
+
+
+def _by_whom(body: dict[str, Any], field: str) -> str:
+    """Say who answered, sent or settled it; a refusal names its actor itself."""
+    if not body.get("actor") or (field == "error" and "refused" in body):
+        return ""
+    return f", by {clipped(visible(str(body['actor'])))}"
 
 
 def _told(value: Any) -> str:
