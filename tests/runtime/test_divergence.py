@@ -243,3 +243,34 @@ def test_a_flow_that_swallows_the_stop_is_held(store):
         swallows.run("r")
     assert seen == ["stopped", "again"]
     assert calls == []
+
+
+def test_a_step_that_was_only_begun_may_get_other_arguments(store):
+    """It was cut short and has no outcome, so there is nothing that another call contradicts."""
+    ports = iter(["wrong", "right", "right"])
+    on_the_way, behind = Stop(), Stop()
+
+    @step
+    def reach(port: str) -> str:
+        on_the_way.here()
+        return port
+
+    @flow
+    def reaching() -> str:
+        found = reach(next(ports))
+        behind.here()
+        return found
+
+    interrupted(lambda: reaching.run("r"))
+    interrupted(lambda: reaching.run("r"))
+    assert reaching.run("r") == "right"
+    assert list(steps(store, "r").values()) == ["completed"]
+    assert store.verify() == []
+
+
+def test_both_arguments_are_shown(store):
+    changing = Changing(lambda: call_one(7))
+    with pytest.raises(RunHeld, match="x was 7, is 8"):
+        changing.run(lambda: call_one(8))
+    assert "x was 7, is 8" in (store.get("r").held_detail or "")
+    assert "x was 7, is 8" in str(store.explain("r"))

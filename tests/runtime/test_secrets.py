@@ -221,3 +221,24 @@ def test_110_what_a_format_adds_is_masked(canary):
     record = logging.LogRecord("n", logging.INFO, "p", 1, "x", (), None)
     record.mine = CANARY
     assert LineFormatter("%(message)s %(mine)s").format(record) == "x [secret canary]"
+
+
+def test_where_arguments_differ_a_secret_is_shown_by_its_name(holdfast_store, canary):
+    texts = iter(["nothing", f"with {CANARY}"])
+
+    @step
+    def secret_sends(text: str) -> str:
+        return "sent"
+
+    @flow
+    def secret_changes() -> None:
+        secret_sends(next(texts))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        secret_changes.run("r")
+    with pytest.raises(errors.RunHeld) as held:
+        secret_changes.run("r")
+    assert "text was 'nothing', is 'with [secret canary]'" in str(held.value)
+    assert CANARY not in str(held.value)
+    assert "[secret canary]" in (holdfast_store.get("r").held_detail or "")

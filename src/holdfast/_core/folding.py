@@ -61,6 +61,8 @@ class Folding:
             raise Corrupt(
                 f"entry {entry.seq}", run_id=self.run_id, why=f"{entry.step} has an outcome already"
             )
+        elif entry.args_digest is not None:
+            record.args_digest = entry.args_digest  # Of the attempt that counts, which is the last.
         record.last_seq = entry.seq
         return record
 

@@ -24,11 +24,13 @@ __all__ = ["OUTCOMES", "Divergence", "History", "Record", "State"]
 class Divergence(Exception):
     """The flow asked for something else than what the journal has at this place."""
 
-    def __init__(self, step: str, expected: str, found: str) -> None:
+    def __init__(self, step: str, expected: str, found: str, other: Record | None = None) -> None:
         super().__init__(f"the journal has {expected}, the flow now calls {found}")
         self.step = step
         self.expected = expected
         self.found = found
+        self.other = other
+        """The record of this very call, if only its arguments are others."""
 
 
 class History(Folding):
@@ -104,6 +106,8 @@ class History(Folding):
     def match(self, key: str, position: int | None, args_digest: bytes | None) -> Record | None:
         """Return the record of this call, None if there is none, or raise Divergence."""
         if position is None:
+            if key in self.old:
+                return self._whatever(self.old[key], args_digest)
             record = self.records.get(key)
         else:
             record = self.placed.get((scope_of(key), position))
@@ -116,8 +120,9 @@ class History(Folding):
             return self._whatever(record, args_digest)
         if record.key != key:
             raise Divergence(key, f"{record.key} at call {position}", f"{key}")
-        if args_digest is not None and record.args_digest not in (None, args_digest):
-            raise Divergence(key, f"{key} with other arguments", f"{key} with these")
+        fits = args_digest is None or record.args_digest in (None, args_digest)
+        if not fits and not record.is_unsaid:
+            raise Divergence(key, f"{key} with other arguments", f"{key} with these", record)
         return record
 
     def _elsewhere(self, key: str, position: int) -> Record | None:

@@ -25,6 +25,7 @@ class State(StrEnum):
 
 
 OUTCOMES = frozenset({State.COMPLETED, State.FAILED, State.SKIPPED})
+UNSAID = frozenset({State.RUNNING, State.RETRYING, State.CANCELLED})
 
 
 class Record(msgspec.Struct):
@@ -90,6 +91,12 @@ class Record(msgspec.Struct):
     def has_outcome(self) -> bool:
         """Whether it is never executed again in this generation."""
         return self.state in OUTCOMES
+
+    @property
+    def is_unsaid(self) -> bool:
+        """Whether it is a plain step that was tried and has no outcome: a call with other arguments
+        contradicts nothing."""
+        return self.state in UNSAID and not self.effect
 
 
 _decoder = msgspec.json.Decoder()

@@ -77,6 +77,8 @@ class StepCall(msgspec.Struct):
     adopted: bool = False
     """The run existed when a store with a lost tail was adopted: the first try is a doubt."""
     args_node: bytes = b""
+    args_now: dict[str, Any] | None = None
+    """The arguments as they may be shown, where others are recorded."""
     attempt: int = 0
     started_us: int = 0
     first_started_us: int = 0

@@ -36,6 +36,7 @@ from holdfast._core.attempts import (
 )
 from holdfast._core.budgets import begun
 from holdfast._core.commands import command
+from holdfast._core.differing import told
 from holdfast._core.doubt import effect_script
 from holdfast._core.entries import Kind
 from holdfast._core.history import Divergence, History, Record, State
@@ -54,12 +55,12 @@ from holdfast._core.requests import (
 from holdfast._core.retry import ONCE
 from holdfast._core.stops import Unwind
 from holdfast._core.transactions import transaction_script
-from holdfast.errors import KeyConflict, RunHeld, ValueRefused
+from holdfast.errors import HoldfastError, KeyConflict, RunHeld, ValueRefused
 
 
 def step_script(call: StepCall, history: History, decode: Decode) -> Script:
     """Execute one call of a step, or replay it."""
-    record = find(call, history)
+    record = find(call, history, decode)
     if record is not None:
         if record.has_outcome:
             return replayed(call, record, decode, history.run_id)
@@ -73,16 +74,17 @@ def step_script(call: StepCall, history: History, decode: Decode) -> Script:
     return (yield from _plain(call, record, history.run_id))
 
 
-def find(call: StepCall, history: History) -> Record | None:
+def find(call: StepCall, history: History, decode: Decode | None = None) -> Record | None:
     """Return the record of this call; a call that does not fit holds the run as diverged."""
     try:
         return history.match(call.key, call.position, call.args_digest)
     except Divergence as found:
+        differ = _differences(call, found.other, decode)
         raise Unwind(
             RunHeld(
                 history.run_id,
                 "diverged",
-                f"at {call.key}: {found}. The flow's code or its inputs changed inside the "
+                f"at {call.key}: {found}{differ}. The flow's code or its inputs changed inside the "
                 "part that is already recorded.",
                 (
                     "put the old code back and run it again, or",
@@ -91,6 +93,21 @@ def find(call: StepCall, history: History) -> Record | None:
                 step=call.key,
             )
         ) from None
+
+
+def _differences(call: StepCall, record: Record | None, decode: Decode | None) -> str:
+    """Return where the arguments of a call differ from the recorded ones, if both are known."""
+    if record is None or decode is None or call.args_now is None:
+        return ""
+    entries = [entry for entry in (record.intent, record.outcome) if entry is not None]
+    recorded = [fields["args"] for entry in entries if "args" in (fields := entry.data())]
+    if not recorded:
+        return ""
+    try:
+        differ = told(decode(bytes(recorded[-1])), call.args_now)
+    except HoldfastError:  # What cannot be read is not shown; the run is held all the same.
+        return ""
+    return f": {differ}" if differ else ""
 
 
 def replayed(call: StepCall, record: Record, decode: Decode, run_id: str) -> Any:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
-from holdfast._core import approvals, effects
+from holdfast._core import approvals, differing, effects
 from holdfast._core.effects import OnDoubt
 from holdfast._core.keys import check_name, checked_business_key, quoted, rendered_key
 from holdfast._core.requests import Spec, StepCall
@@ -157,7 +157,7 @@ class Recorded(Generic[P, R]):
 
     def _key_given(self) -> str | None:
         """The key of this call, if it does not get one by its place in the flow."""
-        return self._step_key or keyed.given()
+        return keyed.given(self._step_key)
 
     def _copy(self, bound: Any = None, step_key: str | None = None) -> Any:
         other = copy.copy(self)
@@ -243,6 +243,7 @@ class Recorded(Generic[P, R]):
             business_key=business_key,
             adopted=execution.adopted,
             args_node=node,
+            args_now=differing.now(record, digest, recorded, key, execution.values.redact),
             made_by=settings.drift.made_by(settings.fn) if node else b"",
         )
         if node and execution.spending is not None:
