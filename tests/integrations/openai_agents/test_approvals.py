@@ -9,7 +9,8 @@ import pytest
 from agents import Runner, function_tool
 
 from holdfast import flow
-from holdfast.integrations.openai_agents import durable_runner
+from holdfast.errors import RunFailed
+from holdfast.integrations.openai_agents import ask_people, durable_runner
 from holdfast.testing import CallTools, ModelServer, Say
 from tests.integrations.openai_agents.made import helper, keys, said
 
@@ -87,3 +88,68 @@ def test_outside_runs_and_unless_asked_for_the_program_decides(store, go, approv
         assert go(work() if approvals else play.run("r")) == "Done."
     assert sorted(calls) == [1, 2]
     assert store.questions() == []
+
+
+async def refused(store: Any, reason: str) -> list[str]:
+    """Refuse all questions as a person would: once there are two."""
+    while len(found := await asyncio.to_thread(store.questions)) < 2:
+        await asyncio.sleep(0.01)
+    for it in found:
+        await asyncio.to_thread(store.refuse, it.run_id, it.name, reason=reason, actor="ana")
+    return [it.name for it in found]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_who_refuses_rejects_the_call_and_the_model_is_told_why(store, go, streamed):
+    calls: list[int] = []
+    breaks = [True]
+    durable_runner(approvals="ask")
+    with ModelServer([BOTH, Say("Done.")]) as server:
+        agent = helper(server, paying(calls))
+
+        async def stream(given: Any) -> Any:
+            result = Runner.run_streamed(agent, given)
+            async for _ in result.stream_events():
+                pass
+            return result
+
+        @flow(name="refusing")
+        async def play() -> str:
+            if streamed:
+                result = await stream(await ask_people(await stream("Go on.")))
+            else:
+                result = await Runner.run(agent, "Go on.")
+            if breaks and breaks.pop():
+                raise OSError("the end")
+            return str(result.final_output)
+
+        async def both() -> None:
+            with pytest.raises(RunFailed, match="the end"):
+                await asyncio.gather(play.run("r"), refused(store, "too much"))
+
+        go(both())
+        assert go(play.run("r")) == "Done."
+        assert said(server.requests[1]) == ["too much", "too much"]
+        assert server.count == 2
+    assert calls == []
+
+
+@pytest.mark.parametrize("call_id", ["k" * 400, "a/b#c[1]:é\0", "k" * 195])
+def test_calls_with_ids_of_any_form_are_asked_about(store, go, call_id):
+    calls: list[int] = []
+    durable_runner(approvals="ask")
+    made = CallTools(("pay", {"n": 1}, f"{call_id}1"), ("pay", {"n": 2}, f"{call_id}2"))
+    with ModelServer([made, Say("Done.")]) as server:
+        agent = helper(server, paying(calls))
+
+        @flow(name="odd_ids")
+        async def play() -> str:
+            return str((await Runner.run(agent, "Go on.")).final_output)
+
+        async def both() -> Any:
+            return await asyncio.gather(play.run("r"), refused(store, ""))
+
+        end, names = go(both())
+        assert end == "Done."
+        assert len(set(names)) == 2
+    assert calls == []

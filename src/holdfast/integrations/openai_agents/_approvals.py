@@ -14,6 +14,8 @@ from agents.items import ToolApprovalItem
 from agents.run import AgentRunner
 
 import holdfast
+from holdfast.errors import Refused
+from holdfast.integrations._names import fitting
 from holdfast.integrations.openai_agents._lines import line
 
 
@@ -37,17 +39,21 @@ async def ask_people(result: Any) -> RunState[Any, Any]:
     state: RunState[Any, Any] = result.to_state()
     found: list[ToolApprovalItem] = list(result.interruptions)
     answers = await asyncio.gather(*(_ask(item) for item in found))
-    for item, approved in zip(found, answers, strict=True):
+    for item, (approved, reason) in zip(found, answers, strict=True):
         if approved:
             state.approve(item)
         else:
-            state.reject(item)
+            state.reject(item, rejection_message=reason or None)
     return state
 
 
-async def _ask(item: ToolApprovalItem) -> bool:
+async def _ask(item: ToolApprovalItem) -> tuple[bool, str]:
+    """Return whether a person approved, and the reason of one who refused to."""
     tool = item.name or "tool"
-    name = line(f"approve.{item.call_id or tool}")
+    name = fitting(line(f"approve.{item.call_id or tool}"))
     with holdfast.keyed(tool):
         asked = holdfast.aio.ask(f"{tool}({item.arguments})?", name=name, type=bool)
-    return await asked
+    try:
+        return await asked, ""
+    except Refused as refused:
+        return False, refused.reason
