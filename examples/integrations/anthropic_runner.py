@@ -25,7 +25,7 @@ with holdfast.run("order-42"):
     runner = tool_runner(
         Anthropic(http_client=httpx2.Client(transport=DurableTransport())),
         tools=[find_order, refund],
-        model="claude-sonnet-4-5",
+        model="claude-sonnet-5",
         max_tokens=1000,
         messages=[{"role": "user", "content": "Refund order 42"}],
     )
