@@ -208,7 +208,8 @@ def note_interrupt(execution: Execution, call: StepCall, interrupt: BaseExceptio
         return
     execution.append(_interrupted(call, interrupt), execution.in_background)
     execution.open_calls.pop(call.key, None)
-    keyed.give_back(execution, call)
+    if getattr(interrupt, "again", True):
+        keyed.give_back(execution, call)
     if call.spec.effect and call.begun and not call.spec.transaction:
         execution.doubts.add(call.key)
 

@@ -5,7 +5,8 @@ item as it comes; it returns all of them, and that is what is recorded. A replay
 nothing and returns everything. The end of the stream is told only after the record is committed: who
 has read to the end will never be asked again. A consumer that goes away early cancels the call, and
 so does a crash: nothing is recorded, and it is made again. With `linger_s` the call gets that long to
-end by itself, for consumers that know of the end before it comes.
+end by itself, for consumers that know of the end before it comes. `left` is set when the consumer has
+closed the stream itself.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ class Gone(GeneratorExit):
 
 
 async def arelay(
-    record: Callable[[Put[T]], Awaitable[Sequence[T]]], *, linger_s: float = 0.0
+    record: Callable[[Put[T]], Awaitable[Sequence[T]]],
+    *,
+    linger_s: float = 0.0,
+    left: threading.Event | None = None,
 ) -> AsyncGenerator[T]:
     """Yield what `record(put)` puts, then what it returned beyond that: all of it, if replayed."""
     passed: asyncio.Queue[T | None] = asyncio.Queue()
@@ -47,6 +51,8 @@ async def arelay(
         for item in (await task)[seen:]:
             yield item
     except GeneratorExit:
+        if left:
+            left.set()
         if linger_s and not task.done():
             await asyncio.wait([task], timeout=linger_s)
         raise
@@ -58,7 +64,12 @@ async def arelay(
             task.exception()  # Who has gone away does not ask for it.
 
 
-def relay(record: Callable[[Put[T]], Sequence[T]], *, linger_s: float = 0.0) -> Generator[T]:
+def relay(
+    record: Callable[[Put[T]], Sequence[T]],
+    *,
+    linger_s: float = 0.0,
+    left: threading.Event | None = None,
+) -> Generator[T]:
     """The blocking twin of `arelay`: the call is made in a thread that carries the context."""
     passed: queue.SimpleQueue[T | None] = queue.SimpleQueue()
     gone = threading.Event()
@@ -90,6 +101,8 @@ def relay(record: Callable[[Put[T]], Sequence[T]], *, linger_s: float = 0.0) -> 
             raise end[0]
         yield from end[0][seen:]
     except GeneratorExit:
+        if left:
+            left.set()
         thread.join(linger_s)
         raise
     finally:

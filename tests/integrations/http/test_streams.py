@@ -247,3 +247,90 @@ def test_who_leaves_a_long_stream_leaves_no_record(library: ModuleType, colour: 
         assert store.get("r").status == "completed"
         assert [it.status for it in store.get("r").steps] in ([], ["cancelled"])
         assert store.verify() == []
+
+
+@pytest.mark.parametrize("requests", ["AAB", "ABA"])
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_the_same_request_after_a_stream_that_was_left_is_a_call_of_its_own(
+    library: ModuleType, colour: str, requests: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.integrations.http.transport.LINGER_S", 0.01)
+    sent: list[str] = []
+    left = threading.Event()
+
+    class Long(library.SyncByteStream, library.AsyncByteStream):  # type: ignore[name-defined]
+        def __iter__(self) -> Iterator[bytes]:
+            yield b"one"
+            assert left.wait(20)
+            yield b"two"
+
+        async def __aiter__(self) -> Any:
+            yield b"one"
+            await asyncio.wait_for(asyncio.Event().wait(), 20)
+
+    def answer(request: Any) -> Any:
+        sent.append(request.content.decode())
+        if sent[-1] == "A" and sent.count("A") % 2:  # Each first one of a life is left.
+            return library.Response(200, stream=Long())
+        return library.Response(200, content=f"whole {sent[-1]}".encode())
+
+    world = library.MockTransport(answer)
+    url = "https://model.test/v1"
+
+    @flow(name="hs-left")
+    def sync() -> list[str]:
+        left.clear()
+        with library.Client(transport=DurableTransport(world)) as client:
+            with client.stream("POST", url, content=requests[0]) as response:
+                next(response.iter_bytes())
+            left.set()
+            got = [client.post(url, content=it).text for it in requests[1:]]
+        stumble()
+        return got
+
+    @flow(name="hs-left-async")
+    async def awaited() -> list[str]:
+        async with library.AsyncClient(transport=AsyncDurableTransport(world)) as client:
+            async with client.stream("POST", url, content=requests[0]) as response:
+                await anext(response.aiter_bytes())
+            got = [(await client.post(url, content=it)).text for it in requests[1:]]
+        await stumble.aio()
+        return got
+
+    run: Any = sync.run if colour == "sync" else lambda run_id: asyncio.run(awaited.run(run_id))
+    with testing.store() as store:
+        stumbles[0] = True
+        with pytest.raises(RunFailed):
+            run("r")
+        assert sent == list(requests)
+        assert run("r") == [f"whole {it}" for it in requests[1:]]
+        # Only what was left is asked for again; the others are found where they were.
+        assert sent == [*requests, "A"]
+        told = {it.key.rpartition("v1")[2]: it.status for it in store.get("r").steps}
+        assert (told.get("#2"), told.get("#3")) == ("completed", "completed")
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_an_error_that_is_left_unread_is_tried_again_in_the_same_step(
+    library: ModuleType, colour: str
+) -> None:
+    answers = [503, 200]
+    world = library.MockTransport(lambda _: library.Response(answers.pop(0), content=b"said"))
+    url = "https://model.test/v1"
+
+    @flow(name="hs-unread")
+    def sync() -> str:
+        with library.Client(transport=DurableTransport(world)) as client:
+            client.send(client.build_request("POST", url), stream=True).close()
+            return client.post(url).text
+
+    @flow(name="hs-unread-async")
+    async def awaited() -> str:
+        async with library.AsyncClient(transport=AsyncDurableTransport(world)) as client:
+            await (await client.send(client.build_request("POST", url), stream=True)).aclose()
+            return (await client.post(url)).text
+
+    with testing.store() as store:
+        said = sync.run("r") if colour == "sync" else asyncio.run(awaited.run("r"))
+        assert said == "said"
+        assert [it.key for it in store.get("r").steps] == ["http:POST model.test.v1"]

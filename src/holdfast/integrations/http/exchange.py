@@ -3,10 +3,13 @@
 The twin functions differ in `await` alone. What is no outcome (an error on the way, a status that
 asks to try again) leaves the step as `Unrecorded`: the step is cut short, and the client that sends the
 same request again is in the same step again. So the journal has one step, with the answer that counts.
+A reader who leaves an answer that counts has made a call of its own, `Left`: the same request sent again
+is the next step, live and on replay.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +31,12 @@ class Unrecorded(GeneratorExit):
         self.error = error
 
 
+class Left(GeneratorExit):
+    """The reader has left an answer before its end. It is asked for again when the run is resumed."""
+
+    again = False
+
+
 class Unanswered(Exception):
     """An effect was sent and the answer does not say what came of it."""
 
@@ -46,6 +55,7 @@ class Exchange:
     max_bytes: int
     headers: frozenset[str]
     effect: bool
+    left: threading.Event
 
     def begin(self, response: Any) -> tuple[Head, _Body]:
         """Hand on the head of an answer."""
@@ -70,6 +80,12 @@ class Exchange:
             return Unrecorded(error)
         unsent = type(error).__name__ in ("ConnectError", "ConnectTimeout", "PoolTimeout")
         return (Refused if unsent else Unanswered)(f"{self.shown}: {error!r}")
+
+    def cut(self, head: Head | None, error: BaseException) -> BaseException:
+        """Return what it means that an answer did not come whole."""
+        if head is not None and is_final(head.status) and self.left.is_set():
+            return Left()
+        return self.failed(error) if isinstance(error, Exception) else error
 
     @property
     def shown(self) -> str:
@@ -103,6 +119,7 @@ class _Body:
 def perform(method: str, url: str, digest: str, exchange: Exchange) -> dict[str, Any]:  # noqa: ARG001 - recorded
     """Send the request: the body of the step."""
     identify(exchange.request)
+    head: Head | None = None
     try:
         response = exchange.inner.handle_request(exchange.request)
         try:
@@ -111,8 +128,10 @@ def perform(method: str, url: str, digest: str, exchange: Exchange) -> dict[str,
                 body.add(piece)
         finally:
             response.close()
-    except Exception as error:
-        raise exchange.failed(error) from error
+    except BaseException as error:
+        if (cut := exchange.cut(head, error)) is error:
+            raise
+        raise cut from error
     return exchange.ended(head, body.whole())
 
 
@@ -124,6 +143,7 @@ async def perform_async(
 ) -> dict[str, Any]:
     """Send the request: the body of the step, awaited."""
     identify(exchange.request)
+    head: Head | None = None
     try:
         response = await exchange.inner.handle_async_request(exchange.request)
         try:
@@ -132,6 +152,8 @@ async def perform_async(
                 body.add(piece)
         finally:
             await response.aclose()
-    except Exception as error:
-        raise exchange.failed(error) from error
+    except BaseException as error:
+        if (cut := exchange.cut(head, error)) is error:
+            raise
+        raise cut from error
     return exchange.ended(head, body.whole())

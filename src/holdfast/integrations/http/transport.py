@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator
+from threading import Event
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import holdfast
@@ -99,10 +100,10 @@ class _Rules:
         """Return the step or the effect that a request is."""
         return self._effect if self._effects and self._effects(request) else self._step
 
-    def exchange(self, step: Any, inner: Any, request: Any, put: Any) -> Exchange:
+    def exchange(self, step: Any, inner: Any, request: Any, put: Any, left: Event) -> Exchange:
         """Return a request on its way."""
         is_effect = step is self._effect
-        return Exchange(inner, request, put, self._max_bytes, self._headers, is_effect)
+        return Exchange(inner, request, put, self._max_bytes, self._headers, is_effect, left)
 
 
 class DurableTransport(_Transport):
@@ -133,11 +134,16 @@ class DurableTransport(_Transport):
         if self._rules.passes(request):
             return inner.handle_request(request)
         request.read()
-        pieces = relay(lambda put: self._recorded(inner, request, put), linger_s=LINGER_S)
+        left = Event()
+        pieces = relay(
+            lambda put: self._recorded(inner, request, put, left), linger_s=LINGER_S, left=left
+        )
         head = cast("Head", next(pieces))
         return _response(request, head, "SyncByteStream", _Pieces, pieces)
 
-    def _recorded(self, inner: Any, request: Any, put: Callable[[Piece], None]) -> list[Piece]:
+    def _recorded(
+        self, inner: Any, request: Any, put: Callable[[Piece], None], left: Event
+    ) -> list[Piece]:
         seen: list[Piece] = []
 
         def hand_on(piece: Piece) -> None:
@@ -145,7 +151,7 @@ class DurableTransport(_Transport):
             put(piece)
 
         step = self._rules.step(request)
-        exchange = self._rules.exchange(step, inner, request, hand_on)
+        exchange = self._rules.exchange(step, inner, request, hand_on, left)
         asked = (request.method, shown_url(str(request.url)), digest_of(request))
         try:
             with keyed(self._rules.key(request)):
@@ -186,12 +192,15 @@ class AsyncDurableTransport(_AsyncTransport):
         if self._rules.passes(request):
             return await inner.handle_async_request(request)
         await request.aread()
-        pieces = arelay(lambda put: self._recorded(inner, request, put), linger_s=LINGER_S)
+        left = Event()
+        pieces = arelay(
+            lambda put: self._recorded(inner, request, put, left), linger_s=LINGER_S, left=left
+        )
         head = cast("Head", await anext(pieces))
         return _response(request, head, "AsyncByteStream", _AsyncPieces, pieces)
 
     async def _recorded(
-        self, inner: Any, request: Any, put: Callable[[Piece], None]
+        self, inner: Any, request: Any, put: Callable[[Piece], None], left: Event
     ) -> list[Piece]:
         seen: list[Piece] = []
 
@@ -200,7 +209,7 @@ class AsyncDurableTransport(_AsyncTransport):
             put(piece)
 
         step = self._rules.step(request)
-        exchange = self._rules.exchange(step, inner, request, hand_on)
+        exchange = self._rules.exchange(step, inner, request, hand_on, left)
         asked = (request.method, shown_url(str(request.url)), digest_of(request))
         try:
             with keyed(self._rules.key(request)):

@@ -1,0 +1,48 @@
+"""Calls under a key that were cut short: tried again in the same step, or left for good."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+import holdfast
+from holdfast import flow, keyed, recorded
+
+
+class Failed(GeneratorExit):
+    """It came to nothing, and is tried again."""
+
+
+class Left(GeneratorExit):
+    """Nobody wants the rest of it."""
+
+    again = False
+
+
+@pytest.mark.parametrize(
+    ("cut", "expected"),
+    [(Failed, ["ask:model"]), (Left, ["ask:model", "ask:model#2"])],
+)
+def test_the_same_call_again(cut: type[GeneratorExit], expected: list[str]) -> None:
+    tries = [cut]
+
+    def ask(text: str) -> str:
+        if tries:
+            raise tries.pop()
+        return text
+
+    @flow(name="cut-short")
+    def asks() -> str:
+        with keyed("model"):
+            with contextlib.suppress(cut):
+                recorded(ask, name="ask")("hello")
+            return recorded(ask, name="ask")("hello")
+
+    with holdfast.open("memory:") as store:
+        assert asks.run("r") == "hello"
+        told = [it.step for it in store.history("r") if it.kind in TOLD]
+        assert list(dict.fromkeys(told)) == expected
+
+
+TOLD = ("step_cancelled", "step_completed")
