@@ -99,6 +99,12 @@ class Record(msgspec.Struct):
         return self.state in UNSAID and not self.effect
 
 
+def is_block(started: Entry | None) -> bool:
+    """Tell from its first entry whether a run is a block of a script: no flow can be named that
+    would execute it."""
+    return started is not None and b'"block":true' in started.body and "block" in facts(started)
+
+
 _decoder = msgspec.json.Decoder()
 
 

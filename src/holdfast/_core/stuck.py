@@ -11,7 +11,7 @@ from holdfast._core.findings import Finding, Found, Severity
 from holdfast._core.history import History, Record, State
 from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import CLAIMABLE, Status
-from holdfast._core.record import facts
+from holdfast._core.record import facts, is_block
 from holdfast._core.seen import Seen
 from holdfast._core.waits import until
 
@@ -44,11 +44,18 @@ def stuck(seen: Seen) -> Iterator[Finding]:
             since_us=since_us,
             steps=[seen.row.current_step] if seen.row.current_step else [],
             entries=[last.seq],
-            actions=[
-                command("run", f"MODULE:{seen.row.flow}", seen.row.run_id),
-                command("worker", "MODULE"),
-            ],
+            actions=_executed_by(seen),
         )
+
+
+def _executed_by(seen: Seen) -> list[str]:
+    """Return the commands that execute the run; a block goes on when its script is run again."""
+    if is_block(seen.history.started):
+        return [seen.cmd("explain")]
+    return [
+        command("run", f"MODULE:{seen.row.flow}", seen.row.run_id),
+        command("worker", "MODULE"),
+    ]
 
 
 def _last(seen: Seen) -> Entry:

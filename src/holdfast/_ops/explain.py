@@ -27,7 +27,6 @@ from holdfast._ops.explanation import (
     Case,
     Explanation,
     Wait,
-    run_command,
 )
 from holdfast._ops.failures import FLOW, failed_in
 from holdfast._ops.families import deadline_us
@@ -121,7 +120,7 @@ def _running(case: Case) -> None:
     case.progress()
     case.open_effects(owner_died=died)
     nobody_executes(case)
-    case.goes_on_when_run("Run your program again (it goes on where it stopped), or:")
+    case.goes_on_when_run("Run your program again (it goes on where it stopped)")
 
 
 def _at_work(case: Case, owner: str) -> None:
@@ -242,7 +241,7 @@ def _begins_wait(record: Record) -> bool:
 def _take_up(case: Case, unknown: list[Record]) -> None:
     if not unknown:
         case.do("Remove the cause, then leave it to the workers:", case.cmd("resume"))
-        case.goes_on_when_run("Or run your program again, or execute it here:")
+        case.goes_on_when_run("Or run your program again", ", or execute it here:")
         return
     for record in unknown:
         case.said.unknown.append(f"Whether {record.key} happened.")
@@ -252,7 +251,7 @@ def _take_up(case: Case, unknown: list[Record]) -> None:
         f"Look at the other side first. If it is right to execute {names} once more:",
         case.cmd("resume", "--confirm"),
     )
-    case.do("Then run your program again, or:", run_command(case.row))
+    case.goes_on_when_run("Then run your program again")
 
 
 def _cancelled(case: Case) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast._core.commands import command
 from holdfast._core.history import History
+from holdfast._core.record import is_block
 from holdfast._core.rows import RunRow
 from holdfast._ops import doubts
 from holdfast._ops.text import ago, moment, visible
@@ -109,8 +110,14 @@ class Case:
         if kind not in self.said.waits:
             self.said.waits.append(kind)
 
-    def goes_on_when_run(self, meaning: str = "Run your program again, or:") -> None:
-        self.do(meaning, run_command(self.row))
+    def goes_on_when_run(
+        self, meaning: str = "Run your program again", otherwise: str = ", or:"
+    ) -> None:
+        """Say how it is executed; a block has no flow that a command could name."""
+        if is_block(self.past.started):
+            self.do(f"{meaning}.")
+        else:
+            self.do(meaning + otherwise, run_command(self.row))
 
     def progress(self) -> None:
         """Say how far it is, and that nothing of it is executed again."""

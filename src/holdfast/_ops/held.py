@@ -13,7 +13,7 @@ from holdfast._core.resume import held_facts, moved_to
 from holdfast._core.rows import KeyState
 from holdfast._ops import doubts
 from holdfast._ops.budgets import held_for_budget
-from holdfast._ops.explanation import Case, run_command
+from holdfast._ops.explanation import Case
 from holdfast._ops.inspect import fold, found
 from holdfast._ops.text import count
 from holdfast._ops.waits import about_waits, waiting
@@ -99,7 +99,7 @@ def _diverged(case: Case) -> None:
     if done:
         said.known.append(f"Effects that have happened and are recorded: {', '.join(done)}.")
     said.unknown.append("Whether the code was meant to change for runs that were under way.")
-    case.do("Put the code back as it was, then run your program again, or:", run_command(case.row))
+    case.goes_on_when_run("Put the code back as it was, then run your program again")
     if any("--confirm" in action for action in held.get("actions", ())):
         case.do(
             "Keep the changed code, and confirm that it is meant to leave out effects that happened:",

@@ -222,6 +222,8 @@ def new_run(engine: Engine, request: RunRequest) -> NewRun:
     watch = request.watch or engine.watch
     if watch is not None:
         told["watch"] = watch.limits()
+    if request.replays_ended:
+        told["block"] = True
     facts = _encode(told)
     body = b'{"input":' + node + b"," + facts[1:]
     return NewRun(

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast._core.commands import command as command_line
 from holdfast._core.effects import NOT_DONE, Done, Fail
+from holdfast._core.record import is_block
 from holdfast._ops import actions, queues
 from holdfast._ops.cli.session import ERROR, Session, command
 from holdfast._ops.inspect import found
@@ -159,13 +160,26 @@ def _because(resumed: queues.Resumed) -> str:
 
 def _go_on(session: Session, answer: actions.Answer) -> list[str]:
     """Return the commands that execute the run, and those that were freed with it."""
-    flows = {answer.run_id: answer.flow}
-    for run_id in answer.freed:
-        flows[run_id] = found(session.store(), run_id).flow
-    return [
-        session.pasteable(command_line("run", f"MODULE:{flow}", run_id))
-        for run_id, flow in flows.items()
+    commands = [
+        run_line(session, run_id) for run_id in dict.fromkeys((answer.run_id, *answer.freed))
     ]
+    return [line for line in commands if line is not None]
+
+
+def run_line(session: Session, run_id: str) -> str | None:
+    """Return the command that executes a run; None for a block, whose script is run again."""
+    store = session.store()
+    row = found(store, run_id)
+    if is_block(store.entry(row.run_no, 1)):
+        return None
+    return session.pasteable(command_line("run", f"MODULE:{row.flow}", run_id))
+
+
+def goes_on_text(what: str, *, or_so: bool) -> str:
+    """Return who carries a decision out; without a command, that is the script alone."""
+    if not or_so:
+        return "It is a block of a script: run that script again."
+    return f"A process that has its flow {what} it. If none is running, run your program again, or:"
 
 
 def tell(session: Session, answer: actions.Answer, **more: Any) -> None:
@@ -185,10 +199,7 @@ def tell(session: Session, answer: actions.Answer, **more: Any) -> None:
             "it is executed again."
         )
     if answer.goes_on:
-        session.say(
-            "A process that has its flow goes on with it. If none is running, run your program again, "
-            "or:"
-        )
+        session.say(goes_on_text("goes on with", or_so=bool(go_on)))
         for line in go_on:
             session.say(f"  {line}")
     elif answer.status == "held":

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import msgspec
 
-from holdfast._core.commands import command as command_line
 from holdfast._ops import rollback
+from holdfast._ops.cli.acting import goes_on_text, run_line
 from holdfast._ops.cli.session import OK, Session, command
 from holdfast._ops.text import visible
 
@@ -51,17 +51,16 @@ def _rollback(
             return OK
     confirm = yes or not session.as_json
     answer = rollback.rollback(store, run_id, actor=actor, reason=reason, to=to, confirm=confirm)
-    run = session.pasteable(command_line("run", f"MODULE:{answer.flow}", run_id))
-    go_on = [run] if answer.goes_on else []
+    run = run_line(session, run_id)
+    go_on = [run] if answer.goes_on and run is not None else []
     if session.as_json:
         session.answer(plan=plan, answer=msgspec.to_builtins(answer), next=go_on)
         return OK
     session.say(f"{answer.did}.")
-    if go_on:
-        session.say(
-            "A process that has its flow performs it. If none is running, run your program again, or:"
-        )
-        session.say(f"  {run}")
+    if answer.goes_on:
+        session.say(goes_on_text("performs", or_so=bool(go_on)))
+        for line in go_on:
+            session.say(f"  {line}")
     return OK
 
 
