@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from agents import Model, ModelSettings, Runner, function_tool
+from agents import Agent, Model, ModelSettings, Runner, function_tool
 from agents.retry import ModelRetrySettings, retry_policies
 
 from holdfast import flow
@@ -238,3 +242,87 @@ def test_usage_is_counted_and_the_key_is_not_stored(store, go, tmp_path):
     kept = b"".join(path.read_bytes() for path in Path(tmp_path).iterdir() if path.is_file())
     assert b"Go on." in kept
     assert KEY.encode() not in kept
+
+
+class Ending(BaseHTTPRequestHandler):
+    """A provider that ends its first stream in good order, before it has said that it is complete."""
+
+    asked = 0
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        type(self).asked += 1
+        events = CHUNKS if "chat" in self.path else EVENTS
+        told = events[:-1] if self.asked == 1 else events
+        body = "".join(f"data: {json.dumps(it)}\n\n" for it in told).encode()
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def chunk(delta: Any, why: str | None = None) -> Any:
+    choice = {"index": 0, "delta": delta, "finish_reason": why}
+    head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "test"}
+    return {**head, "choices": [choice]}
+
+
+CHUNKS = [
+    chunk({"role": "assistant", "content": "hello "}),
+    chunk({"content": "world"}),
+    chunk({}, "stop"),
+]
+PART = {"type": "output_text", "text": "hello world", "annotations": []}
+MESSAGE = {"id": "m1", "type": "message", "role": "assistant"}
+RESPONSE = {
+    "id": "r1",
+    "object": "response",
+    "created_at": 1,
+    "model": "test",
+    "output": [],
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+}
+EVENTS = [
+    {
+        "type": "response.output_text.delta",
+        "delta": "hello ",
+        "item_id": "m1",
+        "output_index": 0,
+        "content_index": 0,
+        "logprobs": [],
+        "sequence_number": 1,
+    },
+    {
+        "type": "response.completed",
+        "response": {**RESPONSE, "output": [{**MESSAGE, "status": "completed", "content": [PART]}]},
+        "sequence_number": 2,
+    },
+]
+
+
+@pytest.mark.parametrize("api", ["responses", "chat"])
+def test_a_stream_that_ends_in_good_order_but_not_complete_is_asked_for_again(store, go, api):
+    provider = type("Provider", (Ending,), {})
+    with ThreadingHTTPServer(("127.0.0.1", 0), provider) as server:
+        threading.Thread(target=server.serve_forever).start()
+        place = SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}")
+        agent = Agent(name="support", model=model(place, api, retries=0))  # type: ignore[arg-type]
+
+        @flow(name="ending")
+        async def play() -> str:
+            return await deltas_of(agent, [])
+
+        try:
+            with pytest.raises(RunFailed, match="the stream ended without"):
+                go(play.run("r"))
+            assert go(play.run("r")) == "hello world"
+            assert go(play.run("r")) == "hello world"
+        finally:
+            server.shutdown()
+    assert provider.asked == 2

@@ -1,9 +1,10 @@
-"""Where the SDK and Holdfast meet: three functions of its run loop.
+"""Where the SDK and Holdfast meet: four functions of it.
 
 `get_model` says which model an agent asks, wherever that comes from: the agent, the run's settings, a
 provider. `_invoke_function_tool_with_metadata` invokes each function tool and MCP tool, whichever
 agent it belongs to and whenever it was added. `maybe_invoke_function_tool_failure_error_function`
-makes a text for the model out of an error. No agent and no tool is copied. The names are private to
+makes a text for the model out of an error. `ChatCmplStreamHandler.handle_stream` makes events of what
+a provider of chat completions streams. No agent and no tool is copied. The names are private to
 the SDK: they are looked at before they are replaced, and a release that has them no longer is refused.
 """
 
@@ -15,17 +16,19 @@ from types import ModuleType
 from typing import Any, Literal
 
 from agents import Agent, Model, RunConfig, tool as sdk_tool
+from agents.models.chatcmpl_stream_handler import ChatCmplStreamHandler
 from agents.run import AgentRunner, set_default_agent_runner
 from agents.run_internal import run_loop, tool_execution
 
 import holdfast
 from holdfast.integrations.openai_agents._approvals import AskingRunner
-from holdfast.integrations.openai_agents._models import DurableModel
+from holdfast.integrations.openai_agents._models import DurableModel, finished
 from holdfast.integrations.openai_agents._tools import Effects, Tools, check_error, checked
 
 _GET_MODEL = "get_model"
 _INVOKE = "_invoke_function_tool_with_metadata"
 _EXPLAIN = "maybe_invoke_function_tool_failure_error_function"
+_HANDLE = "handle_stream"
 _RESULT = "_FunctionToolInvocationResult"
 
 
@@ -57,6 +60,13 @@ def durable_runner(*, effects: Effects = (), approvals: Literal["ask"] | None = 
         )
         return told
 
+    def handle_stream(cls: Any, response: Any, stream: Any, *args: Any, **kwargs: Any) -> Any:
+        # A generator is what the SDK made of a stream, without the reasons why choices end.
+        if holdfast.current_run() is not None and not inspect.isasyncgen(stream):
+            stream = finished(stream)
+        return original.handle(cls, response, stream, *args, **kwargs)
+
+    setattr(ChatCmplStreamHandler, _HANDLE, classmethod(handle_stream))
     setattr(run_loop, _GET_MODEL, get_model)
     setattr(sdk_tool, _EXPLAIN, explain)
     setattr(tool_execution, _INVOKE, tools.invoke)
@@ -72,6 +82,7 @@ class _Originals:
         self.get_model = _function(run_loop, _GET_MODEL, ("agent", "run_config"))
         self.invoke = _function(tool_execution, _INVOKE, ("function_tool", "context", "arguments"))
         self.explain = _function(sdk_tool, _EXPLAIN, ("function_tool", "context", "error"))
+        self.handle = _handler()
         self.result = _function(
             inspect.getmodule(self.invoke), _RESULT, ("output", "is_sdk_generated_error")
         )
@@ -83,11 +94,24 @@ class _Originals:
         return cls._kept
 
 
+def _handler() -> Any:
+    method = getattr(ChatCmplStreamHandler, _HANDLE, None)
+    found = getattr(method, "__func__", None)
+    begins = ("cls", "response", "stream")
+    if found is None or tuple(inspect.signature(found).parameters)[:3] != begins:
+        raise _missing(_HANDLE, begins)
+    return found
+
+
 def _function(module: ModuleType | None, name: str, parameters: tuple[str, ...]) -> Any:
     found = getattr(module, name, None)
     if found is None or tuple(inspect.signature(found).parameters) != parameters:
-        raise ImportError(
-            f"openai-agents {version('openai-agents')} has no {name}({', '.join(parameters)}) any "
-            "more; install a release in the range of holdfast[openai-agents], or a newer Holdfast"
-        )
+        raise _missing(name, parameters)
     return found
+
+
+def _missing(name: str, parameters: tuple[str, ...]) -> ImportError:
+    return ImportError(
+        f"openai-agents {version('openai-agents')} has no {name}({', '.join(parameters)}) any more; "
+        "install a release in the range of holdfast[openai-agents], or a newer Holdfast"
+    )

@@ -140,7 +140,25 @@ async def _stream_now(
             if event.type == _COMPLETED:
                 _used(model, event.response.usage)
             put(event)
+    if not told or told[-1]["type"] != _COMPLETED:
+        raise _cut(f"the stream ended without {_COMPLETED}")
     return told
+
+
+async def finished(chunks: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    """Hand on what a provider of chat completions streams. A stream that ends before it says why it
+    ends was cut; what the SDK makes of it does not show that."""
+    why = None
+    async for chunk in chunks:
+        for choice in chunk.choices or ():
+            why = why or choice.finish_reason
+        yield chunk
+    if why is None:
+        raise _cut("the stream ended without a finish_reason")
+
+
+def _cut(message: str) -> ModelCallFailed:
+    return ModelCallFailed("StreamCut", message, None, None)
 
 
 @contextlib.contextmanager
