@@ -86,7 +86,7 @@ def test_two_explicit_step_keys_stay_two(one, other):
     assert (quoted(one) == quoted(other)) == (one == other)
 
 
-@pytest.mark.parametrize("bad", ["", None, 3, "x" * (STEP_KEY_MAX_CHARS + 1)])
+@pytest.mark.parametrize("bad", ["", None, 3])
 def test_a_bad_step_key_is_refused(bad):
     with pytest.raises(UsageError, match="step_key="):
         quoted(bad)

@@ -97,10 +97,12 @@ async def in_async() -> list[Any]:
         with keyed(f"t{amount}"):
             return pay(amount)
 
-    tasks = [asyncio.create_task(tool(key)) for key in "ab"]
-    keys = await asyncio.gather(*(asyncio.to_thread(blocking, amount) for amount in (1, 2)))
+    one, other, *keys = await asyncio.gather(
+        *(tool(key) for key in "ab"),
+        *(asyncio.to_thread(blocking, amount) for amount in (1, 2)),
+    )
     assert len(set(keys)) == 2
-    return [*await asyncio.gather(*tasks), len(keys)]
+    return [one, other, len(keys)]
 
 
 def test_tasks_and_threads_of_an_async_flow() -> None:
