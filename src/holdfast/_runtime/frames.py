@@ -49,6 +49,9 @@ class Frame:
 
 
 current: ContextVar[Frame | None] = ContextVar("holdfast_frame", default=None)
+without_places: ContextVar[bool] = ContextVar("holdfast_without_places", default=False)
+"""Whether code here is called by a framework that goes on from checkpoints of its own: what came
+before them is not repeated, so nothing can be known by its place in the flow."""
 
 
 def here(*, awaits: bool) -> object:
@@ -86,7 +89,12 @@ def in_step(what: str) -> Frame:
 
 
 def check_owner(frame: Frame, what: str) -> None:
-    """Refuse a call from a thread or task that the run does not know."""
+    """Refuse a call from a thread or task that the run does not know, or where no place is known."""
+    if without_places.get():
+        raise UsageError(
+            f"{what} is known by its place in the flow, and a framework that goes on from its own "
+            f"checkpoints (a node of a graph) has none; call {what} in a flow of its own"
+        )
     if frame.owner != here(awaits=frame.awaits):
         kind, way = (
             ("task", "holdfast.aio.gather or aio.each")

@@ -3,6 +3,10 @@
 A framework calls tools in tasks and threads of its own, in an order that no replay repeats. What it
 does give is a name for each call (`tool_call_id`): under that name a call has no position, and is
 found again by key and arguments.
+
+A framework that goes on from checkpoints of its own does not repeat what lies before them, so a name
+must not depend on how often it was used before. There the key is a function, which is asked at each
+call where in the framework's work it is made.
 """
 
 from __future__ import annotations
@@ -10,35 +14,63 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast._core.keys import quoted
-from holdfast._runtime.frames import Frame, check_owner, current_task
+from holdfast._runtime.frames import Frame, check_owner, current_task, without_places
 
 if TYPE_CHECKING:
     from holdfast._core.requests import StepCall
     from holdfast._runtime.execution import Execution
 
-_given: ContextVar[str | None] = ContextVar("holdfast_step_key", default=None)
+KeyFunction = Callable[[], str]
+
+
+class Given(NamedTuple):
+    """What `keyed` was given: by the adapter that asks where it is, and by the code inside it."""
+
+    where: KeyFunction | None = None
+    key: str | None = None
+    unique: bool = False
+
+
+_NOTHING = Given()
+_given: ContextVar[Given] = ContextVar("holdfast_step_key", default=_NOTHING)
 
 
 @contextlib.contextmanager
-def keyed(step_key: str) -> Generator[None]:
+def keyed(step_key: str | KeyFunction, *, unique: bool = False) -> Generator[None]:
     """Give the steps, effects and questions inside it this step key: `refund:call_17`.
 
     They may then be called from any thread or task that carries the context, and take the colour of
     the place: blocking outside event loops, awaited inside them.
+
+    A function is asked for the key at each call. Keys inside it stand behind what it says
+    (`charge:pay-3.card`), except those that are `unique` in the whole run by themselves. What is
+    known by its place in the flow alone (`turns`, `gather`) is refused inside it.
     """
-    token = _given.set(quoted(step_key))
+    outer = _given.get()
+    if callable(step_key):
+        given, placeless = Given(step_key), True
+    else:
+        given, placeless = Given(outer.where, quoted(step_key), unique), without_places.get()
+    token, other = _given.set(given), without_places.set(placeless)
     try:
         yield
     finally:
+        without_places.reset(other)
         _given.reset(token)
 
 
-def given() -> str | None:
-    """Return the key that recorded calls get here, if there is one."""
-    return _given.get()
+def given(own: str | None = None) -> str | None:
+    """Return the key that recorded calls get here, if there is one; `own` is that of a single call."""
+    where, key, unique = _given.get()
+    if own is not None:
+        key, unique = own, False
+    if where is None or (unique and key is not None):
+        return key
+    here = quoted(where())
+    return here if key is None else f"{here}.{key}"
 
 
 def awaits_here(frame: Frame, step_key: str | None) -> bool:

@@ -20,8 +20,9 @@ from holdfast._core.redacting import redact_text
 from holdfast._core.requests import Spec, StepCall
 from holdfast._core.scripts import find
 from holdfast._core.stops import Unwind
+from holdfast._runtime import keyed
 from holdfast._runtime.fingerprints import fingerprint
-from holdfast._runtime.frames import Frame, check_owner, current, in_flow, in_step
+from holdfast._runtime.frames import Frame, current, in_flow, in_step
 from holdfast._runtime.spending import priced
 from holdfast.errors import UsageError
 
@@ -56,10 +57,9 @@ def _moment(at_us: int) -> dt.datetime:
 
 def _recorded(name: str, make: Callable[[int], Any]) -> Any:
     frame = in_flow(f"holdfast.{name}()")
-    check_owner(frame, name)
     execution = frame.execution
     execution.check()
-    key, position = frame.scope.take(name)
+    key, position = keyed.take(frame, name, keyed.given())
     call = StepCall(Spec(name), key, position, None, "", None)
     record = _found(frame, call)
     if record is not None and record.outcome is not None:
@@ -106,8 +106,7 @@ def emit(value: Any) -> None:
     if frame.call is not None:
         key, attempt, position = frame.call.key, frame.call.attempt, None
     else:
-        check_owner(frame, "emit")
-        key, position = frame.scope.take("emit")
+        key, position = keyed.take(frame, "emit", keyed.given())
         attempt = 0
         if _found(frame, StepCall(Spec("emit"), key, position, None, "", None)) is not None:
             execution.consumed.add(key)

@@ -13,9 +13,7 @@ goes on from a checkpoint. A tool call has the id that the model gave it.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextvars import ContextVar
 from typing import Any
 
 import holdfast
@@ -30,19 +28,13 @@ from langchain.agents.middleware.types import (  # noqa: E402
     ToolCallRequest,
 )
 from langchain_core.messages import BaseMessage  # noqa: E402
-from langgraph.config import get_config  # noqa: E402
 from langgraph.errors import GraphBubbleUp  # noqa: E402
 
 from holdfast.errors import StepFailed, UsageError  # noqa: E402
-from holdfast.integrations.langgraph import plain  # noqa: E402
+from holdfast.integrations.langgraph import places, plain  # noqa: E402
 
 RECORDED = (holdfast.Step, holdfast.AsyncStep)
 EFFECTS = (holdfast.Effect, holdfast.AsyncEffect)
-
-_on_thread: ContextVar[bool] = ContextVar("holdfast__on_thread", default=False)
-"""Whether the graph goes on from checkpoints: then the ids of its tasks are the same on resume."""
-_line: ContextVar[str] = ContextVar("holdfast_line", default="")
-"""The tool call that an agent of its own is part of."""
 
 
 class Bubbled(GeneratorExit):
@@ -93,7 +85,7 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
             response = handler(request)
             return _used(plain.response_data(response, request.response_format))
 
-        with _unwrapped(), holdfast.keyed(_place()):
+        with _unwrapped(), holdfast.keyed(places.model_call(), unique=True):
             data = _model(**_asked(request), call=call)
         return plain.response_from(data, request.response_format)
 
@@ -110,7 +102,7 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
             response = await handler(request)
             return _used(plain.response_data(response, request.response_format))
 
-        with _unwrapped(), holdfast.keyed(_place()):
+        with _unwrapped(), holdfast.keyed(places.model_call(), unique=True):
             data = await _amodel(**_asked(request), call=call)
         return plain.response_from(data, request.response_format)
 
@@ -154,12 +146,12 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
     def _around(self, request: ToolCallRequest) -> Generator[dict[str, Any] | None]:
         """Give the call its key, and say how it is recorded: None if by what it calls."""
         name = request.tool_call["name"]
-        call_id = request.tool_call["id"] or _place()
+        call_id = request.tool_call["id"] or places.model_call()
         if name in self._agents:
-            with _within(call_id):
+            with places.within(call_id):
                 yield None
             return
-        with _unwrapped(), _explained(name), holdfast.keyed(call_id):
+        with _unwrapped(), _explained(name), holdfast.keyed(call_id, unique=True):
             if name in self._own or _is_recorded(request.tool):
                 yield None
             else:
@@ -214,39 +206,6 @@ def _used(data: plain.Data) -> plain.Data:
                 output_tokens=usage.get("output_tokens", 0),
             )
     return data
-
-
-def _place() -> str:
-    """The key of a model call: the same on every resume, see the top of the module."""
-    metadata: dict[str, Any] = dict(get_config().get("metadata") or {})
-    path = str(metadata.get("langgraph_checkpoint_ns", "")).split("|")[:-1]
-    # A graph inside a graph. Without checkpoints the ids of its tasks are others each time.
-    parents = [part.partition(":")[0] for part in path]
-    if path and _on_thread.get():
-        parents.append(hashlib.sha256("|".join(path).encode()).hexdigest()[:8])
-    # Inside a graph, only newer versions tell the name of the agent; there its node says enough.
-    agent = (not path and metadata.get("lc_agent_name")) or "agent"
-    parts = [_line.get(), *parents, f"{agent}-{metadata.get('langgraph_step', 0)}"]
-    return ".".join(part for part in parts if part)[-200:]
-
-
-@contextlib.contextmanager
-def thread() -> Generator[None]:
-    """Inside it, graphs go on from checkpoints."""
-    token = _on_thread.set(True)
-    try:
-        yield
-    finally:
-        _on_thread.reset(token)
-
-
-@contextlib.contextmanager
-def _within(call_id: str) -> Generator[None]:
-    token = _line.set(f"{_line.get()}.{call_id}".strip("."))
-    try:
-        yield
-    finally:
-        _line.reset(token)
 
 
 @contextlib.contextmanager
