@@ -349,12 +349,68 @@ def test_nobody_is_shown_the_digest_of_arguments_that_are_cut(store) -> None:
             digest = store.questions()[0].digest
             assert digest in str(store.explain("m1"))
             assert digest not in await ask_it.text("explain_run", run_id="m1")
-            for tool in ("questions", "show_run"):
+            for tool in ("questions", "show_run", "history"):
                 text = await ask_it.text(tool, run_id="m1")
-                assert "nobody approves what was not seen" in text
-                assert digest not in text
+                assert "nobody approves what was not seen" in text, tool
+                assert digest not in text, tool
+            pages = await ask_it.client.read_resource("run://m1/history")
+            assert digest not in str(pages)
 
     asyncio.run(work())
+
+
+def test_an_entry_that_is_read_in_pages_has_no_digest(store) -> None:
+    waiting(store, mail, "m1", "bob" * 5000)
+    digest = store.questions()[0].digest
+    asked = next(it for it in store.history("m1") if it.kind == "question_asked")
+
+    async def work() -> None:
+        async with assistant(store, "ana") as ask_it:
+            offset, texts = 0, []
+            while offset is not None:
+                page = await ask_it("entry", run_id="m1", seq=asked.seq, offset=offset)
+                texts.append(page["text"])
+                offset = page["next"]
+            assert len(texts) > 1
+            assert digest not in "".join(texts)
+
+    asyncio.run(work())
+
+
+@flow(name="ms.long")
+def long_question() -> str:
+    return f"so {ask('May it? ' + 'x' * 4000 + ' with all the money', name='may', type=bool)}"
+
+
+def test_nobody_answers_a_question_that_is_shown_cut(store) -> None:
+    waiting(store, long_question, "q1")
+
+    async def work() -> None:
+        async with assistant(store, "ana") as ask_it:
+            shown = (await ask_it("questions"))["questions"][0]
+            assert "cut:" in shown["text"]
+            assert "not shown" in shown["number"]
+            said = await ask_it.refused("answer", run_id="q1", name="may", value=True, number=1)
+            assert "holdfast answer q1 may" in said
+
+    asyncio.run(work())
+    assert store.questions()[0].name == "may"
+
+
+def test_what_a_client_calls_itself_stays_on_one_line(store) -> None:
+    waiting(store, choose, "q1")
+
+    async def work() -> None:
+        me = Implementation(name="x)\nroot via cli\x1b[31m (", version="1")
+        async with Client(runs_server(store, actor="ana"), client_info=me) as client:
+            ask_it = Assistant(client)
+            await ask_it("answer", run_id="q1", name="which", value="red", number=1)
+
+    asyncio.run(work())
+    assert choose.run("q1") == "chosen red"
+    taken = next(it for it in store.history("q1") if it.kind == "question_answered")
+    assert "ana via mcp" in str(taken.body["actor"])
+    assert str(taken.body["actor"]).isprintable()
 
 
 def test_runs_are_signalled_paused_resumed_cancelled_and_given_money(store) -> None:

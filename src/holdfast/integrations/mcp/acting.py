@@ -11,7 +11,7 @@ import holdfast
 from holdfast import NOT_DONE, Budget, Done, Fail, NotDone
 from holdfast.errors import UsageError
 from holdfast.integrations.mcp.reading import told
-from holdfast.integrations.mcp.shown import answer, inert
+from holdfast.integrations.mcp.shown import answer, is_seen_whole, one_line
 
 ACTS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
 CLIENT_CHARS = 60
@@ -51,6 +51,13 @@ class Acting:
         """Answer a question of a run, by its name and the number that `questions` shows; value is
         JSON that fits its schema or choices. The first answer counts, and the run goes on with it."""
         who = self._who(ctx)
+        for asked in self._store.questions(run_id=run_id):
+            if asked.name == name and not is_seen_whole(asked):
+                raise UsageError(
+                    f"question {name!r} of run {run_id!r} is too long to be shown here whole, and "
+                    f"nobody answers what was not seen; a person reads it with `holdfast questions` and "
+                    f"answers with `holdfast answer {run_id} {name} VALUE`"
+                )
         return answer(
             did=self._store.answer(run_id, name, value, actor=who, number=number), actor=who
         )
@@ -144,4 +151,4 @@ class Acting:
         client = ctx.session.client_params
         if client is None:
             return f"{self._actor} via mcp"
-        return f"{self._actor} via mcp ({inert(client.client_info.name[:CLIENT_CHARS])})"
+        return f"{self._actor} via mcp ({one_line(client.client_info.name[:CLIENT_CHARS])})"

@@ -12,7 +12,7 @@ from mcp_types import ToolAnnotations
 
 import holdfast
 from holdfast.errors import HoldfastError, RunDeleted, RunNotFound, UsageError
-from holdfast.integrations.mcp.shown import ANSWER_CHARS, answer, inert, json_text
+from holdfast.integrations.mcp.shown import ANSWER_CHARS, UNSEEN, answer, inert, json_text
 
 P = ParamSpec("P")
 
@@ -171,6 +171,9 @@ class Reading:
                 f"run {run_id!r} has no entry {seq}; history({run_id!r}) has their numbers"
             )
         text = json_text(found.body)
+        if len(text) > ANSWER_CHARS // 3 and "args" in found.body and "digest" in found.body:
+            # In pages it would be seen before the arguments are.
+            text = json_text({**found.body, "digest": UNSEEN})
         end = max(0, offset) + ANSWER_CHARS // 3  # JSON in JSON may be twice as long, and more.
         following = end if end < len(text) else None
         head = {"seq": seq, "kind": found.kind, "chars": len(text), "next": following}

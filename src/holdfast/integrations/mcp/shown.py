@@ -19,8 +19,9 @@ ANSWER_CHARS = 30_000
 LEVELS = ((4000, 100), (1000, 50), (200, 25), (60, 10))
 """How long a text and a list may be; the next level is taken while an answer is too long."""
 DEPTH_MAX = 20
-UNSEEN = "(not shown: the arguments are cut, and nobody approves what was not seen)"
-"""In the place of a digest, which an approval would bring back."""
+UNSEEN = "(not shown: a part above is cut, and nobody approves what was not seen)"
+"""In the place of what a decision would bring back: the digest of arguments, the number of a
+question."""
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _SELECTORS = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF), (0x180B, 0x180F))
@@ -53,6 +54,11 @@ def inert(text: str) -> str:
     return "".join(_escaped(char) if _is_hidden(char) else char for char in text)
 
 
+def one_line(text: str) -> str:
+    """Return inert text in which line breaks are written out, too."""
+    return inert(text).replace("\n", "\\n")
+
+
 def _inert_in(value: Any) -> Any:
     if isinstance(value, str):
         return inert(value)
@@ -79,11 +85,29 @@ def _bounded(value: Any, chars: int, items: int, depth: int) -> Any:
             _bounded(name, chars, items, depth): _bounded(each, chars, items, depth - 1)
             for name, each in list(value.items())[:items]
         }
-        if named.get("args_text") != value.get("args_text"):
-            named["digest"] = UNSEEN
+        unseen = _unseen(value, named)
+        if unseen is not None:
+            named[unseen] = UNSEEN
         left = len(value) - items
         return named if left <= 0 else {**named, "…": f"(cut: {left:,} more fields; {MORE})"}
     return value
+
+
+def _unseen(value: dict[str, Any], shown: dict[str, Any]) -> str | None:
+    """Return which field is not to be shown, because what it stands for is cut."""
+    if "digest" in value:
+        # A question has its arguments twice, and the text is all of them.
+        seals = "args" if value.get("args_text") is None else "args_text"
+        if shown.get(seals) != value.get(seals):
+            return "digest"
+    if "number" in value and any(shown.get(it) != value.get(it) for it in ("text", "choices")):
+        return "number"
+    return None
+
+
+def is_seen_whole(question: Any) -> bool:
+    """Say whether what a run asks is short enough to be shown whole."""
+    return UNSEEN not in answer(questions=[question])
 
 
 def _is_hidden(char: str) -> bool:
