@@ -13,10 +13,11 @@ own, `holdfast.integrations.tools` is all that is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, cast, overload
 
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.integrations import _calls
 from holdfast.integrations._calls import Call, Result
 from holdfast.integrations._needs import needs
@@ -93,15 +94,18 @@ class _Reply:
             for call in _calls.messages_calls(message)
             if call.name in names and call.id not in answered_elsewhere
         ]
-        self.results: dict[str, Result] = {}
-        self._left = list(self.calls)
+        self._left: list[tuple[Call, Result]] = []
 
-    def next(self, name: str) -> Call:
+    def came(self, results: list[Result]) -> None:
+        """Take the results, in the order of the calls: two of them may have one id."""
+        self._left = list(zip(self.calls, results, strict=True))
+
+    def next(self, name: str) -> str:
         """The runner calls tools in the order of the reply, and does not say which call it means."""
-        for call in self._left:
+        for place, (call, result) in enumerate(self._left):
             if call.name == name:
-                self._left.remove(call)
-                return call
+                del self._left[place]
+                return _content(result)
         raise UsageError(f"the runner called {name} more often than the model asked for it")
 
 
@@ -109,6 +113,32 @@ def _content(result: Result) -> str:
     if result.is_error:
         raise ToolError(result.content)
     return result.content
+
+
+class _Stop(BaseException):
+    """Carries an error through the runner, which tells every other one to the model."""
+
+    def __init__(self, error: HoldfastError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextlib.contextmanager
+def _stopping() -> Generator[None]:
+    """Inside a tool: what only a person can mend goes past the runner."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise _Stop(error) from error
+
+
+@contextlib.contextmanager
+def _stopped() -> Generator[None]:
+    """Round the runner: raise what went past it."""
+    try:
+        yield
+    except _Stop as stop:
+        raise stop.error from None
 
 
 class _Turn:
@@ -124,12 +154,13 @@ class _Turn:
         self._item, self._reply = item, None
 
     def call(self, name: str) -> str:
-        if self._reply is None:
-            streamed = hasattr(self._item, "get_final_message")
-            message = self._item.get_final_message() if streamed else self._item
-            self._reply = reply = _Reply(message, self._names)
-            reply.results = {result.id: result for result in self._tools.run(reply.calls)}
-        return _content(self._reply.results[self._reply.next(name).id])
+        with _stopping():
+            if self._reply is None:
+                streamed = hasattr(self._item, "get_final_message")
+                message = self._item.get_final_message() if streamed else self._item
+                self._reply = reply = _Reply(message, self._names)
+                reply.came(self._tools.run(reply.calls))
+            return self._reply.next(name)
 
 
 class _AsyncTurn:
@@ -145,12 +176,13 @@ class _AsyncTurn:
         self._item, self._reply = item, None
 
     async def call(self, name: str) -> str:
-        if self._reply is None:
-            streamed = hasattr(self._item, "get_final_message")
-            message = await self._item.get_final_message() if streamed else self._item
-            self._reply = reply = _Reply(message, self._names)
-            reply.results = {result.id: result for result in await self._tools.run(reply.calls)}
-        return _content(self._reply.results[self._reply.next(name).id])
+        with _stopping():
+            if self._reply is None:
+                streamed = hasattr(self._item, "get_final_message")
+                message = await self._item.get_final_message() if streamed else self._item
+                self._reply = reply = _Reply(message, self._names)
+                reply.came(await self._tools.run(reply.calls))
+            return self._reply.next(name)
 
 
 class _Tool(BetaBuiltinFunctionTool):
@@ -190,7 +222,8 @@ class ToolRunner:
         return self
 
     def __next__(self) -> Any:
-        item = next(self._runner)
+        with _stopped():
+            item = next(self._runner)
         self._turn.begin(item)
         return item
 
@@ -200,6 +233,11 @@ class ToolRunner:
             if hasattr(item, "until_done"):
                 item.until_done()
         return self._runner.until_done()
+
+    def generate_tool_call_response(self) -> Any:
+        """Run the tools of the last reply, and return the message that answers them."""
+        with _stopped():
+            return self._runner.generate_tool_call_response()
 
 
 class AsyncToolRunner:
@@ -215,7 +253,8 @@ class AsyncToolRunner:
         return self
 
     async def __anext__(self) -> Any:
-        item = await anext(self._runner)
+        with _stopped():
+            item = await anext(self._runner)
         self._turn.begin(item)
         return item
 
@@ -225,3 +264,8 @@ class AsyncToolRunner:
             if hasattr(item, "until_done"):
                 await item.until_done()
         return await self._runner.until_done()
+
+    async def generate_tool_call_response(self) -> Any:
+        """Run the tools of the last reply, and return the message that answers them."""
+        with _stopped():
+            return await self._runner.generate_tool_call_response()

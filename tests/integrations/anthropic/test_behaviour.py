@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from collections.abc import Iterator
@@ -10,13 +11,13 @@ from typing import Any
 
 import httpx2
 import pytest
-from anthropic import Anthropic
+from anthropic import Anthropic, AsyncAnthropic
 
 import holdfast
 from holdfast import flow
-from holdfast.errors import RunHeld, UsageError
+from holdfast.errors import RunFailed, RunHeld, UsageError
 from holdfast.integrations.anthropic import tool_runner
-from holdfast.integrations.http import DurableTransport
+from holdfast.integrations.http import AsyncDurableTransport, DurableTransport
 from holdfast.integrations.tools import Tools, tool
 from holdfast.testing import CallTools, ModelServer, Say
 from tests.integrations.environments import python_of
@@ -143,6 +144,58 @@ def test_the_runner_tells_errors_as_errors(store: Any) -> None:
         results = server.requests[-1].body["messages"][-1]["content"]
         assert [it["is_error"] for it in results] == [True, True]
         assert results[0]["content"] == "KeyError: -1"
+
+
+@tool(effect=True, key=lambda order, amount: order)
+def pay(order: str, amount: int) -> str:
+    """Pay an order."""
+    return f"paid {amount}"
+
+
+@flow
+def pays() -> str:
+    asked: Any = [{"role": "user", "content": "go"}]
+    with client() as anthropic:
+        runner = tool_runner(anthropic, tools=[pay], model="test", max_tokens=9, messages=asked)
+        return str(runner.until_done().content[0].text)
+
+
+@flow
+async def pays_awaited() -> str:
+    asked: Any = [{"role": "user", "content": "go"}]
+    http = httpx2.AsyncClient(transport=AsyncDurableTransport())
+    async with AsyncAnthropic(base_url=URL[-1], api_key="sk", http_client=http) as anthropic:
+        runner = tool_runner(anthropic, tools=[pay], model="test", max_tokens=9, messages=asked)
+        return str((await runner.until_done()).content[0].text)
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_what_only_a_person_can_mend_ends_the_run_and_is_not_told(
+    store: Any, awaited: bool
+) -> None:
+    script = [
+        CallTools(("pay", {"order": "1", "amount": 1}, "call_a")),
+        CallTools(("pay", {"order": "1", "amount": 2}, "call_b")),
+        Say("done"),
+    ]
+    with ModelServer(script) as server:
+        URL.append(server.url)
+        with pytest.raises(RunFailed, match="KeyConflict"):
+            _ = asyncio.run(pays_awaited.run("k")) if awaited else pays.run("k")
+        assert store.get("k").status == "failed"
+        assert server.count == 2
+
+
+def test_two_calls_with_one_id_get_a_result_each(store: Any) -> None:
+    paid = [("pay", {"order": str(n), "amount": n}, "call_a") for n in (1, 2)]
+    with ModelServer([CallTools(*paid), Say("done")]) as server:
+        URL.append(server.url)
+        with pytest.raises(
+            RunFailed, match="BadRequest"
+        ):  # A provider may take it ill; that is told as it is.
+            pays.run("two")
+        results = server.requests[-1].body["messages"][-1]["content"]
+        assert [it["content"] for it in results] == ["paid 1", "paid 2"]
 
 
 def test_another_prompt_is_held_as_diverged(store: Any) -> None:
