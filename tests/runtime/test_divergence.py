@@ -268,6 +268,20 @@ def test_a_step_that_was_only_begun_may_get_other_arguments(store):
     assert store.verify() == []
 
 
+def test_what_cut_a_step_short_is_told(store):
+    @step
+    def waits() -> None:
+        raise KeyboardInterrupt("no answer from port 1")
+
+    @flow
+    def waiting() -> None:
+        waits()
+
+    interrupted(lambda: waiting.run("r"))
+    [cut] = [entry for entry in store.history("r") if entry.kind == "step_cancelled"]
+    assert cut.body["error"] == {"type": "KeyboardInterrupt", "message": "no answer from port 1"}
+
+
 def test_both_arguments_are_shown(store):
     changing = Changing(lambda: call_one(7))
     with pytest.raises(RunHeld, match="x was 7, is 8"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from holdfast._core.attempts import ending, key_change
+from holdfast._core.attempts import ending, key_change, told
 from holdfast._core.doubt import key_token
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import ENDED, Status
@@ -225,4 +225,6 @@ def _interrupted(call: StepCall, interrupt: BaseException) -> Append:
     if call.spec.effect:
         note = Note(Kind.STEP_IN_DOUBT, {**facts, "ended": not call.at_large})
         return Append(call, [note], keys=key_change(call, "in_doubt"))
+    if interrupt.args:
+        facts["error"] = told(interrupt)
     return Append(call, [Note(Kind.STEP_CANCELLED, facts)])
