@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from enum import Enum
@@ -29,12 +30,12 @@ from pydantic_ai.durable_exec import (
     ToolsetGetToolsId,
     ToolsetValidateToolArgumentsId,
 )
-from pydantic_ai.exceptions import ModelAPIError, ToolFailed
+from pydantic_ai.exceptions import ModelAPIError, ModelRetry, ToolFailed
 from pydantic_ai.toolsets import FunctionToolset
 
 import holdfast
 from holdfast import AsyncEffect, AsyncStep, Effect, Step, keyed, recorded
-from holdfast.errors import Refused, UsageError
+from holdfast.errors import Refused, StepFailed, UsageError
 from holdfast.integrations.pydantic_ai import _plain
 
 if TYPE_CHECKING:
@@ -177,22 +178,31 @@ async def _call_tool(params: Any, body: Body, how: object) -> Any:
     arguments = _plain.arguments(params.tool_args)
     with keyed(_call_id(params)):
         if how is How.EFFECT:
-            return await _refusable(_effect(_sound(params.name))(arguments, body))
+            return await _told(_effect(_sound(params.name))(arguments, body))
         if how is not How.OWN:
             return await _step(_sound(params.name))(arguments, body)
         token = _inside.set((*_inside.get(), params.ctx.tool_call_id or params.name))
         try:
-            return await _refusable(body())
+            return await _told(body())
         finally:
             _inside.reset(token)
 
 
-async def _refusable(called: Awaitable[Any]) -> Any:
-    """Tell the model that a person said no."""
+async def _told(called: Awaitable[Any]) -> Any:
+    """Tell the model that a person said no, and what a tool that records itself has to say to it."""
     try:
         return await called
     except Refused as refused:
         raise ToolFailed(str(refused)) from refused
+    except StepFailed as failed:
+        if failed.outcome_unknown or failed.type_name not in _FOR_THE_MODEL:
+            raise
+        raise _FOR_THE_MODEL[failed.type_name](failed.message) from failed
+
+
+_FOR_THE_MODEL: dict[str, type[ModelRetry | ToolFailed]] = {
+    it.__name__: it for it in (ModelRetry, ToolFailed)
+}
 
 
 # --- the recorded functions ---------------------------------------------------------------------------
@@ -221,11 +231,19 @@ async def _called(arguments: Any, body: Body) -> Any:  # noqa: ARG001 - recorded
     try:
         return await body()
     except UsageError as error:
+        if not _is_ours(error):
+            raise
         way_out = f'metadata={{"{METADATA}": False}}'
         raise UsageError(
             f"{error} (this tool is recorded as a whole; with {way_out} on the tool, what it calls "
             "is recorded instead)"
         ) from error
+
+
+def _is_ours(error: UsageError) -> bool:
+    """Whether Holdfast refused a call, and not the tool itself."""
+    *_, (frame, _line) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).startswith("holdfast.")
 
 
 _ask_model = recorded(_asked, name="model", unrecorded=("body",), raises=(_plain.ModelFailed,))
