@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import effect, flow, step, use
-from holdfast.errors import RunHeld, UsageError
+from holdfast.errors import RunFailed, RunHeld, UsageError
 from holdfast.integrations.tools import Call, Tools, tool
 
 
@@ -323,3 +323,64 @@ def test_mistakes_are_named() -> None:
         _ = plain.on_doubt
     with pytest.raises(UsageError, match="letters, digits"):
         tool(name="bad name")(make_client)
+
+
+@pytest.mark.parametrize("call_id", ["", None])
+def test_calls_without_an_id_are_known_by_their_place(call_id: Any) -> None:
+    made: list[str] = []
+
+    @tool(name="notes")
+    def notes(text: str) -> str:
+        made.append(text)
+        return f"noted {text}"
+
+    box = Tools([notes])
+
+    def turn(*texts: str) -> list[str]:
+        calls = [Call(call_id, "notes", {"text": text}) for text in texts]
+        assert [it.id for it in box.run(calls)] == [call_id] * len(texts)
+        return [it.content for it in box.run(calls)]
+
+    assert turn("out") == ["noted out"]
+
+    @flow(name="mt-no-ids")
+    def agent() -> list[str]:
+        said = turn("a", "b") + turn("c")
+        breaks()
+        return said
+
+    broken = [True]
+
+    @step(name="mt-breaks")
+    def breaks() -> None:
+        if broken.pop():
+            broken.append(False)
+            raise RuntimeError("trouble")
+
+    with holdfast.open("memory:") as store:
+        with pytest.raises(RunFailed):
+            agent.run("r")
+        before = list(made)
+        assert agent.run("r") == ["noted a", "noted b", "noted c"]
+        assert made == before
+        keys = {it.key for it in store.get("r").steps if it.name == "notes"}
+        assert {"gather[0]/notes:call_1", "gather[1]/notes:call_2", "notes:call_1"} <= keys
+
+
+HALF = "half \ud800"
+
+
+@pytest.mark.parametrize("arguments", [HALF, {"text": HALF}, {HALF: [HALF]}])
+@pytest.mark.parametrize("name", ["echoes", "nothing"])
+def test_halves_of_characters_are_told_to_the_model(name: str, arguments: Any) -> None:
+    @tool
+    def echoes(text: str) -> str:
+        return text
+
+    @flow(name="mt-halves")
+    def agent() -> bool:
+        [result] = Tools([echoes]).run([Call("call_a", name, arguments)])
+        return result.is_error and result.content.startswith("BadArguments: ")
+
+    with holdfast.open("memory:"):
+        assert agent.run("r")

@@ -106,6 +106,21 @@ def messages_result(result: Result) -> dict[str, Any]:
     return block | {"is_error": True} if result.is_error else block
 
 
+def storable(said: Any) -> Any:
+    """Return what a model said as it can be kept: halves of characters are no text, and are spelled."""
+    if isinstance(said, str):
+        return said.encode("utf-8", "backslashreplace").decode()
+    if isinstance(said, Mapping):
+        pairs = cast("Mapping[Any, Any]", said).items()
+        return {storable(name): storable(value) for name, value in pairs}
+    return [storable(it) for it in cast("list[Any]", said)] if isinstance(said, list) else said
+
+
+def is_storable(said: Any) -> bool:
+    """Say whether all text in what a model said is whole."""
+    return bool(storable(said) == said)
+
+
 def text_of(value: Any) -> str:
     """Return what the model reads of a tool's result: a text as it is, anything else as JSON."""
     if isinstance(value, str):

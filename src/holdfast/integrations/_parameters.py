@@ -12,6 +12,7 @@ import msgspec
 
 import holdfast
 from holdfast.errors import UsageError
+from holdfast.integrations._calls import is_storable
 
 _RESOURCE: Any = type(holdfast.use(object))
 _SECTION = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params):\s*$")
@@ -49,6 +50,8 @@ class Parameters:
 
     def read(self, given: str | Mapping[str, Any]) -> dict[str, Any]:
         """Turn the model's arguments into keyword arguments, or say what is wrong with them."""
+        if not is_storable(given if isinstance(given, str) else dict(given)):
+            raise BadArguments("a text in them has half a character (a lone surrogate)")
         try:
             if isinstance(given, str):
                 read = msgspec.json.decode(given or "{}", type=self._type)

@@ -212,13 +212,14 @@ class _Toolbox:
         if tool is None:
             problem = f"there is no tool {call.name!r}; there are: {', '.join(self._tools)}"
             return _refusal("unknown_tool"), {
-                "call": [call.name, call.arguments],
+                "call": _calls.storable([call.name, call.arguments]),
                 "problem": problem,
             }
         try:
             return tool.step, tool.parameters.read(call.arguments)
         except BadArguments as error:
-            return _refusal(tool.name), {"call": [call.name, call.arguments], "problem": str(error)}
+            asked = [call.name, _calls.storable(call.arguments)]
+            return _refusal(tool.name), {"call": asked, "problem": str(error)}
 
 
 def _refusal(name: str) -> AnyStep:
@@ -227,6 +228,11 @@ def _refusal(name: str) -> AnyStep:
         raise BadArguments(problem)
 
     return recorded(refuse, name=name, unrecorded=("problem",))
+
+
+def _key(call: Call, place: int) -> str:
+    """Return what a call is known by: its id, or its place in the reply if the model gave it none."""
+    return call.id or f"call_{place}"
 
 
 def _result(call: Call, value: Any) -> Result:
@@ -256,17 +262,17 @@ class Tools(_Toolbox):
         if not calls:
             return []
         if len(calls) == 1:
-            return [self._call(calls[0])]
-        bound = [functools.partial(self._call, call) for call in calls]
+            return [self._call(calls[0], 1)]
+        bound = [functools.partial(self._call, call, place) for place, call in enumerate(calls, 1)]
         if holdfast.current_run() is not None:
             return list(holdfast.gather(*bound))
         with ThreadPoolExecutor(len(bound)) as pool:
             return [each.result() for each in [pool.submit(copy_context().run, it) for it in bound]]
 
-    def _call(self, call: Call) -> Result:
+    def _call(self, call: Call, place: int) -> Result:
         step, arguments = self._found(call)
         try:
-            with keyed(call.id):
+            with keyed(_key(call, place)):
                 value = step(**arguments)
                 if inspect.isawaitable(value):
                     cast("Any", value).close()
@@ -296,16 +302,16 @@ class AsyncTools(_Toolbox):
         if not calls:
             return []
         if len(calls) == 1:
-            return [await self._call(calls[0])]
-        bound = [self._call(call) for call in calls]
+            return [await self._call(calls[0], 1)]
+        bound = [self._call(call, place) for place, call in enumerate(calls, 1)]
         if holdfast.current_run() is not None:
             return list(await holdfast.aio.gather(*bound))
         return list(await asyncio.gather(*bound))
 
-    async def _call(self, call: Call) -> Result:
+    async def _call(self, call: Call, place: int) -> Result:
         step, arguments = self._found(call)
         try:
-            with keyed(call.id):
+            with keyed(_key(call, place)):
                 value = await _awaited(step, arguments)
             return _result(call, value)
         except Exception as error:
