@@ -14,7 +14,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
 from holdfast import testing
-from holdfast.errors import RunFailed
+from holdfast.errors import RunFailed, UsageError
 from holdfast.integrations.langgraph import DurableMiddleware, HoldfastSaver, durable_graph
 from holdfast.testing import CallTools, ModelServer, Say
 from tests.integrations.langgraph.conversing import HELLO, agent_of
@@ -192,6 +192,27 @@ def test_a_review_of_tool_calls_is_a_yes_or_no(store: Any, answer: bool, ended: 
         messages = handle.result(timeout=PATIENCE_S)["messages"]
         assert messages[-1]["content"] == "Done."
         assert ended in messages[2]["content"]
+
+
+def test_a_refused_review_rejects_the_tool_calls_and_no_other_answer_is_taken(store: Any) -> None:
+    def delete(what: str) -> str:
+        """Delete something."""
+        raise AssertionError(what)
+
+    script = [CallTools(("delete", {"what": "a"}, "c1")), Say("Left as it is.")]
+    with ModelServer(script) as server:
+        reviews = HumanInTheLoopMiddleware(interrupt_on={"delete": True})
+        agent = agent_of(server, [delete], middleware=[reviews, DurableMiddleware()])
+        support = durable_graph("th-refused", agent, saver=HoldfastSaver(store))
+        handle = support.start("t-1", HELLO)
+        (asked,) = questions(store)
+        for wrong in ("yes", {"approve": True}):
+            with pytest.raises(UsageError):
+                store.answer("t-1", asked.name, wrong)
+        store.refuse("t-1", asked.name, reason="It is still needed.")
+        messages = handle.result(timeout=PATIENCE_S)["messages"]
+        assert "It is still needed." in messages[2]["content"]
+        assert messages[-1]["content"] == "Left as it is."
 
 
 def test_an_interrupt_inside_a_recorded_tool(store: Any) -> None:

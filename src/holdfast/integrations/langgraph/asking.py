@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 from langgraph.types import Interrupt
 
+from holdfast.errors import Refused
+
 ACTIONS = "action_requests"
 """What the value of an interrupt has, if LangChain's HumanInTheLoopMiddleware made it."""
 TEXT_MAX_CHARS = 20_000
+
+
+class Decisions(TypedDict):
+    """What LangChain's middleware goes on with: a decision for each tool call, in their order."""
+
+    decisions: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,19 @@ class Question:
         """The tool calls that are to be reviewed, if that is what is asked."""
         value = self.interrupt.value
         return list(value.get(ACTIONS) or []) if isinstance(value, dict) else []
+
+    @property
+    def type(self) -> Any:
+        """What an answer must be: anything, or a yes or no to tool calls, or LangChain's decisions."""
+        return bool | Decisions if self.actions else None
+
+    def refused_with(self, refused: Refused) -> Any:
+        """Return what the graph gets if a person refuses: the tool calls are rejected, and the model
+        is told why. To any other interrupt a refusal is no answer, and the run fails with it."""
+        if not self.actions:
+            raise refused
+        reason = {"message": refused.reason} if refused.reason else {}
+        return {"decisions": [{"type": "reject", **reason} for _ in self.actions]}
 
     def resume_with(self, answer: Any) -> Any:
         """Return what the graph gets: the answer; a yes or no to tool calls as LangChain spells it."""

@@ -20,7 +20,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 import holdfast
 from holdfast import keyed, recorded
-from holdfast.errors import UsageError
+from holdfast.errors import Refused, UsageError
 from holdfast.integrations.langgraph import places, plain
 from holdfast.integrations.langgraph.asking import Question
 from holdfast.integrations.langgraph.claiming import Claims
@@ -172,8 +172,13 @@ class _Threads:
                     with places.on_thread():
                         answer = graph.invoke(request.given, config, durability="sync")
                 case Question():
-                    with keyed(request.key):
-                        answer = holdfast.ask(request.text, name=request.name)
+                    try:
+                        with keyed(request.key):
+                            answer = holdfast.ask(
+                                request.text, name=request.name, type=request.type
+                            )
+                    except Refused as refused:
+                        answer = request.refused_with(refused)
 
     async def awaited(self, given: Any, thread_id: str | None) -> Any:
         """Drive a thread in an async flow."""
@@ -203,8 +208,14 @@ class _Threads:
                     with places.on_thread():
                         answer = await graph.ainvoke(request.given, config, durability="sync")
                 case Question():
-                    with keyed(request.key):
-                        answer = await holdfast.aio.ask(request.text, name=request.name)
+                    try:
+                        with keyed(request.key):
+                            asked = holdfast.aio.ask(
+                                request.text, name=request.name, type=request.type
+                            )
+                            answer = await asked
+                    except Refused as refused:
+                        answer = request.refused_with(refused)
 
 
 def _root(config: RunnableConfig) -> RunnableConfig:
