@@ -643,7 +643,7 @@ def test_a_call_from_an_unknown_thread_is_refused(holdfast_store):
     assert "step_key=" in seen[0]
 
 
-@pytest.mark.parametrize("key", ["", 3, "x" * 201])
+@pytest.mark.parametrize("key", ["", 3])
 def test_a_step_key_that_cannot_be_one(key):
     with pytest.raises(UsageError):
         step(name="keyed")(lambda: None).with_options(step_key=key)
