@@ -375,6 +375,7 @@ class Stores(RuleBasedStateMachine):
         self.both(process, lambda store: store.questions(limit=limit))
         self.both(process, lambda store: store.memos("s", limit=limit))
         self.both(process, lambda store: store.memos("t", "p"))
+        self.both(process, lambda store: store.spaces())
 
     @rule(process=processes, run_id=st.sampled_from(IDS), skip=st.integers(0, 4))
     def read(self, process, run_id, skip):
