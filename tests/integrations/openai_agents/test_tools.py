@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from agents import (
     Agent,
+    FunctionTool,
     GuardrailFunctionOutput,
     InputGuardrail,
     RunHooks,
@@ -295,3 +296,41 @@ def test_handoffs_guardrails_and_hooks_still_work(store, go):
         assert go(play.run("r")) == "Done."
     assert sorted(seen) == ["expert.look: saw it", "guarded"]
     assert keys(store, "r") == ["model:support", "model:expert", "look:call_2", "model:expert#2"]
+
+
+@pytest.mark.parametrize("name", ["t" * 300, "a/b:c#1[2]", "look"])
+def test_tools_and_agents_may_have_any_name_and_results_any_depth(store, go, name):
+    deep: list[Any] = []
+    for _ in range(100):
+        deep = [deep]
+    calls: list[str] = []
+    breaks = [True]
+
+    async def look(context: Any, arguments: str) -> Any:
+        calls.append(arguments)
+        return deep
+
+    anything = {"type": "object", "properties": {}, "additionalProperties": True}
+    tool = FunctionTool(
+        name=name,
+        description="Look.",
+        params_json_schema=anything,
+        on_invoke_tool=look,
+        strict_json_schema=False,
+    )
+    with ModelServer([CallTools((name, {}, "call_1")), Say("Fine.")]) as server:
+        agent = helper(server, tool, name={"look": ""}.get(name, name * 40))
+
+        @flow(name="any_name")
+        async def play() -> str:
+            result = await Runner.run(agent, "Go on.")
+            if breaks and breaks.pop():
+                raise OSError("the end")
+            return str(result.final_output)
+
+        with pytest.raises(RunFailed, match="the end"):
+            go(play.run("r"))
+        assert go(play.run("r")) == "Fine."
+        assert said(server.requests[1]) == [str(deep)]
+        assert server.count == 2
+    assert len(calls) == 1

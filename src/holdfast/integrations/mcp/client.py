@@ -37,6 +37,7 @@ from mcp_types import (
 
 import holdfast
 from holdfast.errors import UsageError
+from holdfast.integrations._names import fitting
 
 KEY_META = "holdfast/idempotency-key"
 """Where the idempotency key of a call stands in its `_meta`. The prefix is one label: a domain of
@@ -166,7 +167,14 @@ class DurableClient:
             )
             return result
 
+        asked = dict(arguments or {})
+        own = _free(asked) if "self" in asked else None
+        if own is not None:
+            asked[own] = asked.pop("self")
+
         async def call(**arguments: Any) -> Plain:
+            if own is not None:
+                arguments["self"] = arguments.pop(own)
             sent = {**(meta or {}), self._key_meta: holdfast.idempotency_key()}
             return await _answer(
                 self.client.call_tool(name, arguments, *positional, meta=sent, **options)
@@ -174,7 +182,7 @@ class DurableClient:
 
         made = await self._recorded(name, call)
         with holdfast.keyed(call_id) if call_id else contextlib.nullcontext():
-            kept = await made(**(arguments or {}))
+            kept = await made(**asked)
         return _told(CallToolResult, kept)
 
     async def list_tools(self, **options: Any) -> ListToolsResult:
@@ -206,7 +214,7 @@ class DurableClient:
 
     async def _recorded(self, tool: str, call: Callable[..., Awaitable[Plain]]) -> Any:
         """Return the call as a step or an effect."""
-        named = _step_name(tool)
+        named = fitting(tool)
         if tool in self._steps:
             return holdfast.recorded(call, name=named)
         if tool not in self._effects and self._hints and tool in await self._hinted():
@@ -302,9 +310,12 @@ def _in_step() -> bool:
     return True
 
 
-def _step_name(tool: str) -> str:
-    """Return the name of a tool without what has a meaning in step keys."""
-    return "".join("." if char in "/#[]:" else char for char in tool)
+def _free(arguments: Mapping[str, Any]) -> str:
+    """Return under which name an argument `self` is recorded, which no function can be given."""
+    name = "self_"
+    while name in arguments:
+        name += "_"
+    return name
 
 
 def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -18,6 +18,7 @@ from openai import APIError
 from pydantic_core import to_jsonable_python
 
 import holdfast
+from holdfast.integrations._names import fitting
 from holdfast.integrations._relay import Put, arelay
 from holdfast.integrations.openai_agents._answers import (
     add_event,
@@ -58,7 +59,7 @@ class DurableModel(Model):
 
     def __init__(self, inner: Model, agent: str) -> None:
         self._inner = inner
-        self._agent = agent
+        self._agent = fitting(agent)
 
     def __getattr__(self, name: str) -> Any:
         """Answer as the model inside does."""

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 import holdfast
 from holdfast.errors import UsageError
+from holdfast.integrations._names import fitting
 from holdfast.integrations.openai_agents._lines import inside, line
 
 Effects = Sequence[holdfast.Effect[..., Any] | holdfast.AsyncEffect[..., Any] | str]
@@ -25,6 +26,8 @@ Invoke = Callable[..., Awaitable[Any]]
 _OWN = (holdfast.Step, holdfast.AsyncStep, holdfast.Effect, holdfast.AsyncEffect)
 _ERROR = "error"
 """What an output is marked with that the SDK made of an error. Other outputs are never tuples."""
+_DEPTH = 30
+"""What is nested deeper is kept as the text that the model is shown."""
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -70,9 +73,10 @@ class Tools:
 
     def _recorded(self, tool: FunctionTool) -> Any:
         unrecorded = ("call", "tool")
+        name = fitting(tool.name)
         if tool.name not in self._named:
-            return holdfast.recorded(_step, name=tool.name, unrecorded=unrecorded)
-        return holdfast.recorded(_effect, name=tool.name, effect=True, unrecorded=unrecorded)
+            return holdfast.recorded(_step, name=name, unrecorded=unrecorded)
+        return holdfast.recorded(_effect, name=name, effect=True, unrecorded=unrecorded)
 
 
 async def _step(
@@ -125,11 +129,11 @@ def _part(output: Any) -> Any:
     return output.model_dump(mode="json", exclude_none=True) if known else output
 
 
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_plain(it) for key, it in value.items())
-    if isinstance(value, list):
-        return all(_is_plain(it) for it in value)
+def _is_plain(value: Any, depth: int = _DEPTH) -> bool:
+    if isinstance(value, dict) and depth:
+        return all(isinstance(key, str) and _is_plain(it, depth - 1) for key, it in value.items())
+    if isinstance(value, list) and depth:
+        return all(_is_plain(it, depth - 1) for it in value)
     return type(value) in _PLAIN
 
 
