@@ -27,7 +27,7 @@ class Remembered(msgspec.Struct):
     copied: int = 0
     there: int = 0
     """The same there, or written there later."""
-    left: list[str] = msgspec.field(default_factory=list)
+    left: list[str] = []
     """Keys that the target has with other values, though they were written later in the source."""
 
 
