@@ -111,9 +111,9 @@ def storable(said: Any) -> Any:
     if isinstance(said, str):
         return said.encode("utf-8", "backslashreplace").decode()
     if isinstance(said, Mapping):
-        pairs = cast("Mapping[Any, Any]", said).items()
+        pairs = cast("Mapping[str, Any]", said).items()
         return {storable(name): storable(value) for name, value in pairs}
-    return [storable(it) for it in cast("list[Any]", said)] if isinstance(said, list) else said
+    return [storable(it) for it in cast("list[object]", said)] if isinstance(said, list) else said
 
 
 def is_storable(said: Any) -> bool:
