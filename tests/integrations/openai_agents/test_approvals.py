@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from agents import Runner, function_tool
+from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 
 from holdfast import flow
-from holdfast.errors import RunFailed
+from holdfast.errors import RunFailed, UsageError
 from holdfast.integrations.openai_agents import ask_people, durable_runner
 from holdfast.testing import CallTools, ModelServer, Say
 from tests.integrations.openai_agents.made import helper, keys, said
@@ -153,3 +154,19 @@ def test_calls_with_ids_of_any_form_are_asked_about(store, go, call_id):
         assert end == "Done."
         assert len(set(names)) == 2
     assert calls == []
+
+
+def test_a_runner_of_the_program_is_not_replaced():
+    class Mine(AgentRunner):
+        pass
+
+    mine = Mine()
+    set_default_agent_runner(mine)
+    try:
+        durable_runner()
+        assert get_default_agent_runner() is mine
+        with pytest.raises(UsageError, match="your own default runner, Mine"):
+            durable_runner(approvals="ask")
+        assert get_default_agent_runner() is mine
+    finally:
+        set_default_agent_runner(None)

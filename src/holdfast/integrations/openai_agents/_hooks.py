@@ -17,10 +17,11 @@ from typing import Any, Literal
 
 from agents import Agent, Model, RunConfig, tool as sdk_tool
 from agents.models.chatcmpl_stream_handler import ChatCmplStreamHandler
-from agents.run import AgentRunner, set_default_agent_runner
+from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 from agents.run_internal import run_loop, tool_execution
 
 import holdfast
+from holdfast.errors import UsageError
 from holdfast.integrations.openai_agents._approvals import AskingRunner
 from holdfast.integrations.openai_agents._models import DurableModel, finished
 from holdfast.integrations.openai_agents._tools import Effects, Tools, check_error, checked
@@ -44,6 +45,7 @@ def durable_runner(*, effects: Effects = (), approvals: Literal["ask"] | None = 
     `approvals="ask"`: interruptions of `Runner.run` and `run_sync` become questions to people. Else
     they are left to the program.
     """
+    runner = _runner(approvals)
     original = _Originals.found()
     tools = Tools(original.invoke, original.result, checked(effects))
 
@@ -70,7 +72,21 @@ def durable_runner(*, effects: Effects = (), approvals: Literal["ask"] | None = 
     setattr(run_loop, _GET_MODEL, get_model)
     setattr(sdk_tool, _EXPLAIN, explain)
     setattr(tool_execution, _INVOKE, tools.invoke)
-    set_default_agent_runner(AskingRunner() if approvals == "ask" else AgentRunner())
+    set_default_agent_runner(runner)
+
+
+def _runner(approvals: str | None) -> AgentRunner:
+    """Return the default runner to be. One of the program's own stays, and cannot be one that asks."""
+    found = get_default_agent_runner()
+    own = type(found) not in {AgentRunner, AskingRunner}
+    if approvals != "ask":
+        return found if own else AgentRunner()
+    if own:
+        raise UsageError(
+            f'approvals="ask" would replace your own default runner, {type(found).__name__}; leave '
+            "approvals out, and let your runner go on with the state that ask_people(result) returns"
+        )
+    return AskingRunner()
 
 
 class _Originals:
