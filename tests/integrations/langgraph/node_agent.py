@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Send
 
 import holdfast
 from holdfast.integrations.langgraph import HoldfastSaver, durable_graph
@@ -65,17 +64,6 @@ def row() -> Any:
     return builder
 
 
-def fan() -> Any:
-    """Three tasks of one node at the same time."""
-    builder = StateGraph(State)
-    builder.add_node("pay", lambda sent: paid(sent["visit"]))
-    builder.add_conditional_edges(
-        START, lambda _state: [Send("pay", {"visit": visit}) for visit in (1, 2, 3)], ["pay"]
-    )
-    builder.add_edge("pay", END)
-    return builder
-
-
 def inner() -> Any:
     """A graph with a node that pays, as the node of a graph that visits it three times."""
     within = StateGraph(State)
@@ -90,7 +78,7 @@ def inner() -> Any:
     return builder
 
 
-GRAPHS = {"cycle": cycle, "row": row, "fan": fan, "inner": inner}
+GRAPHS = {"cycle": cycle, "row": row, "inner": inner}
 
 if __name__ == "__main__":
     with holdfast.open("sqlite:///runs.db") as store:

@@ -22,7 +22,6 @@ PATIENCE_S = 60.0
 KEYS = {
     "cycle": "charge:pay-1.charge charge:pay-2.charge charge:pay-3.charge",
     "row": "charge:a-1 charge:b-2 charge:c-3",
-    "fan": "charge:pay-1+0 charge:pay-1+1 charge:pay-1+2",
 }
 
 
@@ -44,7 +43,6 @@ def life(graph: str, folder: Path, die: str = "") -> subprocess.CompletedProcess
         ("cycle", "before 2"),
         ("cycle", "after 3"),
         ("row", "before 2"),
-        ("fan", "after 2"),
         ("inner", "after 3"),
     ],
 )
