@@ -9,7 +9,7 @@ from holdfast.integrations.http import DurableTransport
 
 client = httpx.Client(
     transport=DurableTransport(),
-    base_url=os.environ.get("OPENAI_BASE_URL", "https://api.openai.com/v1"),
+    base_url=os.environ["OPENAI_BASE_URL"],
     headers={"Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}"},
 )
 messages = [{"role": "user", "content": "Name a harbour."}]

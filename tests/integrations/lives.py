@@ -31,7 +31,8 @@ def start(module: str, environ: Mapping[str, str], said: Path, python: str) -> P
         return _elsewhere(module, environ, said, python)
     if not _loaded:
         _loaded.append(module)
-        _forks.set_forkserver_preload(_loaded)
+        os.environ["PRELOADED"] = module
+        _forks.set_forkserver_preload(["tests.integrations.preloading"])
     process = _forks.Process(target=_live, args=(module, dict(environ), str(said)))
     process.start()
     return _Forked(process)

@@ -27,6 +27,7 @@ from holdfast.integrations.tools import Result, Tools, tool
 from holdfast.testing import CallTools, ModelServer, Say
 from tests.integrations.environments import python_of
 from tests.integrations.harness import SCRIPT, Agent
+from tests.integrations.sizes import bytes_of
 
 URL: list[str] = []
 STOP: list[bool] = []
@@ -240,7 +241,7 @@ def test_500_turns_cost_what_their_messages_cost(store: Any, tmp_path: Path) -> 
     sizes: list[int] = []
 
     def grown() -> int:
-        return sum(path.stat().st_size for path in tmp_path.glob("runs.db*"))
+        return bytes_of(tmp_path / "runs.db")
 
     def measured(request: Any) -> Any:
         sizes.append(grown())
