@@ -2,6 +2,7 @@
 store that is open may be longer than all that is in it)."""
 
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -9,8 +10,9 @@ import apsw
 def bytes_of(path: Path) -> int:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
-        (pages,) = connection.execute("PRAGMA page_count").fetchall()[0]
-        (size,) = connection.execute("PRAGMA page_size").fetchall()[0]
-        return int(pages) * int(size)
+        found: Any = connection.execute(
+            "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+        ).fetchall()
+        return int(found[0][0])
     finally:
         connection.close()

@@ -30,7 +30,7 @@ LOOKING |= {"state", "tail", "top", "trends", "token", "completion", "audit"}
 ACTING = {"settle", "resume", "queue", "schedule", "adopt", "backup", "restore", "copy"}
 STEERING = {"questions", "answer", "approve", "signal", "cancel", "pause", "preflight", "rollback"}
 STEERING |= {"fork", "raise-budget", "memory", "export", "import", "gc"}
-EXECUTING = {"run", "worker", "demo", "ui"}
+EXECUTING = {"run", "worker", "demo", "ui", "mcp"}
 SPEC = (
     b'{"when":{"cron":"0 9 * * *","every_us":null,"timezone":"UTC","anchor_us":0},'
     b'"catch_up":"latest","input":{}}'

@@ -142,7 +142,7 @@ BAD = {
 }
 
 
-@flow
+@flow(name="mt-ship_all")
 def ship_all(messages: list[dict[str, Any]]) -> list[Any]:
     return [Tools([ship]).answer_chat(message) for message in messages]
 
@@ -211,12 +211,12 @@ KEYS = {
 }
 
 
-@flow
+@flow(name="mt-blocking")
 def blocking() -> list[dict[str, Any]]:
     return Tools([fails, plain, a_step, an_effect]).answer_chat(REPLY)
 
 
-@flow
+@flow(name="mt-awaiting")
 async def awaiting() -> list[dict[str, Any]]:
     return await Tools([fails, plain, a_step, an_effect]).aio.answer_chat(REPLY)
 
@@ -282,14 +282,14 @@ def test_calls_of_one_reply_are_made_at_the_same_time() -> None:
 
 
 @tool(effect=True)
-def pay(amount: int) -> str:
+def mt_pay(amount: int) -> str:
     raise ConnectionError("the line broke")
 
 
-@flow
+@flow(name="mt-pays")
 def pays() -> Any:
-    return Tools([pay, plain]).answer_chat(
-        chat(("c1", "plain", {"x": 1}), ("c2", "pay", {"amount": 3}))
+    return Tools([mt_pay, plain]).answer_chat(
+        chat(("c1", "plain", {"x": 1}), ("c2", "mt_pay", {"amount": 3}))
     )
 
 
@@ -302,7 +302,7 @@ def test_an_effect_in_doubt_stops_the_run_and_is_no_result() -> None:
 
 def test_mistakes_are_named() -> None:
     with pytest.raises(UsageError, match="outside a run"):
-        Tools([pay]).run([Call("c", "pay", {"amount": 1})])
+        Tools([mt_pay]).run([Call("c", "mt_pay", {"amount": 1})])
     with pytest.raises(UsageError, match="tools.aio"):
         Tools([awaited]).run([Call("c", "awaited", {"x": 1})])
     with pytest.raises(UsageError, match="two tools have one name"):

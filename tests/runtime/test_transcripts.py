@@ -194,7 +194,7 @@ def fails(order: str) -> str:
 
 
 @tool(effect=True)
-def pay(order: str) -> str:
+def ts_pay(order: str) -> str:
     raise ConnectionError("the line broke")
 
 
@@ -202,14 +202,14 @@ CALLS = {
     "tool_calls": [
         {"id": "call/1", "function": {"name": "look", "arguments": '{"order": "7"}'}},
         {"id": "call_2", "function": {"name": "fails", "arguments": '{"order": "7"}'}},
-        {"id": "call_3", "function": {"name": "pay", "arguments": '{"order": "7"}'}},
+        {"id": "call_3", "function": {"name": "ts_pay", "arguments": '{"order": "7"}'}},
     ]
 }
 
 
-@flow
+@flow(name="ts-held")
 def held() -> Any:
-    return Tools([look, fails, pay]).answer_chat(CALLS)
+    return Tools([look, fails, ts_pay]).answer_chat(CALLS)
 
 
 def test_what_the_journal_of_a_held_run_knows() -> None:
@@ -220,9 +220,9 @@ def test_what_the_journal_of_a_held_run_knows() -> None:
         assert known["call/1"].content == '{"order":"7"}'
         assert known["call_2"] == Result("call_2", "KeyError: '7'", is_error=True)
         assert known["call_3"].content.startswith(UNKNOWN)
-        assert "pay" in known["call_3"].content
+        assert "ts_pay" in known["call_3"].content
 
-        key = next(step.key for step in store.get("r-1").steps if step.name == "pay")
+        key = next(step.key for step in store.get("r-1").steps if step.name == "ts_pay")
         store.settle("r-1", key, Done("paid"), actor="ana")
         assert results_of(store, "r-1")["call_3"] == Result("call_3", "paid")
 
@@ -231,7 +231,7 @@ def test_an_effect_that_a_person_gave_up() -> None:
     with holdfast.open("memory:") as store:
         with pytest.raises(RunHeld):
             held.run("r-2")
-        key = next(step.key for step in store.get("r-2").steps if step.name == "pay")
+        key = next(step.key for step in store.get("r-2").steps if step.name == "ts_pay")
         store.settle("r-2", key, Fail("nobody knows"), actor="ana")
         assert "nobody knows" in results_of(store, "r-2")["call_3"].content
 
@@ -240,7 +240,7 @@ PAID: list[int] = []
 
 
 @tool(effect=True)
-def give(amount: int) -> str:
+def ts_give(amount: int) -> str:
     if amount < 0:
         raise ConnectionError("the line broke")
     PAID.append(amount)
@@ -255,7 +255,7 @@ def asks(*amounts: int) -> dict[str, Any]:
             {
                 "id": f"call_{number}",
                 "type": "function",
-                "function": {"name": "give", "arguments": f'{{"amount": {amount}}}'},
+                "function": {"name": "ts_give", "arguments": f'{{"amount": {amount}}}'},
             }
             for number, amount in enumerate(amounts)
         ],
@@ -265,9 +265,9 @@ def asks(*amounts: int) -> dict[str, Any]:
 TURNS = [asks(1, 2), asks(3), asks(4, 5), asks(6), asks(-1)]
 
 
-@flow
+@flow(name="ts-gives")
 def gives() -> None:
-    tools = Tools([give])
+    tools = Tools([ts_give])
     for turn in TURNS:
         tools.answer_chat(turn)
 
@@ -283,9 +283,9 @@ def test_ids_used_again_get_the_results_of_their_own_turns() -> None:
     mended = repair([*TURNS, asks(7)], protocol="openai-chat", results=known)
     told = [line["content"] for line in mended if line["role"] == "tool"]
     assert told[:6] == [f"gave {amount}" for amount in (1, 2, 3, 4, 5, 6)]
-    assert "give was begun" in told[6]
+    assert "ts_give was begun" in told[6]
     assert told[7].startswith(UNKNOWN)
-    assert "give was begun" not in told[7]
+    assert "ts_give was begun" not in told[7]
     blocks = [
         {
             "role": "assistant",

@@ -111,15 +111,19 @@ def test_a_redirect_to_a_signed_address_is_followed_live_and_on_replay(
         ("location", f"{BROKEN}?token=hunter2", BROKEN),
         (
             "link",
-            "<https://a/b?token=hunter2&p=2>; rel=next",
-            "<https://a/b?token=***&p=2>; rel=next",
+            "<https://a.test/b?token=hunter2&p=2>; rel=next",
+            "<https://a.test/b?token=***&p=2>; rel=next",
         ),
         (
             "link",
             "</c?p=2>, <https://u:hunter2@a/?p=3>; rel=x",
-            "</c?p=2>, <https://a/?p=3>; rel=x",
+            "</c?p=2>, <https://a.test/?p=3>; rel=x",
         ),
-        ("link", "https://a/b?token=hunter2; rel=next", "https://a/b?token=***; rel=next"),
+        (
+            "link",
+            "https://a.test/b?token=hunter2; rel=next",
+            "https://a.test/b?token=***; rel=next",
+        ),
     ],
 )
 def test_addresses_in_headers_are_masked_in_the_record(
