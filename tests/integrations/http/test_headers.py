@@ -116,7 +116,7 @@ def test_a_redirect_to_a_signed_address_is_followed_live_and_on_replay(
         ),
         (
             "link",
-            "</c?p=2>, <https://u:hunter2@a/?p=3>; rel=x",
+            "</c?p=2>, <https://u:hunter2@a.test/?p=3>; rel=x",
             "</c?p=2>, <https://a.test/?p=3>; rel=x",
         ),
         (
