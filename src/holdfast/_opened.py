@@ -267,7 +267,7 @@ def open(
     checked_watch("open", watch)
     if lease_s <= 0:
         raise UsageError(f"lease_s={lease_s!r}: positive seconds")
-    address = url or engines.url_at_hand()
+    address = engines.url_at_hand() if url is None else url
     kept = open_store(address, namespace=namespace, lease_s=lease_s)
     engine = Engine(kept)
     engine.address = address

@@ -168,7 +168,7 @@ def test_explain(holdfast, runs, url):
 
 @pytest.mark.parametrize(("refused", "said"), [(None, '"yes", by kim'), ("too dear", "Refused: ")])
 def test_history_says_who_answered(holdfast, url: str, refused: str | None, said: str):
-    @flow(name="cli-asks")
+    @flow(name="cli-history-asks")
     def asks() -> str:
         try:
             return str(ask("Shall it be sent?", name="go", choices=["yes", "no"], timeout="1h"))

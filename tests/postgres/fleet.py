@@ -159,7 +159,9 @@ def _outcomes(entries: list[Any]) -> tuple[dict[str, str], list[str]]:
             labels[entry.step] = entry.body["args"]["label"]
         done = entry.kind == "step_completed"
         if done or (entry.kind == "step_settled" and entry.body["as"] == "done"):
-            label, result = labels[entry.step], entry.body["result"]
+            # An effect that is in doubt because its intent was lost has no start.
+            label = labels.get(entry.step) or str(entry.step).removeprefix("job_")
+            result = entry.body["result"]
             if label in outcomes:
                 double.append(label)
             value = result["charge"] if isinstance(result, dict) else result
