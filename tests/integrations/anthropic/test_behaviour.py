@@ -248,17 +248,31 @@ def test_500_turns_cost_what_their_messages_cost(store: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("variant", ["loop", "runner"])
-def test_the_sdk_is_upgraded_between_crash_and_resume(tmp_path: Path, variant: str) -> None:
+def test_the_sdk_is_upgraded_between_crash_and_resume(tmp_path: Path) -> None:
     with ModelServer(SCRIPT) as server:
-        agent = Agent(
-            "tests.integrations.anthropic.agent",
-            tmp_path / "a",
-            server,
-            environ={"VARIANT": variant},
-        )
-        first = agent.life("ended:2", python=str(python_of("anthropic", "lowest")))
-        assert first.code == -signal.SIGKILL, first.output
+        agent = _killed_at_lowest(tmp_path, server, "loop")
         again = agent.life(python=str(python_of("anthropic", "newest")))
         assert again.code == 0, again.output
         assert again.requests == 2  # It resumed: the model was not asked again.
+        agent._check_end(again)
+
+
+@pytest.mark.timeout(600)
+def test_the_runner_of_a_newer_sdk_asks_otherwise_and_is_held(tmp_path: Path) -> None:
+    with ModelServer(SCRIPT) as server:
+        agent = _killed_at_lowest(tmp_path, server, "runner")
+        held = agent.life(python=str(python_of("anthropic", "newest")))
+        assert held.code == 1
+        assert "is held (diverged)" in held.output
+        assert "/v1/messages?beta=true', is 'http" in held.output
+        assert "holdfast resume agent-1 --accept-change" in held.output
+        assert held.requests == 1
+
+
+def _killed_at_lowest(tmp_path: Path, server: ModelServer, variant: str) -> Agent:
+    agent = Agent(
+        "tests.integrations.anthropic.agent", tmp_path / "a", server, environ={"VARIANT": variant}
+    )
+    first = agent.life("ended:2", python=str(python_of("anthropic", "lowest")))
+    assert first.code == -signal.SIGKILL, first.output
+    return agent
