@@ -27,15 +27,20 @@ class Process(Protocol):
 
 def start(module: str, environ: Mapping[str, str], said: Path, python: str) -> Process:
     """Start `python -m module`; what it says goes to a file."""
-    if python != sys.executable:
-        return _elsewhere(module, environ, said, python)
     if not _loaded:
         _loaded.append(module)
         os.environ["PRELOADED"] = module
         _forks.set_forkserver_preload(["tests.integrations.preloading"])
+    # What was loaded has named its steps; programs of other folders have names of their own.
+    if python != sys.executable or _folder(module) != _folder(_loaded[0]):
+        return _elsewhere(module, environ, said, python)
     process = _forks.Process(target=_live, args=(module, dict(environ), str(said)))
     process.start()
     return _Forked(process)
+
+
+def _folder(module: str) -> str:
+    return module.rpartition(".")[0]
 
 
 def _elsewhere(module: str, environ: Mapping[str, str], said: Path, python: str) -> Process:

@@ -280,6 +280,7 @@ function start() {
   byId("theme").addEventListener("click", nextTheme);
   byId("keys-button").addEventListener("click", help);
   byId("sign-out").addEventListener("click", () => signOut().catch(failed));
+  byId("sign-out").disabled = false;
   byId("jump").addEventListener("submit", (event) => {
     event.preventDefault();
     jump(byId("search").value.trim()).catch(failed);
