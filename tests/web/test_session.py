@@ -84,7 +84,7 @@ def test_the_cookie_alone_is_asked_for_a_token(page: Page, stage: Stage, watched
 def test_a_wrong_half_is_forgotten(page: Page, stage: Stage, watched: Watched):
     watched.expect(401)
     page.evaluate("localStorage.setItem('holdfast-session', 'of-another-time')")
-    page.goto(stage.origin + "/inbox")
+    page.goto(stage.origin + "/inbox", wait_until="commit")
     expect(page.get_by_label("Token")).to_be_visible()
     assert page.evaluate(KEPT) is None
 

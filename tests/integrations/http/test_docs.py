@@ -12,7 +12,7 @@ def test_the_page(tmp_path: Path) -> None:
 
 def test_the_example_killed_and_resumed(tmp_path: Path) -> None:
     script = [Say("Lisbon"), Say("Bergen")]
-    said, server = play_example("http.py", tmp_path, script, kills=["ended:1", "entry:3"])
+    said, server = play_example("http_requests.py", tmp_path, script, kills=["ended:1", "entry:3"])
     assert said == "Lisbon\nBergen\n"
     # Killed behind the first answer and before it was recorded: that one was asked for again.
     assert server.count == 3

@@ -24,6 +24,6 @@ def test_page(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_example_is_killed_and_goes_on(tmp_path: Path) -> None:
     # The first answer is recorded, and a tool that has returned is not yet.
-    printed, server = play_example("pydantic_ai.py", tmp_path, SCRIPT, kills=["ended:2"])
+    printed, server = play_example("pydantic_agent.py", tmp_path, SCRIPT, kills=["ended:2"])
     assert printed.strip() == "Order 42 is refunded."
     assert server.count == 2
