@@ -88,7 +88,7 @@ def test_the_durable_script_undisturbed_and_again(folder: Path) -> None:
         ["entry:4", "ended:2", "entry:9"],  # Again and again, at other places.
         ["ended:4"],  # The refund is paid, and nothing says so.
         ["ended:6"],  # The reply is sent, and nothing says so.
-        ["entry:20"],  # In the second letter.
+        ["entry:15"],  # In the second letter.
     ],
 )
 def test_the_durable_script_killed(folder: Path, kills: list[str]) -> None:
