@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core import durations
+from holdfast._core import durations, moments
 from holdfast._core.durations import Duration
 from holdfast._core.memories import (
     Told,
@@ -35,8 +35,6 @@ from holdfast._runtime.execution import Execution
 from holdfast._runtime.frames import Frame, check_owner, current, current_task
 from holdfast._runtime.recalling import seen
 from holdfast.errors import UsageError
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class MemoryEntry(msgspec.Struct, frozen=True):
@@ -278,12 +276,8 @@ def given_beside(ttl: Duration | None, if_version: int | None) -> dict[str, Any]
 
 def entry_of(found: Told) -> MemoryEntry:
     key, value, version, updated_us, expires_us, run_id = found
-    expires_at = None if expires_us is None else _at(expires_us)
-    return MemoryEntry(key, value, version, _at(updated_us), expires_at, run_id)
-
-
-def _at(us: int) -> dt.datetime:
-    return _EPOCH + dt.timedelta(microseconds=us)
+    expires_at = None if expires_us is None else moments.at(expires_us)
+    return MemoryEntry(key, value, version, moments.at(updated_us), expires_at, run_id)
 
 
 async def then(work: Coroutine[Any, Any, Any], make: Callable[[Any], Any]) -> Any:
