@@ -106,6 +106,33 @@ class _Rules:
         return Exchange(inner, request, put, self._max_bytes, self._headers, is_effect, left)
 
 
+class _Sending:
+    """One request on its way: what is recorded of it, and the pieces of its answer that were seen."""
+
+    def __init__(
+        self, rules: _Rules, inner: Any, request: Any, put: Callable[[Piece], None], left: Event
+    ) -> None:
+        self._seen: list[Piece] = []
+        self._put = put
+        self.step = rules.step(request)
+        self.exchange = rules.exchange(self.step, inner, request, self._hand_on, left)
+        self.asked = (request.method, shown_url(str(request.url)), digest_of(request))
+
+    def _hand_on(self, piece: Piece) -> None:
+        self._seen.append(piece)
+        self._put(piece)
+
+    def whole(self, answer: dict[str, Any]) -> list[Piece]:
+        """Return all pieces, of a recorded answer too."""
+        return self._seen or list(replayed(answer))
+
+    def unrecorded(self, unrecorded: Unrecorded) -> list[Piece]:
+        """Return the pieces of an answer that is no outcome, or raise what came instead."""
+        if unrecorded.error is not None:
+            raise unrecorded.error from None
+        return self._seen
+
+
 class DurableTransport(_Transport):
     """Makes every request of a client a step, inside a run; of httpx or httpx2, as the client is.
 
@@ -144,23 +171,12 @@ class DurableTransport(_Transport):
     def _recorded(
         self, inner: Any, request: Any, put: Callable[[Piece], None], left: Event
     ) -> list[Piece]:
-        seen: list[Piece] = []
-
-        def hand_on(piece: Piece) -> None:
-            seen.append(piece)
-            put(piece)
-
-        step = self._rules.step(request)
-        exchange = self._rules.exchange(step, inner, request, hand_on, left)
-        asked = (request.method, shown_url(str(request.url)), digest_of(request))
+        sending = _Sending(self._rules, inner, request, put, left)
         try:
             with keyed(self._rules.key(request)):
-                answer = step(*asked, exchange)
+                return sending.whole(sending.step(*sending.asked, sending.exchange))
         except Unrecorded as unrecorded:
-            if unrecorded.error is not None:
-                raise unrecorded.error from None
-            return seen
-        return seen or list(replayed(answer))
+            return sending.unrecorded(unrecorded)
 
     def close(self) -> None:
         """Close the transport that sends."""
@@ -202,23 +218,12 @@ class AsyncDurableTransport(_AsyncTransport):
     async def _recorded(
         self, inner: Any, request: Any, put: Callable[[Piece], None], left: Event
     ) -> list[Piece]:
-        seen: list[Piece] = []
-
-        def hand_on(piece: Piece) -> None:
-            seen.append(piece)
-            put(piece)
-
-        step = self._rules.step(request)
-        exchange = self._rules.exchange(step, inner, request, hand_on, left)
-        asked = (request.method, shown_url(str(request.url)), digest_of(request))
+        sending = _Sending(self._rules, inner, request, put, left)
         try:
             with keyed(self._rules.key(request)):
-                answer = await step(*asked, exchange)
+                return sending.whole(await sending.step(*sending.asked, sending.exchange))
         except Unrecorded as unrecorded:
-            if unrecorded.error is not None:
-                raise unrecorded.error from None
-            return seen
-        return seen or list(replayed(answer))
+            return sending.unrecorded(unrecorded)
 
     async def aclose(self) -> None:
         """Close the transport that sends."""
