@@ -254,6 +254,7 @@ class Execution:
 
     def _submit(self, ticket: Ticket) -> None:
         hide(ticket.write)
+        self.waits.moved()
         self._last = ticket
         if ticket.write.memos:
             self.remembering = ticket

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Frame:
     """One branch of a run (or one step body inside it) in one thread or task."""
 
-    __slots__ = ("attempt", "awaits", "call", "execution", "owner", "scope")
+    __slots__ = ("attempt", "awaits", "call", "execution", "owner", "scope", "waits")
 
     def __init__(
         self,
@@ -39,6 +39,8 @@ class Frame:
         self.awaits = awaits
         self.call = call
         self.attempt = call.attempt if call is not None else 0
+        self.waits = 0
+        """How many waits there are of the branch itself and of those that stand in for it."""
 
     def attempt_has_ended(self) -> bool:
         """Say whether this is what an abandoned thread still does of an attempt that is over."""

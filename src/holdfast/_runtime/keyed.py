@@ -32,6 +32,7 @@ class Given(NamedTuple):
     where: KeyFunction | None = None
     key: str | None = None
     unique: bool = False
+    awaited: bool = False
 
 
 _NOTHING = Given()
@@ -39,7 +40,9 @@ _given: ContextVar[Given] = ContextVar("holdfast_step_key", default=_NOTHING)
 
 
 @contextlib.contextmanager
-def keyed(step_key: str | KeyFunction, *, unique: bool = False) -> Generator[None]:
+def keyed(
+    step_key: str | KeyFunction, *, unique: bool = False, awaited: bool = False
+) -> Generator[None]:
     """Give the steps, effects and questions inside it this step key: `refund:call_17`.
 
     They may then be called from any thread or task that carries the context, and take the colour of
@@ -48,12 +51,17 @@ def keyed(step_key: str | KeyFunction, *, unique: bool = False) -> Generator[Non
     A function is asked for the key at each call. Keys inside it stand behind what it says
     (`charge:pay-3.card`), except those that are `unique` in the whole run by themselves. What is
     known by its place in the flow alone (`turns`, `gather`) is refused inside it.
+
+    `awaited` says that whoever opened this task or thread has nothing else to do than to await it,
+    and others like it. Then a worker can unload the run while it waits here, for a person or a time.
     """
     outer = _given.get()
+    awaited = awaited or outer.awaited
     if callable(step_key):
-        given, placeless = Given(step_key), True
+        given, placeless = Given(step_key, awaited=awaited), True
     else:
-        given, placeless = Given(outer.where, quoted(step_key), unique), without_places.get()
+        given = Given(outer.where, quoted(step_key), unique, awaited)
+        placeless = without_places.get()
     token, other = _given.set(given), without_places.set(placeless)
     try:
         yield
@@ -64,13 +72,18 @@ def keyed(step_key: str | KeyFunction, *, unique: bool = False) -> Generator[Non
 
 def given(own: str | None = None) -> str | None:
     """Return the key that recorded calls get here, if there is one; `own` is that of a single call."""
-    where, key, unique = _given.get()
+    where, key, unique, _ = _given.get()
     if own is not None:
         key, unique = own, False
     if where is None or (unique and key is not None):
         return key
     here = quoted(where())
     return here if key is None else f"{here}.{key}"
+
+
+def is_awaited() -> bool:
+    """Tell whether whoever opened this task or thread is known to await it."""
+    return _given.get().awaited
 
 
 def awaits_here(frame: Frame, step_key: str | None) -> bool:

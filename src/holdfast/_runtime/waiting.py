@@ -4,12 +4,17 @@ A run has one line of calls, and one more per branch that is at work. When every
 time or a message and no step is executing, there is nothing to do for anybody: in a worker the flow
 is unwound and the run given back (`run_waiting`), with the time or the newest message that it has
 seen; it costs no thread, connection or lease until then. `flow.run` and blocks wait in the process.
+
+A task or thread that the run does not know counts for the line that opened it, if `keyed` was told that
+it is awaited: frameworks call tools so. What such a line does meanwhile cannot be seen, so nothing must
+have been recorded for a moment (`QUIET_S`) before the run is taken to wait.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -17,24 +22,31 @@ from holdfast._core.requests import Await
 from holdfast._core.rows import Message
 from holdfast._core.stops import Unload, Unwind, Waiting
 from holdfast._runtime.frames import current, here
+from holdfast._runtime.keyed import is_awaited
 from holdfast.errors import RunError
 
 if TYPE_CHECKING:
     from holdfast._runtime.execution import Execution
+    from holdfast._runtime.frames import Frame
 
 SHORT_US = 1_000_000
 """A wait that is over so soon is waited for in the process."""
 LINGER_S = 0.05
 """How long a line waits for a message before the run is unloaded: the answer may be on its way."""
+QUIET_S = 2.0
+"""How long nothing happens in a run before a task that it does not know is taken to be all that is left
+of its line."""
 
 
 class Line:
     """One line of a run that waits."""
 
-    __slots__ = ("over", "request", "rung", "wake")
+    __slots__ = ("over", "request", "rung", "stands_in", "wake")
 
-    def __init__(self, request: Await) -> None:
+    def __init__(self, request: Await, *, stands_in: bool) -> None:
         self.request = request
+        self.stands_in = stands_in
+        """Whether a task that the run does not know waits, and another line for it."""
         self.over = False
         self.rung = threading.Event()
         self.wake: Callable[[], None] = self.rung.set
@@ -54,6 +66,7 @@ class Waits:
         """Whether the run is unloaded when all its lines wait: in a worker."""
         self.lock = threading.Lock()
         self._busy = 1
+        self._moved_s = 0.0
         self._lines: list[Line] = []
         self._said: list[Waiting] = []
 
@@ -76,14 +89,16 @@ class Waits:
 
     @contextlib.contextmanager
     def line(self, request: Await) -> Generator[Line, None, None]:
-        """While one line waits. A line that the run does not know (a task of the user's own) is
-        not counted: whoever started it is at work, and so the run is not unloaded."""
-        counts = is_counted()
-        line = Line(request)
+        """While one line waits. A task of the user's own that nobody is known to await is not
+        counted: whoever started it is at work, and so the run is not unloaded."""
+        frame = current.get()
+        own = frame is not None and _owns(frame)
+        counts = frame if own or is_awaited() else None
+        line = Line(request, stands_in=counts is not None and not own)
         with self.lock:
             self._lines.append(line)
-        if counts:
-            self.add(-1)
+        self.moved()
+        self._rests(counts, 1)
         try:
             yield line
         finally:
@@ -91,8 +106,29 @@ class Waits:
                 self._lines.remove(line)
                 if request.looks_us is None:
                     self._said = []
-            if counts:
-                self.add(1)
+            self._rests(counts, -1)
+
+    def _rests(self, frame: Frame | None, waits: int) -> None:
+        """One more (or less) waits of a line and those that stand in for it: it is counted once."""
+        if frame is None:
+            return
+        with self.lock:
+            before, frame.waits = frame.waits, frame.waits + waits
+        if not before:
+            self.add(-1)
+        elif not frame.waits:
+            self.add(1)
+
+    def moved(self) -> None:
+        """Something happens in the run."""
+        self._moved_s = time.monotonic()
+
+    def unsure_s(self) -> float:
+        """Return how long the run must stay quiet yet before its waiting lines are all there is."""
+        with self.lock:
+            if not any(line.stands_in for line in self._lines):
+                return 0.0
+        return self._moved_s + QUIET_S - time.monotonic()
 
     def ring(self) -> None:
         """Wake every line that waits, so that it looks again."""
@@ -134,9 +170,14 @@ class Waits:
 
 
 def is_counted() -> bool:
-    """Tell whether the calling thread or task is a line that the run knows."""
+    """Tell whether the run can be unloaded while the calling thread or task waits."""
     frame = current.get()
-    return frame is not None and frame.owner == here(awaits=frame.awaits)
+    return frame is not None and (_owns(frame) or is_awaited())
+
+
+def _owns(frame: Frame) -> bool:
+    """Tell whether the calling thread or task is the line of a frame itself."""
+    return frame.owner == here(awaits=frame.awaits)
 
 
 class Fan:
@@ -188,20 +229,24 @@ def look(
     return False, None, max(0.001, (min(ends) - now_us) / 1e6) if ends else None
 
 
-def settle_down(execution: Execution) -> None:
-    """Every line may be waiting now: unload the run, or say in its row that it waits."""
+def settle_down(execution: Execution, line: Line) -> float | None:
+    """Every line may be waiting now: unload the run, or say in its row that it waits. Returns the
+    seconds after which the line looks again, if nobody would ring it."""
     waits = execution.waits
     heard = execution.mail.heard
     waiting = waits.idle(execution)
     if not waiting:
-        return
+        return QUIET_S if line.stands_in else None
     ends = [it.until_us for it in waiting if it.until_us is not None]
     if ends and min(ends) - execution.engine.now_us() <= SHORT_US:
-        return
+        return None
+    if (unsure_s := waits.unsure_s()) > 0:
+        return unsure_s
     if waits.unloads:
         raise execution.stop(_unload(execution, waiting, heard))
     if waits.says_new(waiting):
         execution.say_waiting(waiting)
+    return None
 
 
 def _unload(execution: Execution, waiting: list[Waiting], heard: int) -> Unwind:
@@ -232,9 +277,9 @@ def await_blocking(execution: Execution, request: Await) -> Message | None:
                 line.rung.wait(LINGER_S)
                 line.rung.clear()
                 continue
-            settle_down(execution)
-            if left_s is None:
-                line.rung.wait()
+            again_s = settle_down(execution, line)
+            if left_s is None or (again_s is not None and again_s < left_s):
+                line.rung.wait(again_s)
             else:
                 execution.engine.clock.wait(line.rung, left_s)
             line.rung.clear()
@@ -267,8 +312,10 @@ async def await_async(execution: Execution, request: Await) -> Message | None:
                 stays = False
                 await _rings(rung, LINGER_S)
                 continue
-            settle_down(execution)
-            if left_s is None:
+            again_s = settle_down(execution, line)
+            if again_s is not None and (left_s is None or again_s < left_s):
+                await _rings(rung, again_s)
+            elif left_s is None:
                 await rung.wait()
             else:
                 await execution.engine.clock.wait_async(left_s, rung)

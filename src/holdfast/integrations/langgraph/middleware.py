@@ -151,7 +151,7 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
             with places.within(call_id):
                 yield None
             return
-        with _unwrapped(), _explained(name), holdfast.keyed(call_id, unique=True):
+        with _unwrapped(), _explained(name), holdfast.keyed(call_id, unique=True, awaited=True):
             if name in self._own or _is_recorded(request.tool):
                 yield None
             else:

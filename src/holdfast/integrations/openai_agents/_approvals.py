@@ -51,9 +51,9 @@ async def _ask(item: ToolApprovalItem) -> tuple[bool, str]:
     """Return whether a person approved, and the reason of one who refused to."""
     tool = item.name or "tool"
     name = fitting(line(f"approve.{item.call_id or tool}"))
-    with holdfast.keyed(tool):
-        asked = holdfast.aio.ask(f"{tool}({item.arguments})?", name=name, type=bool)
-    try:
-        return await asked, ""
-    except Refused as refused:
-        return False, refused.reason
+    with holdfast.keyed(tool, awaited=True):
+        try:
+            said = await holdfast.aio.ask(f"{tool}({item.arguments})?", name=name, type=bool)
+        except Refused as refused:
+            return False, refused.reason
+    return said, ""

@@ -58,7 +58,7 @@ class Tools:
         if getattr(function_tool, "_is_agent_tool", False):
             with inside(call_id):
                 return await call()
-        with holdfast.keyed(line(call_id)):
+        with holdfast.keyed(line(call_id), awaited=True):
             if self._is_own(function_tool):
                 return await call()
             recorded = self._recorded(function_tool)

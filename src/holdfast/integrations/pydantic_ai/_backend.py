@@ -176,7 +176,7 @@ def _sound(name: str) -> str:
 
 async def _call_tool(params: Any, body: Body, how: object) -> Any:
     arguments = _plain.arguments(params.tool_args)
-    with keyed(_call_id(params)):
+    with keyed(_call_id(params), awaited=True):
         if how is How.EFFECT:
             return await _told(_effect(_sound(params.name))(arguments, body))
         if how is not How.OWN:

@@ -125,7 +125,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
 
 async def _approval(call: ToolCallPart) -> bool | ToolApproved | ToolDenied:
     question = f"Call {call.tool_name} with {json.dumps(call.args_as_dict(), ensure_ascii=False)}?"
-    with keyed("approval"):  # The id of the call is in the question's name.
+    with keyed("approval", awaited=True):  # The id of the call is in the question's name.
         try:
             said = await holdfast.aio.ask(
                 question, name=f"{call.tool_name} {call.tool_call_id}", type=bool

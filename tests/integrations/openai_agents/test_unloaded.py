@@ -1,0 +1,50 @@
+"""Agents that wait for a person cost a worker nothing."""
+
+from __future__ import annotations
+
+from agents import Runner, function_tool
+
+import holdfast
+from holdfast import flow
+from holdfast.integrations.openai_agents import durable_runner
+from holdfast.testing import CallTools, ModelServer, Say
+from tests.integrations.openai_agents.made import helper
+from tests.integrations.openai_agents.test_approvals import BOTH, paying
+from tests.integrations.unloading import waits_without_a_place
+
+
+def test_two_approvals_of_the_sdk() -> None:
+    calls: list[int] = []
+    durable_runner(approvals="ask")
+    with ModelServer([BOTH, Say("Done.")]) as server:
+
+        @flow(name="unloaded-approvals")
+        async def play() -> str:
+            agent = helper(server, paying(calls))
+            return str((await Runner.run(agent, "Go on.")).final_output)
+
+        assert waits_without_a_place(play, questions=2)[0] == "Done."
+        assert len(server.requests) == 2
+    assert sorted(calls) == [1, 2]
+
+
+def test_a_tool_that_is_an_effect_with_approval() -> None:
+    calls: list[int] = []
+
+    @holdfast.effect(name="unloaded-pay", approve=True)
+    def pay(n: int) -> str:
+        calls.append(n)
+        return f"paid {n}"
+
+    durable_runner()
+    turn = CallTools(("pay", {"n": 3}, "call_1"))
+    with ModelServer([turn, Say("Done.")]) as server:
+
+        @flow(name="unloaded-effect")
+        async def play() -> str:
+            agent = helper(server, function_tool(pay, name_override="pay"))
+            return str((await Runner.run(agent, "Go on.")).final_output)
+
+        assert waits_without_a_place(play)[0] == "Done."
+        assert len(server.requests) == 2
+    assert calls == [3]

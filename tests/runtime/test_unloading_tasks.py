@@ -1,0 +1,146 @@
+"""A run is unloaded while tools wait that a framework calls in tasks and threads of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any
+
+import pytest
+
+from holdfast import aio, effect, flow, keyed, step
+from holdfast._runtime import waiting
+from holdfast.testing import store as private_store
+from holdfast.testing.stores import PrivateStore
+
+made: list[str] = []
+gate = threading.Event()
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateStore]:
+    made.clear()
+    gate.clear()
+    monkeypatch.setattr(waiting, "QUIET_S", 0.3)
+    with private_store(url="sqlite:") as opened:
+        yield opened
+
+
+@step(name="ut-look")
+def look(what: str) -> str:
+    assert gate.wait(20)
+    made.append(what)
+    return what
+
+
+@effect(name="ut-pay", approve=True)
+def pay(amount: int) -> int:
+    made.append(f"paid {amount}")
+    return amount
+
+
+def call(tool: Callable[..., Any], given: Any, call_id: str) -> Any:
+    with keyed(call_id, awaited=True):
+        return tool(given)
+
+
+async def call_async(tool: Any, given: Any, call_id: str) -> Any:
+    with keyed(call_id, awaited=True):
+        return await tool.aio(given)
+
+
+def in_threads(*calls: tuple[Any, Any, str]) -> list[Any]:
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [it.result() for it in [pool.submit(copy_context().run, call, *a) for a in calls]]
+
+
+@flow(name="ut-threads")
+def threads() -> Any:
+    return in_threads((look, "lamp", "call_1"), (pay, 3, "call_2"))
+
+
+@flow(name="ut-tasks")
+async def tasks() -> Any:
+    both = call_async(look, "lamp", "call_1"), call_async(pay, 3, "call_2")
+    return list(await asyncio.gather(*both))
+
+
+@flow(name="ut-threads-of-async")
+async def threads_of_async() -> Any:
+    both = (look, "lamp", "call_1"), (pay, 3, "call_2")
+    return list(await asyncio.gather(*(asyncio.to_thread(call, *given) for given in both)))
+
+
+@flow(name="ut-unrecorded")
+async def unrecorded() -> Any:
+    """The flow itself is at work while a task of its own waits, and awaits that later."""
+    with keyed("call_2"):
+        asked = asyncio.create_task(aio.ask("Sure?", name="sure"))
+    while not gate.is_set():
+        await asyncio.sleep(0.01)
+    made.append("worked")
+    return await asked
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Waits until so many looks whether a run is idle found that it is not."""
+    idle, busy = waiting.Waits.idle, threading.Semaphore(0)
+
+    def spied(self: Any, execution: Any) -> Any:
+        if not (found := idle(self, execution)):
+            busy.release()
+        return found
+
+    def until(many: int) -> None:
+        for _ in range(many):
+            assert busy.acquire(timeout=20)
+
+    monkeypatch.setattr(waiting.Waits, "idle", spied)
+    return until
+
+
+@pytest.mark.parametrize("it", [threads, tasks, threads_of_async])
+def test_what_works_keeps_the_run_and_what_waits_does_not(
+    store: PrivateStore, it: Any, looks: Callable[[int], None]
+) -> None:
+    with store.worker(flows=[it]):
+        handle = it.submit("r")
+        looks(3)
+        before = store.kept.get("r")
+        assert before is not None
+        assert before.owner is not None
+        gate.set()
+        store.until("r", status="waiting")
+        row = store.kept.get("r")
+        assert row is not None
+        assert (row.owner, row.claims) == (None, 0)
+        (question,) = store.questions(run_id="r")
+        store.approve("r", question.name, digest=question.digest, actor="ana")
+        assert handle.result(timeout=20) == ["lamp", 3]
+    assert made == ["lamp", "paid 3"]
+
+
+def test_a_task_that_nobody_is_known_to_await_keeps_the_run(
+    store: PrivateStore, looks: Callable[[int], None]
+) -> None:
+    with store.worker(flows=[unrecorded]):
+        handle = unrecorded.submit("r")
+        looks(1)
+        store.answer("r", "sure", "yes", actor="ana")
+        gate.set()
+        assert handle.result(timeout=20) == "yes"
+    assert made == ["worked"]
+
+
+def test_where_a_run_waits_in_its_process_people_see_that_it_waits(store: PrivateStore) -> None:
+    gate.set()
+    handle = tasks.start("r")
+    store.until("r", waiting=True)
+    (question,) = store.questions(run_id="r")
+    store.approve("r", question.name, digest=question.digest, actor="ana")
+    assert handle.result(timeout=20) == ["lamp", 3]
+    assert made == ["lamp", "paid 3"]
