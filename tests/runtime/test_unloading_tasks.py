@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -53,8 +54,9 @@ async def call_async(tool: Any, given: Any, call_id: str) -> Any:
 
 
 def in_threads(*calls: tuple[Any, Any, str]) -> list[Any]:
+    bound = [functools.partial(copy_context().run, call, *given) for given in calls]
     with ThreadPoolExecutor(len(calls)) as pool:
-        return [it.result() for it in [pool.submit(copy_context().run, call, *a) for a in calls]]
+        return [it.result() for it in [pool.submit(each) for each in bound]]
 
 
 @flow(name="ut-threads")
