@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import NOT_DONE
 from tests.crash.harness import World, assert_sound, kinds
 
 HEAD = """
@@ -174,3 +175,53 @@ def report() -> str:
         store.resume("r", actor="ops", accept_change=True, confirm=True)
     assert world.run(module(world, without)).result == "summary of what was published"
     assert world.counts()["publish"] == 1
+
+
+# -- an effect in doubt --------------------------------------------------------------------------
+
+PAYS = """
+from holdfast import NOT_DONE, effect, flow
+from tests.crash import probe
+
+@effect(on_doubt="retry")
+def pay(amount: int) -> str:
+    probe.executed(f"pay {amount}")
+    probe.point("in pay")
+    return f"paid {amount}"
+"""
+LOOKS = """
+@pay.on_doubt
+def look(amount: int):
+    probe.executed(f"look {amount}")
+    return NOT_DONE
+"""
+
+
+def paying(world: World, amount: int, head: str) -> Path:
+    path = world.root / "agent.py"
+    flow = f"@flow\ndef report() -> str:\n    return pay({amount})\n"
+    path.write_text(head + flow + TAIL)
+    return path
+
+
+@pytest.mark.parametrize(
+    "head", [PAYS, PAYS.replace('(on_doubt="retry")', "") + LOOKS], ids=["retry", "function"]
+)
+def test_an_effect_in_doubt_is_not_settled_by_a_call_with_other_arguments(
+    world: World, head: str
+) -> None:
+    world.crash(paying(world, 3, head), at="in pay")
+    changed = paying(world, 4, head)
+    assert world.run(changed).said["reason"] == "diverged"
+    with world.store() as store:
+        store.resume("r", accept_change=True, actor="ana")
+    ended = world.run(changed)
+    assert (ended.error, ended.said["reason"]) == ("RunHeld", "in_doubt")
+    assert "other arguments" in ended.said["message"]
+    assert world.counts() == {"pay 3": 1}, "neither tried with others, nor asked about them"
+    with world.store() as store:
+        store.settle("r", "pay", NOT_DONE, actor="ana")
+    assert world.run(changed).result == "paid 4"
+    assert world.counts() == {"pay 3": 1, "pay 4": 1}
+    with world.store() as store:
+        assert_sound(store)

@@ -46,6 +46,11 @@ from holdfast._core.rows import KeyChange, KeyClaim, KeyState
 from holdfast._core.stops import Unwind
 from holdfast.errors import KeyConflict, RunHeld, ValueRefused
 
+OTHER_ARGS = (
+    "it was called with other arguments than now (a change was accepted), so to call it again would "
+    "not repeat it, and nobody can ask about it for you: see what it was called with, and say what "
+    "came of that"
+)
 NOTHING: Any = object()
 """No outcome yet: call the effect."""
 
@@ -89,6 +94,7 @@ def resume_effect(call: StepCall, record: Record, run_id: str) -> Script:
     elif record.doubt is not None:
         facts = msgspec.json.decode(record.doubt.body)
         doubt = _Doubt(facts["why"], record.ended, lost_us=record.lost_us)
+    doubt.other_args = record.args_digest not in (None, call.args_digest)
     return (yield from _settle(call, doubt, run_id))
 
 
@@ -102,6 +108,8 @@ class _Doubt:
         self.ended = ended
         self.error = error
         self.lost_us = lost_us
+        self.other_args = False
+        """Whether it is called with other arguments now: somebody has accepted a change of the flow."""
 
     def note(self) -> Note:
         facts: dict[str, Any] = {"why": self.why, "ended": self.ended}
@@ -228,6 +236,8 @@ def _settle(call: StepCall, doubt: _Doubt, run_id: str) -> Script:
     if policy == "fail":
         error = doubt.error or RuntimeError("the process died before the outcome was recorded")
         return (yield from give_up(call, error, run_id, unknown=True))
+    if doubt.other_args:
+        raise _held(call, doubt, run_id, OTHER_ARGS)
     now_us: int = yield Now()
     if policy == "retry":
         again = call.spec.retry or Retry()
