@@ -166,6 +166,35 @@ def _http_async(library_name: str) -> Callable[[], AbstractContextManager[Call]]
     return make
 
 
+def _tools(*, awaits: bool) -> Callable[[], AbstractContextManager[Call]]:
+    """One tool call of a model, in a loop round a provider's SDK."""
+
+    @contextmanager
+    def make() -> Iterator[Call]:
+        from holdfast.integrations.tools import Call as ToolCall
+        from holdfast.integrations.tools import Tools, tool
+
+        @tool(name="search")
+        def search(query: str) -> str:
+            return query
+
+        @tool(name="search")
+        async def asearch(query: str) -> str:
+            return query
+
+        tools, awaited = Tools([search]), Tools([asearch]).aio
+
+        def asked(number: int) -> list[ToolCall]:
+            return [ToolCall(f"call_{number}", "search", {"query": TEXT})]
+
+        async def call(number: int) -> Any:
+            return await awaited.run(asked(number))
+
+        yield call if awaits else lambda number: tools.run(asked(number))
+
+    return make
+
+
 @contextmanager
 def _openai_agents() -> Iterator[Call]:
     """A whole run of an agent that asks its model once; the model answers at once."""
@@ -272,6 +301,8 @@ SUBJECTS = [
     Subject("http async", "httpx", _http_async("httpx")),
     Subject("http2 sync", "httpx2", _http("httpx2")),
     Subject("http2 async", "httpx2", _http_async("httpx2")),
+    Subject("tools sync", "holdfast", _tools(awaits=False)),
+    Subject("tools async", "holdfast", _tools(awaits=True)),
     Subject("openai agents", "agents", _openai_agents),
     Subject("langchain sync", "langchain", _langchain(awaits=False)),
     Subject("langchain async", "langchain", _langchain(awaits=True)),
