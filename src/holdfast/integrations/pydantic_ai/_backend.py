@@ -36,7 +36,7 @@ from pydantic_ai.toolsets import FunctionToolset
 import holdfast
 from holdfast import AsyncEffect, AsyncStep, Effect, Step, keyed, recorded
 from holdfast.errors import Refused, StepFailed, UsageError
-from holdfast.integrations.pydantic_ai import _plain
+from holdfast.integrations.pydantic_ai import _plain, _streams
 
 if TYPE_CHECKING:
     from pydantic_ai.durable_exec import BoundDurableOperation, DurableOperation
@@ -215,8 +215,12 @@ async def _asked(
 ) -> Any:
     try:
         payload = _plain.answer(await body())
-    except ModelAPIError as error:
-        raise _plain.failed(error) from error
+    except BaseException as error:
+        if _streams.has_left():
+            raise _streams.Left from error
+        if isinstance(error, ModelAPIError):
+            raise _plain.failed(error) from error
+        raise
     response = payload.get("response", payload)
     used = response.get("usage") or {}
     holdfast.usage(

@@ -2,13 +2,18 @@
 
 Pydantic AI reads the whole stream inside the recorded call. A handler that only that call sees hands
 each event to the consumer as it comes.
+
+A reader who leaves an answer before its end has made a call of its own, `Left`: what the agent asks
+after it is the next step, live and on replay.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -24,21 +29,40 @@ from pydantic_ai.usage import RequestUsage
 
 from holdfast.integrations._relay import Put, arelay
 
-_seen: ContextVar[Callable[[Any], None] | None] = ContextVar(
-    "holdfast_pydantic_ai_seen", default=None
-)
+
+class Left(GeneratorExit):
+    """The reader has left an answer before its end. It is asked for again when the run is resumed."""
+
+    again = False
+
+
+@dataclass
+class _Reader:
+    """Who follows a call: what was shown, and whether somebody still reads."""
+
+    put: Put[Any]
+    left: threading.Event
+    shown: list[Any] = field(default_factory=list[Any])
+
+    async def show(self, ctx: Any, events: AsyncIterable[Any]) -> None:
+        async for event in events:
+            self.shown.append(event)
+            self.put(event)
+
+
+_reader: ContextVar[_Reader | None] = ContextVar("holdfast_pydantic_ai_reader", default=None)
 
 
 def live_handler() -> Callable[[Any, AsyncIterable[Any]], Any] | None:
     """Return what shows events while they come, inside a call that somebody follows."""
-    return None if _seen.get() is None else _show
+    reader = _reader.get()
+    return None if reader is None else reader.show
 
 
-async def _show(ctx: Any, events: AsyncIterable[Any]) -> None:  # noqa: ARG001 - a handler's shape
-    see = _seen.get()
-    assert see is not None
-    async for event in events:
-        see(event)
+def has_left() -> bool:
+    """Say whether somebody followed this call, and has left it."""
+    reader = _reader.get()
+    return reader is not None and reader.left.is_set()
 
 
 def follow(request_context: ModelRequestContext) -> ModelRequestContext:
@@ -60,22 +84,18 @@ class Followed(WrapperModel):
         run_context: Any = None,
     ) -> AsyncGenerator[StreamedResponse]:
         """Open the stream; it is open when the first event is there, or all of it was recorded."""
+        left = threading.Event()
 
         async def record(put: Put[Any]) -> list[Any]:
-            passed: list[Any] = []
-
-            def see(event: Any) -> None:
-                passed.append(event)
-                put(event)
-
-            _seen.set(see)  # In the context of this call alone, which has a task of its own.
+            reader = _Reader(put, left)
+            _reader.set(reader)  # In the context of this call alone, which has a task of its own.
             opened = self.wrapped.request_stream(
                 messages, model_settings, model_request_parameters, run_context
             )
             async with opened as done:
-                return [*passed, done]
+                return [*reader.shown, done]
 
-        async with aclosing(arelay(record)) as items:
+        async with aclosing(arelay(record, left=left)) as items:
             first = await anext(items)
             if isinstance(first, CompletedStreamedResponse):
                 yield CompletedStreamedResponse(
