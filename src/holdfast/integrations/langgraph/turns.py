@@ -7,120 +7,77 @@ done is not invoked again.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any, cast
 
-from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import RESUME
 from langgraph.types import Command, StateSnapshot
 
 import holdfast
-from holdfast.errors import UsageError
+from holdfast.errors import Refused, UsageError
 from holdfast.integrations.langgraph.asking import Question
-
-RUN = "holdfast_run"
-"""Where the metadata of a checkpoint name the run."""
+from holdfast.integrations.langgraph.threads import RUN, Script, Thread
 
 
-@dataclass(frozen=True)
-class Look:
-    """Read where the thread stands, or stood at a checkpoint."""
-
-    config: RunnableConfig
-
-
-@dataclass(frozen=True)
-class Find:
-    """Find the newest checkpoint that a run has made."""
-
-    run_id: str
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Have the thread for this run alone, from now on or no longer."""
-
-    taken: bool
-
-
-@dataclass(frozen=True)
-class Begin:
-    """Record the checkpoint at which the run begins; the answer is what was recorded first."""
-
-    checkpoint_id: str | None
-
-
-@dataclass(frozen=True)
-class Read:
-    """Read a checkpoint, with what its tasks have written."""
-
-    config: RunnableConfig
-
-
-@dataclass(frozen=True)
-class Invoke:
-    """Run the graph: with an input, an answer, or None to go on from its checkpoint."""
-
-    given: Any
-
-
-Script = Generator[Look | Find | Claim | Begin | Read | Invoke | Question, Any, Any]
-
-
-def turn(run_id: str, config: RunnableConfig, given: Any) -> Script:
+def turn(thread: Thread, given: Any) -> Script[Any]:
     """What is done with a thread until it has nothing left to do; returns its last values."""
     run = holdfast.current_run()
     assert run is not None
     if run.generation > 1:  # Not its first life: its turn may be done.
-        done = yield from _done_before(run_id, config)
+        done = yield from _done_before(thread)
         if done is not None:
             return done.values
-    yield Claim(taken=True)
-    state: StateSnapshot = yield Look(config)
-    if not _is_of(state, run_id):
-        _check_begin(state, config, given)
-        began = yield Begin(_checkpoint_id(state))
+    yield from thread.claim()
+    state = yield from thread.look()
+    if not _is_of(state, thread.run_id):
+        _check_begin(state, thread.id, given)
+        began = yield from thread.record("begin", "thread", _checkpoint_id(state))
         if began != _checkpoint_id(state):
-            raise _lost(config)
+            raise _lost(thread.id)
         if not state.interrupts:
-            yield Invoke(given)
-            state = yield Look(config)
+            yield from thread.invoke(given)
+            state = yield from thread.look()
     # Not `next`: that leaves out tasks which have written, though the step after them is to come.
     while state.tasks:
-        questions = yield from _questions(state)
+        questions = yield from _questions(thread, state)
         answers = {}
         for question in questions:
-            answers[question.interrupt.id] = question.resume_with((yield question))
-        yield Invoke(Command(resume=answers) if answers else None)
-        state = yield Look(config)
-    yield Claim(taken=False)
+            answers[question.interrupt.id] = yield from _answer(thread, question)
+        yield from thread.invoke(Command(resume=answers) if answers else None)
+        state = yield from thread.look()
+    yield from thread.release()
     return state.values
 
 
-def _done_before(
-    run_id: str, config: RunnableConfig
-) -> Generator[Look | Find, Any, StateSnapshot | None]:
+def _answer(thread: Thread, question: Question) -> Script[Any]:
+    """Ask a person; returns what the graph gets."""
+    try:
+        answer = yield from thread.ask(question)
+    except Refused as refused:
+        answer = question.refused_with(refused)
+    return question.resume_with(answer)
+
+
+def _done_before(thread: Thread) -> Script[StateSnapshot | None]:
     """Where this run has left the thread, if its turn is done; others may have gone on since."""
-    newest: StateSnapshot = yield Look(config)
-    if _is_of(newest, run_id):
+    newest = yield from thread.look()
+    if _is_of(newest, thread.run_id):
         return None if newest.tasks else newest
-    made: CheckpointTuple | None = yield Find(run_id)
+    made = yield from thread.find()
     if made is None:
         return None
-    state: StateSnapshot = yield Look(made.config)
+    state = yield from thread.look(made.config)
     if state.tasks:
         raise UsageError(
-            f"{_named(newest)} has gone on with thread {config['configurable']['thread_id']!r} "
+            f"{_named(newest)} has gone on with thread {thread.id!r} "
             f"from where this run had come; what has become of it stands in the thread"
         )
     return state
 
 
-def _lost(config: RunnableConfig) -> UsageError:
+def _lost(thread_id: str) -> UsageError:
     return UsageError(
-        f"thread {config['configurable']['thread_id']!r} has gone on since this run began, and has no "
+        f"thread {thread_id!r} has gone on since this run began, and has no "
         f"checkpoint that tells how far this run had come; look at the thread, and give what is left "
         f"to do to a new run"
     )
@@ -140,9 +97,8 @@ def _is_of(state: StateSnapshot, run_id: str) -> bool:
     return bool(state.metadata) and cast("Any", state.metadata).get(RUN) == run_id
 
 
-def _check_begin(state: StateSnapshot, config: RunnableConfig, given: Any) -> None:
+def _check_begin(state: StateSnapshot, thread_id: str, given: Any) -> None:
     """Refuse to begin on a thread that is in the midst of something else."""
-    thread_id = config["configurable"]["thread_id"]
     busy = bool(state.tasks)
     if given is None and not busy:
         raise UsageError(f"thread {thread_id!r} has nothing to go on with; give it an input")
@@ -153,13 +109,13 @@ def _check_begin(state: StateSnapshot, config: RunnableConfig, given: Any) -> No
         )
 
 
-def _questions(state: StateSnapshot) -> Generator[Read, CheckpointTuple | None, list[Question]]:
+def _questions(thread: Thread, state: StateSnapshot) -> Script[list[Question]]:
     """The interrupts of a thread that wait for an answer, those of graphs inside it too."""
     found: dict[str, Question] = {}
     snapshots = [state]
     while snapshots:
         snapshot = snapshots.pop()
-        saved = yield Read(snapshot.config)
+        saved = yield from thread.read(snapshot.config)
         for task in snapshot.tasks:
             if isinstance(task.state, StateSnapshot):
                 snapshots.append(task.state)

@@ -1,0 +1,170 @@
+"""A thread of a graph, and what a run does with it.
+
+Each act is told twice, side by side: blocking, and awaited. `turns.py` says which comes next, `drive` and
+`adrive` do them, and nothing is decided there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import StateSnapshot
+
+import holdfast
+from holdfast import keyed, recorded
+from holdfast.integrations.langgraph import places
+from holdfast.integrations.langgraph.asking import Question
+from holdfast.integrations.langgraph.claiming import Claims
+from holdfast.integrations.langgraph.saver import HoldfastSaver
+
+RUN = "holdfast_run"
+"""Where the metadata of a checkpoint name the run."""
+
+Graph = CompiledStateGraph[Any, Any, Any, Any]
+Saver = BaseCheckpointSaver[Any]
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Act:
+    """Something that is done with a thread."""
+
+    blocking: Callable[[], Any]
+    awaited: Callable[[], Awaitable[Any]]
+    within: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+Script = Generator[Act, Any, R]
+
+
+class Thread:
+    """One thread, as one run has it."""
+
+    def __init__(self, graph: Graph, config: RunnableConfig, run_id: str) -> None:
+        self._graph = graph
+        self._saver = cast("Saver", graph.checkpointer)
+        self._config = config
+        self.run_id = run_id
+        self.id = str(config["configurable"]["thread_id"])
+
+    def look(self, config: RunnableConfig | None = None) -> Script[StateSnapshot]:
+        """Read where the thread stands, or stood at a checkpoint."""
+        at = config or self._config
+        return _act(
+            lambda: self._graph.get_state(at, subgraphs=True),
+            lambda: self._graph.aget_state(at, subgraphs=True),
+        )
+
+    def find(self) -> Script[CheckpointTuple | None]:
+        """Find the newest checkpoint that this run has made in the thread itself."""
+        root: RunnableConfig = {"configurable": {"thread_id": self.id, "checkpoint_ns": ""}}
+        of_run: Any = {"filter": {RUN: self.run_id}, "limit": 1}
+        return _act(
+            lambda: next(iter(self._saver.list(root, **of_run)), None),
+            lambda: anext(aiter(self._saver.alist(root, **of_run)), None),
+        )
+
+    def read(self, config: RunnableConfig) -> Script[CheckpointTuple | None]:
+        """Read a checkpoint, with what its tasks have written."""
+        return _act(
+            lambda: self._saver.get_tuple(config),
+            lambda: self._saver.aget_tuple(config),
+        )
+
+    def claim(self) -> Script[None]:
+        """Have the thread for this run alone, from now on."""
+        return self._change_claim(Claims.take)
+
+    def release(self) -> Script[None]:
+        """Have it no longer."""
+        return self._change_claim(Claims.release)
+
+    def _change_claim(self, change: Callable[[Claims, str, str], None]) -> Script[None]:
+        def work() -> None:
+            if isinstance(self._saver, HoldfastSaver):  # Only a Holdfast store can keep claims.
+                change(Claims(self._saver.store), self.id, self.run_id)
+
+        return _act(work, lambda: asyncio.to_thread(work))
+
+    def record(self, name: str, key: str, value: Any) -> Script[Any]:
+        """Record a value; returns the one that was recorded first."""
+        options: Any = {"name": name, "unrecorded": ("value",)}
+        return _act(
+            lambda: recorded(_same, **options)(value),
+            lambda: recorded(_asame, **options)(value),
+            lambda: keyed(key),
+        )
+
+    def invoke(self, given: Any) -> Script[Any]:
+        """Run the graph: with an input, an answer, or None to go on from its checkpoint."""
+        return _act(
+            lambda: self._graph.invoke(given, self._config, durability="sync"),
+            lambda: self._graph.ainvoke(given, self._config, durability="sync"),
+            places.on_thread,
+        )
+
+    def ask(self, question: Question) -> Script[Any]:
+        """Ask a person."""
+        options: Any = {"name": question.name, "type": question.type}
+        return _act(
+            lambda: holdfast.ask(question.text, **options),
+            lambda: holdfast.aio.ask(question.text, **options),
+            lambda: keyed(question.key),
+        )
+
+
+def _act(
+    blocking: Callable[[], Any],
+    awaited: Callable[[], Awaitable[Any]],
+    within: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Script[Any]:
+    return (yield Act(blocking, awaited, within))
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+async def _asame(value: Any) -> Any:
+    return value
+
+
+def drive(script: Script[R]) -> R:
+    """Do what a script says, in a sync flow. What an act raises is raised in the script."""
+    answer: Any = None
+    error: Exception | None = None
+    while True:
+        try:
+            act = script.send(answer) if error is None else script.throw(error)
+        except StopIteration as end:
+            return cast("R", end.value)
+        answer, error = None, None
+        try:
+            with act.within():
+                answer = act.blocking()
+        except Exception as raised:
+            error = raised
+
+
+async def adrive(script: Script[R]) -> R:
+    """The awaited twin of `drive`, in an async flow."""
+    answer: Any = None
+    error: Exception | None = None
+    while True:
+        try:
+            act = script.send(answer) if error is None else script.throw(error)
+        except StopIteration as end:
+            return cast("R", end.value)
+        answer, error = None, None
+        try:
+            with act.within():
+                answer = await act.awaited()
+        except Exception as raised:
+            error = raised
