@@ -187,7 +187,7 @@ def test_a_review_of_tool_calls_is_a_yes_or_no(store: Any, answer: bool, ended: 
         handle = support.start("t-1", HELLO)
         (asked,) = questions(store)
         assert asked.name.startswith("delete-")
-        assert asked.text == 'May these tools be called? delete(what="a")'
+        assert asked.text == 'May this tool be called? delete(what="a")'
         store.answer("t-1", asked.name, answer)
         messages = handle.result(timeout=PATIENCE_S)["messages"]
         assert messages[-1]["content"] == "Done."

@@ -1,24 +1,28 @@
-"""Interrupts of a graph as questions to people, and answers as what the graph goes on with."""
+"""Interrupts of a graph as questions to people, and answers as what the graph goes on with.
+
+Nobody approves what was not shown. A question has all that is to be approved, up to the length that a
+question may have. What is longer is recorded in a step of its own; the question then says so first,
+and only who names the digest of that record approves.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import shlex
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from functools import cached_property
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 import msgspec
 from langgraph.types import Interrupt
 
 from holdfast.errors import Refused
 
-ACTIONS = "action_requests"
-"""What the value of an interrupt has, if LangChain's HumanInTheLoopMiddleware made it."""
-TEXT_MAX_CHARS = 20_000
-
-
-class Decisions(TypedDict):
-    """What LangChain's middleware goes on with: a decision for each tool call, in their order."""
-
-    decisions: list[dict[str, Any]]
+TEXT_MAX_CHARS = 100_000
+"""What a question of Holdfast may have."""
+_made = cast("Any", TypedDict)
+SHOWN = "shown"
+"""The step that has all of a question which is longer."""
 
 
 @dataclass(frozen=True)
@@ -44,46 +48,120 @@ class Question:
         tail = f"-{self.before + 1}" if self.before else ""
         return f"{what[:60]}-{self.interrupt.id[:8]}{tail}"
 
-    @property
-    def text(self) -> str:
-        """The value of the interrupt as people read it."""
-        value = self.interrupt.value
-        if self.actions:
-            calls = [f"{it['name']}({_arguments(it['args'])})" for it in self.actions]
-            return f"May these tools be called? {'; '.join(calls)}"[:TEXT_MAX_CHARS]
-        if isinstance(value, str) and value:
-            return value[:TEXT_MAX_CHARS]
-        return msgspec.json.encode(value, enc_hook=str).decode()[:TEXT_MAX_CHARS]
+    # -- what is shown -------------------------------------------------------------------------
 
     @property
     def actions(self) -> list[dict[str, Any]]:
-        """The tool calls that are to be reviewed, if that is what is asked."""
+        """The tool calls that are to be reviewed, if LangChain's HumanInTheLoopMiddleware asks: all
+        of a turn, or in its mode `per_call` one."""
         value = self.interrupt.value
-        return list(value.get(ACTIONS) or []) if isinstance(value, dict) else []
+        if not isinstance(value, dict):
+            return []
+        return [value] if self._is_one else list(value.get("action_requests") or [])
+
+    @property
+    def _is_one(self) -> bool:
+        return bool(self.interrupt.value.get("type") == "tool_approval")
+
+    @cached_property
+    def whole(self) -> Any:
+        """All that is asked, as plain data."""
+        calls = [{"name": it["name"], "args": it["args"]} for it in self.actions]
+        return msgspec.json.decode(_json(calls or self.interrupt.value))
+
+    @cached_property
+    def _parts(self) -> list[str]:
+        """All that is asked, as people read it: the calls one by one, or the value."""
+        if self.actions:
+            return [f"{it['name']}({_arguments(it['args'])})" for it in self.whole]
+        return [self.whole if isinstance(self.whole, str) and self.whole else _json(self.whole)]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it is too long to be shown as a whole."""
+        return len(self._asked + "; ".join(self._parts)) > TEXT_MAX_CHARS
+
+    @property
+    def _asked(self) -> str:
+        count = len(self.actions)
+        return f"May {f'these {count} tools' if count > 1 else 'this tool'} be called? " * bool(
+            count
+        )
+
+    @property
+    def digest(self) -> str:
+        """What tells all that is asked from anything else."""
+        return hashlib.sha256(_json(self.whole).encode()).hexdigest()
+
+    def text(self, run_id: str) -> str:
+        """Return what people read."""
+        if not self.is_cut:
+            return self._asked + "; ".join(self._parts)
+        place = shlex.join(["history", run_id, "--step", f"{SHOWN}:{self.key}", "--json"])
+        head = f"{self._asked}CUT, too long to be shown here. All of it: holdfast {place}. "
+        if self.actions:
+            head += (
+                f'To approve all of it, answer {{"sha256":"{self.digest}"}}; to reject, refuse. '
+            )
+        room = max(0, (TEXT_MAX_CHARS - len(head)) // len(self._parts) - 50)
+        return (head + "; ".join(_cut(it, room) for it in self._parts))[:TEXT_MAX_CHARS]
+
+    # -- what may be answered ------------------------------------------------------------------
 
     @property
     def type(self) -> Any:
-        """What an answer must be: anything, or a yes or no to tool calls, or LangChain's decisions."""
-        return bool | Decisions if self.actions else None
+        """What an answer must be: anything; or of tool calls, a yes or no or LangChain's decisions."""
+        count = len(self.actions)
+        if not count:
+            return None
+        many = Annotated[list[dict[str, Any]], msgspec.Meta(min_length=count, max_length=count)]
+        if self.is_cut:
+            digest = cast("Any", Literal)[self.digest]
+            return _made("Seen", {"sha256": digest, "decisions": NotRequired[many]})
+        decided = _made("Decisions", {"decisions": many})
+        return bool | decided if self._allows("approve") and self._allows("reject") else decided
+
+    def _allows(self, kind: str) -> bool:
+        """Whether all of the tool calls may be decided so."""
+        configs = self.interrupt.value.get("review_configs") or ()
+        return all(kind in it.get("allowed_decisions", (kind,)) for it in configs)
 
     def refused_with(self, refused: Refused) -> Any:
         """Return what the graph gets if a person refuses: the tool calls are rejected, and the model
         is told why. To any other interrupt a refusal is no answer, and the run fails with it."""
-        if not self.actions:
+        if not self.actions or not self._allows("reject"):
             raise refused
         reason = {"message": refused.reason} if refused.reason else {}
-        return {"decisions": [{"type": "reject", **reason} for _ in self.actions]}
+        return self._each({"type": "reject", **reason})
 
     def resume_with(self, answer: Any) -> Any:
-        """Return what the graph gets: the answer; a yes or no to tool calls as LangChain spells it."""
-        if not self.actions or not isinstance(answer, bool):
+        """Return what the graph gets: the answer; one to tool calls as LangChain spells it."""
+        if not self.actions:
             return answer
-        decision = {"type": "approve" if answer else "reject"}
+        if isinstance(answer, bool):
+            answer = self._each({"type": "approve" if answer else "reject"})
+        elif "decisions" not in answer and answer["sha256"] == self.digest:
+            answer = self._each({"type": "approve"})
+        decisions = answer["decisions"]
+        return decisions[0] if self._is_one else {"decisions": decisions}
+
+    def _each(self, decision: dict[str, Any]) -> dict[str, Any]:
+        """The same decision on all of the tool calls."""
         return {"decisions": [dict(decision) for _ in self.actions]}
 
 
 def _arguments(args: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{name}={msgspec.json.encode(value, enc_hook=str).decode()}"
-        for name, value in args.items()
+    """Arguments as a call has them. A model makes up their names too: one that is no name is quoted,
+    so that it cannot look like the end of the call."""
+    names = {name: name if name.isidentifier() else _json(name) for name in args}
+    return ", ".join(f"{names[name]}={_json(value)}" for name, value in args.items())
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value, enc_hook=str).decode()
+
+
+def _cut(text: str, chars: int) -> str:
+    return (
+        text if len(text) <= chars else f"{text[:chars]}… ({len(text) - chars:,} more characters)"
     )

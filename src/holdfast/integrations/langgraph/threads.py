@@ -112,10 +112,11 @@ class Thread:
 
     def ask(self, question: Question) -> Script[Any]:
         """Ask a person."""
+        text = question.text(self.run_id)
         options: Any = {"name": question.name, "type": question.type}
         return _act(
-            lambda: holdfast.ask(question.text, **options),
-            lambda: holdfast.aio.ask(question.text, **options),
+            lambda: holdfast.ask(text, **options),
+            lambda: holdfast.aio.ask(text, **options),
             lambda: keyed(question.key),
         )
 

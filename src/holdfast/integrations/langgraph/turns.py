@@ -15,7 +15,7 @@ from langgraph.types import Command, StateSnapshot
 
 import holdfast
 from holdfast.errors import Refused, UsageError
-from holdfast.integrations.langgraph.asking import Question
+from holdfast.integrations.langgraph.asking import SHOWN, Question
 from holdfast.integrations.langgraph.threads import RUN, Script, Thread
 
 
@@ -51,6 +51,9 @@ def turn(thread: Thread, given: Any) -> Script[Any]:
 
 def _answer(thread: Thread, question: Question) -> Script[Any]:
     """Ask a person; returns what the graph gets."""
+    if question.is_cut:
+        all_of_it = {"sha256": question.digest, "asked": question.whole}
+        yield from thread.record(SHOWN, question.key, all_of_it)
     try:
         answer = yield from thread.ask(question)
     except Refused as refused:
