@@ -12,7 +12,7 @@ from holdfast import effect, flow
 from holdfast.errors import RunFailed, RunHeld
 from holdfast.integrations.pydantic_ai import Durable
 from holdfast.testing import CallTools, ModelServer, Say
-from tests.integrations.pydantic_ai.support import durable, model, twice
+from tests.integrations.pydantic_ai.support import durable, keys, model, twice
 
 LOOKUP = CallTools(("lookup", {"order": "42"}, "call_a"))
 
@@ -21,10 +21,6 @@ LOOKUP = CallTools(("lookup", {"order": "42"}, "call_a"))
 def store() -> Iterator[holdfast.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
-
-
-def keys(store: holdfast.Store, run_id: str = "r-1") -> list[str]:
-    return [step.key for step in store.get(run_id).steps]
 
 
 def told(server: ModelServer, turn: int) -> str:
@@ -50,7 +46,7 @@ def test_a_tool_that_asks_for_another_try_is_recorded_as_such(store: holdfast.St
         assert "say it again" in told(server, 1)
         assert server.problems == []
     assert len(calls) == 2
-    assert keys(store) == [
+    assert keys(store.get("r-1").steps) == [
         "model:support",
         "lookup:call_a",
         "model:support#2",
@@ -74,8 +70,8 @@ def test_wrong_arguments_of_the_model_never_reach_the_tool(store: holdfast.Store
         assert live.output == replayed.output == "A lamp."
         assert server.count == 3
     assert calls == [42]
-    assert "lookup:call_b" in keys(store)
-    assert "lookup:call_a" not in keys(store)
+    assert "lookup:call_b" in keys(store.get("r-1").steps)
+    assert "lookup:call_a" not in keys(store.get("r-1").steps)
 
 
 def test_an_error_of_a_tool_is_recorded_and_ends_the_agent(store: holdfast.Store) -> None:
@@ -136,7 +132,7 @@ def test_an_error_of_the_provider_is_the_same_live_and_replayed(
         live, replayed = asyncio.run(twice(lambda: work(agent)))
         assert live == replayed == status
         assert server.count == 1
-    assert store.get("r-1").steps[0].status == "failed"
+    assert [it.status for it in store.get("r-1").steps if it.name == "model"] == ["failed"]
 
 
 def test_what_the_sdk_tries_again_is_one_step(store: holdfast.Store) -> None:
@@ -146,7 +142,7 @@ def test_what_the_sdk_tries_again_is_one_step(store: holdfast.Store) -> None:
         live, replayed = asyncio.run(twice(lambda: agent.run("Hello")))
         assert live.output == replayed.output == "Hi."
         assert server.count == 2
-    assert keys(store) == ["model:support"]
+    assert keys(store.get("r-1").steps) == ["model:support"]
 
 
 def test_a_person_who_says_no_is_told_to_the_model(store: holdfast.Store) -> None:
@@ -212,4 +208,4 @@ def test_an_effect_that_is_named_is_asked_about_when_it_raises(store: holdfast.S
         with pytest.raises(RunHeld) as held:
             asyncio.run(agent.run("r-1"))
         assert held.value.reason == "in_doubt"
-    assert keys(store) == ["model:support", "send:call_a"]
+    assert keys(store.get("r-1").steps) == ["model:support", "send:call_a"]

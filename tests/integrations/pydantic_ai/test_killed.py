@@ -4,6 +4,7 @@ import pytest
 
 from holdfast.testing import ModelServer
 from tests.integrations.harness import SCRIPT, Agent
+from tests.integrations.pydantic_ai.support import keys
 
 AGENT = "tests.integrations.pydantic_ai.agent"
 
@@ -15,8 +16,7 @@ def is_model(step) -> bool:
 def test_undisturbed(tmp_path: Path) -> None:
     with ModelServer(SCRIPT) as server:
         life = Agent(AGENT, tmp_path / "a", server).check_undisturbed(is_model)
-    keys = {step.key for step in life.steps}
-    assert keys == {
+    assert set(keys(life.steps)) == {
         "model:support",
         "lookup_order:call_a",
         "check_stock:call_b",

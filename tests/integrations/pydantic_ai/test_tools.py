@@ -15,7 +15,7 @@ from holdfast import effect, flow
 from holdfast.errors import RunFailed
 from holdfast.integrations.pydantic_ai import Durable
 from holdfast.testing import CallTools, ModelServer, Say
-from tests.integrations.pydantic_ai.support import ONE_REQUEST, durable, model, twice
+from tests.integrations.pydantic_ai.support import ONE_REQUEST, durable, keys, model, twice
 
 PAY = CallTools(("pay", {"order": "42"}, "call_a"))
 
@@ -26,8 +26,8 @@ def store() -> Iterator[holdfast.Store]:
         yield opened
 
 
-def keys(store: holdfast.Store, run_id: str = "r-1") -> set[str]:
-    return {step.key for step in store.get(run_id).steps}
+def called(store: holdfast.Store, run_id: str = "r-1") -> set[str]:
+    return set(keys(store.get(run_id).steps))
 
 
 def test_an_effect_as_a_tool_keeps_its_policy(store: holdfast.Store) -> None:
@@ -47,7 +47,7 @@ def test_an_effect_as_a_tool_keeps_its_policy(store: holdfast.Store) -> None:
         assert tool["description"] == "Pay an order."
         assert list(tool["parameters"]["properties"]) == ["order"]
     assert len(paid) == 1
-    assert keys(store) == {"model:support", "pay:call_a", "model:support#2"}
+    assert called(store) == {"model:support", "pay:call_a", "model:support#2"}
     started = [it for it in store.history("r-1") if it.step == "pay:call_a"]
     assert [it.kind for it in started] == ["step_started", "step_completed"]
 
@@ -72,7 +72,7 @@ def test_an_effect_inside_a_tool_needs_a_word_about_it(store: holdfast.Store) ->
         live, replayed = asyncio.run(twice(lambda: agent.run("Pay 42")))
         assert live.output == replayed.output == "Done."
     assert paid == ["42"]
-    assert keys(store) == {"model:support", "transfer:call_a", "model:support#2"}
+    assert called(store) == {"model:support", "transfer:call_a", "model:support#2"}
 
 
 def answer(store: holdfast.Store, said: bool) -> Any:
@@ -133,8 +133,8 @@ def test_agents_inside_tools_are_recorded_call_by_call_if_they_say_so(
         asyncio.run(work({}, "whole"))
         asyncio.run(work({"holdfast": False}, "parts"))
         assert (server.count, inner.count) == (4, 2)
-    assert keys(store, "whole") == {"model:support", "research:call_a", "model:support#2"}
-    assert keys(store, "parts") == {"model:support", "model:call_a.researcher", "model:support#2"}
+    assert called(store, "whole") == {"model:support", "research:call_a", "model:support#2"}
+    assert called(store, "parts") == {"model:support", "model:call_a.researcher", "model:support#2"}
 
 
 def test_agents_side_by_side(store: holdfast.Store) -> None:
@@ -153,7 +153,7 @@ def test_agents_side_by_side(store: holdfast.Store) -> None:
         agent = durable(server)
         assert asyncio.run(twice(branches, run_id="branches")) == (["Hi."] * 2, ["Hi."] * 2)
         assert server.count == 4
-    assert keys(store, "named") == {"model:left", "model:right"}
+    assert called(store, "named") == {"model:left", "model:right"}
 
 
 def test_anthropic(store: holdfast.Store) -> None:
@@ -176,7 +176,7 @@ def test_anthropic(store: holdfast.Store) -> None:
         assert server.counts == {"messages": 2}
         assert server.problems == []
     assert looked == ["42"]
-    assert keys(store) == {"model:support", "lookup:call_a", "model:support#2"}
+    assert called(store) == {"model:support", "lookup:call_a", "model:support#2"}
 
 
 def test_tokens_are_counted_once_and_secrets_are_not_stored(tmp_path: Any) -> None:

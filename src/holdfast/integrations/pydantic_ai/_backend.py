@@ -143,7 +143,12 @@ class _Bound:
     def _line(self, ctx: Any) -> str:
         """Return the key of the agent's own calls: its name, or what the caller says."""
         said = (ctx.metadata or {}).get(METADATA) if ctx is not None else None
-        return ".".join((*_inside.get(), str(said or self._agent_name)))
+        return line(str(said or self._agent_name))
+
+
+def line(name: str) -> str:
+    """Return the key of calls of an agent; one that is run inside a tool call has its id in it."""
+    return ".".join((*_inside.get(), name))
 
 
 def _context(params: Any) -> Any:
@@ -151,7 +156,7 @@ def _context(params: Any) -> Any:
 
 
 def _call_id(params: Any) -> str:
-    return ".".join((*_inside.get(), params.ctx.tool_call_id or params.name))
+    return line(params.ctx.tool_call_id or params.name)
 
 
 def _name(operation_id: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncIterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -23,8 +24,10 @@ import holdfast
 from holdfast import keyed
 from holdfast.errors import Refused
 from holdfast.integrations.pydantic_ai import _streams
-from holdfast.integrations.pydantic_ai._backend import METADATA, Backend, EffectTool
+from holdfast.integrations.pydantic_ai._backend import METADATA, Backend, EffectTool, line
 from holdfast.integrations.pydantic_ai._plain import Codec
+
+_CONVERSATIONS = uuid.UUID("5f0e2a6c-9d0b-4c55-8a63-0d2c3f1f7b42")
 
 
 class Durable(BaseDurabilityCapability[AgentDepsT]):
@@ -75,6 +78,24 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
     def get_durable_operation_backend(self) -> Backend:
         """Return what records the agent's calls."""
         return Backend(self.name, self._effects)
+
+    # --- ids ------------------------------------------------------------------------------------------
+
+    def get_default_run_id(self) -> str | None:
+        """Return the id of an agent run, the same on replay. Asked for by later versions than 2.36."""
+        if not self.in_durable_context:
+            return None
+        with keyed(line(self.name)):
+            return holdfast.new_id()
+
+    def get_default_conversation_id(self, run_id: str) -> str | None:
+        """Return the id of a conversation that begins with this agent run."""
+        if not self.in_durable_context:
+            return None
+        return str(uuid.uuid5(_CONVERSATIONS, run_id))
+
+    # There is no `get_run_start_time`: the time limit of an agent run would then be over when what it
+    # did in time is replayed later.
 
     # --- streams --------------------------------------------------------------------------------------
 
