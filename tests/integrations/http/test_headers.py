@@ -40,7 +40,7 @@ def stumble() -> None:
         raise RuntimeError("the process is in trouble")
 
 
-Answer = Callable[[Any], tuple[int, dict[str, str], bytes]]
+Answer = Callable[[Any], tuple[int, dict[Any, Any], bytes]]
 
 
 class Lives:
@@ -134,6 +134,15 @@ def test_addresses_in_headers_are_masked_in_the_record(
     assert lives.seen == [(201, b"made", value), (201, b"made", shown)]
     assert len(lives.sent) == 1
     assert "hunter2" not in journal
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_header_may_have_any_letters(library: ModuleType, colour: str, encoding: str) -> None:
+    named = 'attachment; filename="Müller.pdf"'
+    headers = {b"content-disposition": named.encode(encoding)}
+    lives = Lives(library, colour, lambda _request: (200, headers, b"a file"))
+    lives.live("/file", "content-disposition")
+    assert lives.seen == [(200, b"a file", named)] * 2
 
 
 def test_a_challenge_is_answered_live_and_on_replay(library: ModuleType, colour: str) -> None:

@@ -21,6 +21,7 @@ from mcp_types import Implementation, TextContent
 import holdfast
 from holdfast import Budget, ask, effect, flow, step, turns, wait
 from holdfast.errors import RunFailed, RunHeld, UsageError
+from holdfast.integrations.mcp import reading
 from holdfast.integrations.mcp.server import runs_server
 
 READING = {
@@ -191,7 +192,11 @@ def test_runs_are_listed_in_pages_and_shown(store) -> None:
     asyncio.run(work())
 
 
-def test_a_journal_is_read_in_pages(store) -> None:
+@pytest.mark.parametrize("listed_max", [reading.LISTED_MAX, 1])
+def test_a_journal_is_read_in_pages_to_its_end(
+    store, listed_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "LISTED_MAX", listed_max)
     look.run("r", "lamps")
 
     async def work() -> list[int]:

@@ -13,6 +13,7 @@ from holdfast import Retry, keyed, recorded
 from holdfast.errors import UsageError
 from holdfast.integrations._needs import needs
 from holdfast.integrations._relay import arelay, relay
+from holdfast.integrations._witness import tell
 from holdfast.integrations.http.answered import Head, replayed
 from holdfast.integrations.http.asked import digest_of, shown_url, step_key
 from holdfast.integrations.http.exchange import (
@@ -88,7 +89,10 @@ class _Rules:
         run = holdfast.current_run()
         if run is None or run.step is not None:
             return True
-        return self._record is not None and not self._record(request)
+        if self._record is not None and not self._record(request):
+            return True
+        tell()
+        return False
 
     def inside(self, request: Any, kind: str) -> Any:
         """Return the transport that sends; by default that of the library of the request."""
@@ -268,7 +272,7 @@ def _response(request: Any, head: Head, stream: str, kind: type[Any], pieces: An
     of_library = type(kind.__name__, (kind, getattr(library, stream)), {})
     return library.Response(
         head.status,
-        headers=head.headers,
+        headers=[(name.encode(), value.encode()) for name, value in head.headers],
         stream=of_library(pieces),
         extensions=head.extensions,
         request=request,

@@ -147,7 +147,7 @@ class Reading:
     def history(self, run_id: str, after: int = 0, limit: int = 20) -> str:
         """Read the entries of a run's journal, in order, from behind entry number `after`. `next`
         is what `after` is for the next page."""
-        _, many = _range(after, limit)
+        _, many = _range(0, limit)
         entries = [entry for entry in self._store.history(run_id) if entry.seq > after]
         page = [
             {
