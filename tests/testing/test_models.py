@@ -205,6 +205,38 @@ def test_a_function_that_raises_is_a_problem_of_the_test():
         assert "turn 0 of the script raised ZeroDivisionError" in server.problems[0]
 
 
+CUT = {
+    "chat": lambda answer: answer["choices"][0]["finish_reason"] == "length",
+    "responses": lambda answer: answer["incomplete_details"] == {"reason": "max_output_tokens"},
+    "messages": lambda answer: answer["stop_reason"] == "max_tokens",
+}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_answer_may_be_cut_at_its_limit(protocol):
+    with ModelServer([Say("Refunded thir", end="incomplete")]) as server:
+        answer = ask(server, protocol).json()
+    assert text_and_calls(protocol, answer)[0] == "Refunded thir"
+    assert CUT[protocol](answer)
+
+
+@pytest.mark.parametrize("end", ["incomplete", "failed"])
+def test_responses_end_their_stream_as_they_ended(end):
+    with ModelServer([Say("Refunded thir", end=end)]) as server:
+        last = events(ask(server, "responses", stream=True).text)[-1]
+        assert last[0] == f"response.{end}"
+        assert last[1]["response"] == ask(server, "responses").json()
+        assert last[1]["response"]["status"] == end
+        assert bool(last[1]["response"]["error"]) == (end == "failed")
+
+
+@pytest.mark.parametrize("protocol", ["chat", "messages"])
+def test_an_answer_that_failed_is_one_of_responses_only(protocol):
+    with ModelServer([Say("Refunded thir", end="failed")]) as server:
+        assert ask(server, protocol).status_code == 500
+        assert "fail_next" in server.problems[0]
+
+
 # --- streams --------------------------------------------------------------------------------------
 
 

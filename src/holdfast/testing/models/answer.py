@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import UsageError
 from holdfast.testing.models.request import Request
-from holdfast.testing.models.script import Turn
+from holdfast.testing.models.script import End, Turn
 
 # Every answer was made at the same moment, so that two of the same request do not differ.
 CREATED_S = 1_750_000_000
@@ -55,6 +56,7 @@ class Answer:
     input_tokens: int
     output_tokens: int
     pause: float
+    end: End
 
     @property
     def pieces(self) -> list[str]:
@@ -68,6 +70,8 @@ class Answer:
 
 def answer_to(request: Request, turn: Turn) -> Answer:
     """The turn as the answer to `request`."""
+    if turn.end == "failed" and request.protocol != "responses":
+        raise UsageError(f"{request.protocol} has no answer that failed; use server.fail_next()")
     calls = tuple(_calls(turn, request.turn))
     asked = {name: value for name, value in request.body.items() if name not in _MANNER}
     written = [
@@ -83,6 +87,7 @@ def answer_to(request: Request, turn: Turn) -> Answer:
         input_tokens=_tokens(len(question)),
         output_tokens=_tokens(sum(map(len, written))),
         pause=turn.pause,
+        end=turn.end,
     )
 
 

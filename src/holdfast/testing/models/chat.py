@@ -120,6 +120,8 @@ def _call_deltas(answer: Answer) -> Iterator[Body]:
 
 
 def _finish_reason(answer: Answer) -> str:
+    if answer.end == "incomplete":
+        return "length"
     return "tool_calls" if answer.calls else "stop"
 
 

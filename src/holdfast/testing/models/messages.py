@@ -100,7 +100,7 @@ class Messages(Protocol):
             "role": "assistant",
             "model": answer.model,
             "content": [*text, *uses],
-            "stop_reason": "tool_use" if answer.calls else "end_turn",
+            "stop_reason": _stop_reason(answer),
             "stop_sequence": None,
             "usage": _usage(answer, answer.output_tokens),
         }
@@ -156,6 +156,12 @@ def _results(message: Body) -> Iterator[str]:
             raise RefusedError("tool_result blocks must stand before all other blocks")
         else:
             yield str(block.get("tool_use_id"))
+
+
+def _stop_reason(answer: Answer) -> str:
+    if answer.end == "incomplete":
+        return "max_tokens"
+    return "tool_use" if answer.calls else "end_turn"
 
 
 def _usage(answer: Answer, output_tokens: int) -> Body:

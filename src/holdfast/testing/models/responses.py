@@ -20,6 +20,12 @@ from holdfast.testing.models.protocol import Body, OpenAI, event
 # The mark of the answer that an item came from stands in its id.
 _MARKED = re.compile(r"(?:msg|fc)_([0-9a-f]{24})_\d+")
 
+_ENDS: dict[str, Body] = {
+    "complete": {"status": "completed", "completed_at": CREATED_S},
+    "incomplete": {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+    "failed": {"status": "failed", "error": {"code": "server_error", "message": "it gave up"}},
+}
+
 
 class Responses(OpenAI):
     """A request carries the whole conversation in `input`, or what is new after another response."""
@@ -63,11 +69,10 @@ class Responses(OpenAI):
         return f"resp_{answer.mark}"
 
     def spell(self, answer: Answer, body: Body) -> Body:
-        """A completed response."""
+        """A response that has ended."""
         return {
             **self._head(answer, body),
-            "status": "completed",
-            "completed_at": CREATED_S,
+            **_ENDS[answer.end],
             "output": _output(answer),
             "usage": _usage(answer),
         }
@@ -84,7 +89,10 @@ class Responses(OpenAI):
             {"type": "response.created", "response": started},
             {"type": "response.in_progress", "response": started},
             *_item_events(answer),
-            {"type": "response.completed", "response": self.spell(answer, body)},
+            {
+                "type": f"response.{_ENDS[answer.end]['status']}",
+                "response": self.spell(answer, body),
+            },
         ]
         for number, data in enumerate(plain):
             yield event({**data, "sequence_number": number}, str(data["type"]))
@@ -145,7 +153,8 @@ class _Reader:
         self._speaking, self._mark = True, mark
 
 
-def _output(answer: Answer, status: str = "completed") -> list[dict[str, Any]]:
+def _output(answer: Answer) -> list[dict[str, Any]]:
+    status = "completed" if answer.end == "complete" else "incomplete"
     items: list[dict[str, Any]] = []
     if answer.text or not answer.calls:
         items.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -13,6 +13,9 @@ from holdfast.testing.models.request import Request
 
 # A tool's name and arguments, and the id of the call. Without an id, one is made of turn and place.
 ToolCall: TypeAlias = tuple[str, dict[str, Any]] | tuple[str, dict[str, Any], str]
+
+# How an answer ends: said, cut at the limit of its tokens, or given up by the provider.
+End: TypeAlias = Literal["complete", "incomplete", "failed"]
 
 
 @dataclass(frozen=True)
@@ -25,14 +28,19 @@ class Turn:
     text: str
     calls: tuple[ToolCall, ...]
     pause: float
+    end: End = "complete"
 
 
 @dataclass(frozen=True, init=False)
 class Say(Turn):
-    """The model answers with a text."""
+    """The model answers with a text.
 
-    def __init__(self, text: str, *, pause: float = 0.0) -> None:
-        super().__init__(text, (), pause)
+    `end="incomplete"`: the text is cut at the limit of its tokens. `end="failed"`: the provider gives
+    the answer up after it; that is an answer in Responses only.
+    """
+
+    def __init__(self, text: str, *, pause: float = 0.0, end: End = "complete") -> None:
+        super().__init__(text, (), pause, end)
 
 
 @dataclass(frozen=True, init=False)
