@@ -28,6 +28,9 @@ class Loop:
     def close(self) -> None:
         while _clients:
             self(_clients.pop().close())
+        for task in (left := asyncio.all_tasks(self._loop)):  # As `asyncio.run` does.
+            task.cancel()
+        self(asyncio.wait(left) if left else asyncio.sleep(0))
         self(self._loop.shutdown_asyncgens())
         self(self._loop.shutdown_default_executor())
         self._loop.close()

@@ -9,8 +9,8 @@ Agents, tools and `Runner.run`, `run_sync` and `run_streamed` stay as they are. 
 model call is a step (`model:<agent>`), and each call of a function tool or MCP tool is a step or an
 effect that is known by its tool call id (`refund:call_17`). Outside a run nothing changes.
 
-`_hooks` puts the SDK and Holdfast together, `_models` records model calls, `_tools` tool calls,
-`_approvals` asks people, `_sessions` keeps conversations.
+`_hooks` puts the SDK and Holdfast together, `_models` records model calls, with `_streams`, `_tools`
+tool calls, `_approvals` asks people, `_sessions` keeps conversations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ needs("openai-agents", extra="openai-agents")
 
 from holdfast.integrations.openai_agents._approvals import ask_people  # noqa: E402
 from holdfast.integrations.openai_agents._hooks import durable_runner  # noqa: E402
-from holdfast.integrations.openai_agents._models import ModelCallFailed  # noqa: E402
+from holdfast.integrations.openai_agents._provider import ModelCallFailed  # noqa: E402
 from holdfast.integrations.openai_agents._sessions import DurableSession  # noqa: E402
 
 __all__ = ["DurableSession", "ModelCallFailed", "ask_people", "durable_runner"]

@@ -4,33 +4,41 @@
 provider. `_invoke_function_tool_with_metadata` invokes each function tool and MCP tool, whichever
 agent it belongs to and whenever it was added. `maybe_invoke_function_tool_failure_error_function`
 makes a text for the model out of an error. `ChatCmplStreamHandler.handle_stream` makes events of what
-a provider of chat completions streams. No agent and no tool is copied. The names are private to
-the SDK: they are looked at before they are replaced, and a release that has them no longer is refused.
+a provider of chat completions streams. No agent and no tool is copied. Two more are called: they make
+the errors of streams that end without an answer. The names are private to the SDK: they are looked at
+before one of them is replaced, and a release that has others is refused.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from importlib.metadata import version
-from types import ModuleType
 from typing import Any, Literal
 
-from agents import Agent, Model, RunConfig, tool as sdk_tool
-from agents.models.chatcmpl_stream_handler import ChatCmplStreamHandler
+from agents import Agent, Model, RunConfig
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
-from agents.run_internal import run_loop, tool_execution
 
 import holdfast
 from holdfast.errors import UsageError
 from holdfast.integrations.openai_agents._approvals import AskingRunner
-from holdfast.integrations.openai_agents._models import DurableModel, finished
+from holdfast.integrations.openai_agents._models import DurableModel
+from holdfast.integrations.openai_agents._streams import finished
 from holdfast.integrations.openai_agents._tools import Effects, Tools, check_error, checked
+
+_RUN_LOOP = "agents.run_internal.run_loop"
+_EXECUTION = "agents.run_internal.tool_execution"
+_TOOL = "agents.tool"
+_CHAT = "agents.models.chatcmpl_stream_handler"
+_TERMINAL = "agents.models._response_terminal"
 
 _GET_MODEL = "get_model"
 _INVOKE = "_invoke_function_tool_with_metadata"
 _EXPLAIN = "maybe_invoke_function_tool_failure_error_function"
 _HANDLE = "handle_stream"
 _RESULT = "_FunctionToolInvocationResult"
+
+_TESTED = "from 0.20 on, last with 0.24"
 
 
 def durable_runner(*, effects: Effects = (), approvals: Literal["ask"] | None = None) -> None:
@@ -53,7 +61,7 @@ def durable_runner(*, effects: Effects = (), approvals: Literal["ask"] | None = 
         model: Model = original.get_model(agent, run_config)
         if holdfast.current_run() is None:
             return model
-        return DurableModel(model, agent.name)
+        return DurableModel(model, agent.name, original.ended)
 
     async def explain(*, function_tool: Any, context: Any, error: Exception) -> str | None:
         check_error(error)
@@ -68,10 +76,10 @@ def durable_runner(*, effects: Effects = (), approvals: Literal["ask"] | None = 
             stream = finished(stream)
         return original.handle(cls, response, stream, *args, **kwargs)
 
-    setattr(ChatCmplStreamHandler, _HANDLE, classmethod(handle_stream))
-    setattr(run_loop, _GET_MODEL, get_model)
-    setattr(sdk_tool, _EXPLAIN, explain)
-    setattr(tool_execution, _INVOKE, tools.invoke)
+    setattr(original.handler, _HANDLE, classmethod(handle_stream))
+    setattr(_module(_RUN_LOOP), _GET_MODEL, get_model)
+    setattr(_module(_TOOL), _EXPLAIN, explain)
+    setattr(_module(_EXECUTION), _INVOKE, tools.invoke)
     set_default_agent_runner(runner)
 
 
@@ -95,13 +103,25 @@ class _Originals:
     _kept: _Originals | None = None
 
     def __init__(self) -> None:
-        self.get_model = _function(run_loop, _GET_MODEL, ("agent", "run_config"))
-        self.invoke = _function(tool_execution, _INVOKE, ("function_tool", "context", "arguments"))
-        self.explain = _function(sdk_tool, _EXPLAIN, ("function_tool", "context", "error"))
-        self.handle = _handler()
+        self.get_model = _function(_RUN_LOOP, _GET_MODEL, ("agent", "run_config"))
+        self.invoke = _function(_EXECUTION, _INVOKE, ("function_tool", "context", "arguments"))
+        self.explain = _function(_TOOL, _EXPLAIN, ("function_tool", "context", "error"))
+        self.handler, self.handle = _handler()
         self.result = _function(
-            inspect.getmodule(self.invoke), _RESULT, ("output", "is_sdk_generated_error")
+            self.invoke.__module__, _RESULT, ("output", "is_sdk_generated_error")
         )
+        of_response = ("event_type", "response")
+        self._failure = _function(_TERMINAL, "response_terminal_failure_error", of_response)
+        of_event = ("event_type", "event")
+        self._error = _function(_TERMINAL, "response_error_event_failure_error", of_event)
+
+    def ended(self, event: Any) -> Exception:
+        """Return what the SDK raises for an event that ends a stream without an answer."""
+        if hasattr(event, "response"):
+            failure: Exception = self._failure(event.type, event.response)
+            return failure
+        error: Exception = self._error(event.type, event)
+        return error
 
     @classmethod
     def found(cls) -> _Originals:
@@ -110,24 +130,33 @@ class _Originals:
         return cls._kept
 
 
-def _handler() -> Any:
-    method = getattr(ChatCmplStreamHandler, _HANDLE, None)
-    found = getattr(method, "__func__", None)
+def _handler() -> tuple[Any, Any]:
+    """Return the class that reads streams of chat completions, and how it does."""
+    handler = getattr(_module(_CHAT), "ChatCmplStreamHandler", None)
+    found = getattr(getattr(handler, _HANDLE, None), "__func__", None)
     begins = ("cls", "response", "stream")
     if found is None or tuple(inspect.signature(found).parameters)[:3] != begins:
-        raise _missing(_HANDLE, begins)
-    return found
+        raise _missing(_CHAT, _HANDLE, begins)
+    return handler, found
 
 
-def _function(module: ModuleType | None, name: str, parameters: tuple[str, ...]) -> Any:
-    found = getattr(module, name, None)
+def _function(module: str, name: str, parameters: tuple[str, ...]) -> Any:
+    found = getattr(_module(module), name, None)
     if found is None or tuple(inspect.signature(found).parameters) != parameters:
-        raise _missing(name, parameters)
+        raise _missing(module, name, parameters)
     return found
 
 
-def _missing(name: str, parameters: tuple[str, ...]) -> ImportError:
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None
+
+
+def _missing(module: str, name: str, parameters: tuple[str, ...]) -> ImportError:
     return ImportError(
-        f"openai-agents {version('openai-agents')} has no {name}({', '.join(parameters)}) any more; "
-        "install a release in the range of holdfast[openai-agents], or a newer Holdfast"
+        f"openai-agents {version('openai-agents')} has no {module}.{name}({', '.join(parameters)}); "
+        f"this Holdfast is tested with openai-agents {_TESTED}: install one of those, or a newer "
+        "Holdfast"
     )

@@ -1,0 +1,46 @@
+"""What comes from the provider beside answers: errors, and what was used."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from typing import Any
+
+from openai import APIError
+
+import holdfast
+
+
+class ModelCallFailed(Exception):
+    """The provider refused or failed; looks the same live and replayed.
+
+    It says what policies for retries ask for: `status_code` and `code`.
+    """
+
+    def __init__(self, kind: str, message: str, status_code: int | None, code: str | None) -> None:
+        super().__init__(kind, message, status_code, code)
+        self.kind = kind
+        self.message = message
+        self.status_code = status_code
+        self.code = code
+
+    def __str__(self) -> str:
+        """Say what the provider's SDK said."""
+        return f"{self.kind}: {self.message}"
+
+
+@contextlib.contextmanager
+def told_apart() -> Generator[None]:
+    """Inside a step: errors of the provider's SDK become ours."""
+    try:
+        yield
+    except APIError as error:
+        status_code = getattr(error, "status_code", None)
+        raise ModelCallFailed(type(error).__name__, str(error), status_code, error.code) from error
+
+
+def note_usage(model: str | None, usage: Any) -> None:
+    """Count the tokens of an answer; some providers do not tell."""
+    if usage is not None:
+        tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+        holdfast.usage(model=model, **tokens)

@@ -1,0 +1,154 @@
+"""Streamed answers: seen live while they are recorded, replayed from the record later.
+
+A stream that ends complete is an outcome. One that ends as incomplete or failed is none: the SDK
+raises. But what came before was seen, and a program may catch the error and go on with that. So the
+failure that is recorded carries the events: a replay shows them all again, and a run that failed of it
+asks the model again when it is taken up.
+
+A reader that leaves before the end has made a call of its own, `Left`: the same call made again is the
+next one, live and on replay. The time limit of the SDK is another matter: it asks again by itself, and
+that is the same call. The two are told apart by whom the SDK has cancelled: the task that asks, or only
+the one that reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from agents.items import TResponseStreamEvent
+
+import holdfast
+from holdfast.integrations._relay import Put, arelay
+from holdfast.integrations.openai_agents._answers import add_event, plain, rebuilt_event
+from holdfast.integrations.openai_agents._provider import ModelCallFailed, note_usage, told_apart
+
+Event = TResponseStreamEvent
+Ended = Callable[[Event], Exception]
+"""Makes the error of the SDK for an event that ends an answer which is none."""
+
+_COMPLETED = "response.completed"
+_UNFINISHED = ("response.incomplete", "response.failed", "response.error", "error")
+_ENDS = (_COMPLETED, *_UNFINISHED)
+
+
+class Left(GeneratorExit):
+    """The reader has left an answer before its end. It is asked for again when the run is resumed."""
+
+    again = False
+
+
+class Unfinished(Exception):
+    """The stream ended, and not with an answer. `told` are its events, in plain data."""
+
+    def __init__(self, told: list[dict[str, Any]]) -> None:
+        super().__init__(told)
+        self.told = told
+
+    def __str__(self) -> str:
+        """Say how it ended."""
+        return f"the stream ended with {self.told[-1]['type']}"
+
+
+@dataclass(frozen=True)
+class Asking:
+    """One model call on its way: `call` asks, and `asker` is the task of the SDK that wants it."""
+
+    call: Callable[[], AsyncIterator[Event]]
+    model: str | None
+    asker: asyncio.Task[Any] | None
+
+
+async def streamed(key: str, asked: Any, asking: Asking, ended: Ended) -> AsyncGenerator[Event]:
+    """Yield the events of an answer as they come, or those that were recorded before."""
+    reader = asyncio.current_task()
+    live: list[Event] = []
+
+    async def record(put: Put[Event]) -> Sequence[Event]:
+        def hand_on(event: Event) -> None:
+            live.append(event)
+            if event.type != _COMPLETED:  # Who sees that has it recorded.
+                put(event)
+
+        def left() -> bool:
+            timed_out = _is_cancelled(reader) and not _is_cancelled(asking.asker)
+            return not timed_out
+
+        try:
+            with holdfast.keyed(key):
+                told = await _stream(asked, asking=asking, put=hand_on, left=left)
+        except Left as gone:  # To the loop, this task was cancelled.
+            raise asyncio.CancelledError from gone
+        return live or [rebuilt_event(event) for event in told]
+
+    try:
+        async with aclosing(arelay(record)) as events:
+            async for event in events:
+                yield event
+    except Unfinished as unfinished:
+        *before, last = [rebuilt_event(event) for event in unfinished.told]
+        for event in () if live else before:
+            yield event
+        raise ended(last) from unfinished
+
+
+def _is_cancelled(task: asyncio.Task[Any] | None) -> bool:
+    return task is not None and task.cancelling() > 0
+
+
+async def _stream_now(
+    asked: Any,  # noqa: ARG001 - it is recorded
+    asking: Any,  # Not its class: what is recorded is known by its annotation.
+    put: Put[Event],
+    left: Callable[[], bool],
+) -> Any:
+    told: list[dict[str, Any]] = []
+    events = asking.call()
+    try:
+        with told_apart():
+            async for event in events:
+                # Before it is handed on: the SDK may change it.
+                add_event(told, plain(event))
+                if event.type in _ENDS and (response := getattr(event, "response", None)):
+                    note_usage(asking.model, response.usage)
+                if event.type in _UNFINISHED:
+                    raise Unfinished(told)
+                put(event)
+    except asyncio.CancelledError as cancelled:
+        if left():
+            raise Left from cancelled
+        raise
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
+    if not told or told[-1]["type"] != _COMPLETED:
+        raise cut(f"the stream ended without {_COMPLETED}")
+    return told
+
+
+_stream = holdfast.recorded(
+    _stream_now,
+    name="model",
+    unrecorded=("asking", "put", "left"),
+    raises=(ModelCallFailed, Unfinished),
+)
+
+
+async def finished(chunks: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    """Hand on what a provider of chat completions streams. A stream that ends before it says why it
+    ends was cut; what the SDK makes of it does not show that."""
+    why = None
+    async for chunk in chunks:
+        for choice in chunk.choices or ():
+            why = why or choice.finish_reason
+        yield chunk
+    if why is None:
+        raise cut("the stream ended without a finish_reason")
+
+
+def cut(message: str) -> ModelCallFailed:
+    """Return what a stream that was cut fails as."""
+    return ModelCallFailed("StreamCut", message, None, None)
