@@ -38,7 +38,7 @@ def durable(server: ModelServer, *tools: Any, **options: Any) -> Agent[None, str
 
 
 def keys(steps: Iterable[Any]) -> list[str]:
-    """The keys of steps, without those of ids: 2.36 does not ask for any."""
+    """The keys of steps, without those of ids, which are asked for from 2.61 on."""
     return [step.key for step in steps if step.name != "new_id"]
 
 

@@ -16,7 +16,7 @@ from holdfast.integrations.pydantic_ai import Durable
 from tests.integrations.pydantic_ai.support import twice
 
 ARE_ASKED_FOR = hasattr(AbstractCapability, "get_default_run_id")
-"""2.36 makes up its ids by itself."""
+"""From 2.61 on; before, Pydantic AI makes them up by itself."""
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
     # --- ids ------------------------------------------------------------------------------------------
 
     def get_default_run_id(self) -> str | None:
-        """Return the id of an agent run, the same on replay. Asked for by later versions than 2.36."""
+        """Return the id of an agent run, the same on replay. It is asked for from 2.61 on."""
         if not self.in_durable_context:
             return None
         with keyed(line(self.name)):
