@@ -215,7 +215,7 @@ def test_an_answer_in_one_piece_is_told_in_a_run_as_outside_one(store, go, end):
             except ModelBehaviorError as error:
                 return str(error)
 
-        @flow(name="one_piece")
+        @flow(name="told_whole")
         async def play() -> str:
             said = await told()
             if breaks and breaks.pop():
