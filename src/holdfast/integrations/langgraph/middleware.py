@@ -39,9 +39,10 @@ EFFECTS = (holdfast.Effect, holdfast.AsyncEffect)
 
 class Bubbled(GeneratorExit):
     """What LangGraph sends up through its nodes (an interrupt) is no outcome of a step: the call is
-    made again when the graph goes on. Like an exit, it passes and nothing is recorded."""
+    made again when the graph goes on. Like an exit, it passes and nothing is recorded. So does the
+    refusal of a call that was not made."""
 
-    def __init__(self, bubble: GraphBubbleUp) -> None:
+    def __init__(self, bubble: Exception) -> None:
         super().__init__()
         self.bubble = bubble
 
@@ -159,22 +160,22 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 def _model_body(
-    messages: list[plain.Data],  # noqa: ARG001  # Recorded: what the model was asked.
+    messages: list[plain.Data],  # Recorded: what the model was asked.
     model: str,  # noqa: ARG001
     tools: list[str],  # noqa: ARG001
     call: Callable[[], plain.Data],
 ) -> plain.Data:
-    with _bubbling():
+    with _alone(messages), _bubbling():
         return call()
 
 
 async def _amodel_body(
-    messages: list[plain.Data],  # noqa: ARG001
+    messages: list[plain.Data],
     model: str,  # noqa: ARG001
     tools: list[str],  # noqa: ARG001
     call: Callable[[], Awaitable[plain.Data]],
 ) -> plain.Data:
-    with _bubbling():
+    with _alone(messages), _bubbling():
         return await call()
 
 
@@ -215,6 +216,17 @@ def _bubbling() -> Generator[None]:
         yield
     except GraphBubbleUp as bubble:
         raise Bubbled(bubble) from bubble
+
+
+@contextlib.contextmanager
+def _alone(asked: Any) -> Generator[None]:
+    """Inside a model call: refuse another one that it could be taken for, unrecorded."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(places.alone(asked))
+        except UsageError as refused:
+            raise Bubbled(refused) from refused
+        yield
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import threading
 from collections.abc import Generator, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -22,6 +23,9 @@ _on_thread: ContextVar[bool] = ContextVar("holdfast__on_thread", default=False)
 """Whether the graph goes on from checkpoints: then the ids of its tasks are the same on resume."""
 _line: ContextVar[str] = ContextVar("holdfast_line", default="")
 """The tool call that an agent of its own is part of."""
+_at_work: dict[tuple[Any, ...], list[Any]] = {}
+"""What is asked under each key right now."""
+_lock = threading.Lock()
 _PULLED = "__pregel_pull"
 _MAX_CHARS = 200
 
@@ -55,6 +59,34 @@ def model_call() -> str:
     agent = (not path and metadata.get("lc_agent_name")) or "agent"
     parts = [_line.get(), *_parents(path), f"{agent}-{metadata.get('langgraph_step', 0)}"]
     return ".".join(part for part in parts if part)[-_MAX_CHARS:]
+
+
+@contextlib.contextmanager
+def alone(asked: Any) -> Generator[None]:
+    """Inside a model call: refuse one that asks something else under the same key meanwhile. Their
+    order tells them apart, and on resume it can be another one; the run would be held then."""
+    run = holdfast.current_run()
+    assert run is not None
+    assert run.step is not None
+    branch, _, call = run.step.rpartition("/")
+    key = call.partition("#")[0]
+    place = (run.flow, run.run_id, run.generation, branch, key)
+    with _lock:
+        others = _at_work.setdefault(place, [])
+        if any(other != asked for other in others):
+            raise UsageError(
+                f"two agents ask their models at once, both as {key!r}, so that they could change "
+                f"places when the run is resumed; make the graph that they are in a durable_graph(…), "
+                f"or give agents that a flow calls names of their own, or a branch each"
+            )
+        others.append(asked)
+    try:
+        yield
+    finally:
+        with _lock:
+            others.remove(asked)
+            if not others:
+                del _at_work[place]
 
 
 def task() -> str:
