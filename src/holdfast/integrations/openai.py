@@ -30,6 +30,7 @@ from holdfast.errors import UsageError
 from holdfast.integrations import _calls
 from holdfast.integrations._calls import Call, Result
 from holdfast.integrations._needs import needs
+from holdfast.integrations._witness import look
 from holdfast.integrations.tools import AsyncTools, Tools
 from holdfast.integrations.transcripts import repair
 
@@ -43,7 +44,7 @@ from openai.lib.responses_tool_runner import (  # noqa: E402
     ResponsesToolLedger,
 )
 
-__all__ = ["AsyncLedger", "Ledger", "aio_ledger", "boundary", "ledger"]
+__all__ = ["AsyncLedger", "Ledger", "ModelNotRecorded", "aio_ledger", "boundary", "ledger"]
 
 _OUTSIDE = "no-run"
 
@@ -62,14 +63,22 @@ class AsyncLedger(AsyncResponsesToolLedger):
     functions: list[AsyncRegisteredFunction] = field(default_factory=list[AsyncRegisteredFunction])
 
 
-def ledger(tools: Iterable[Callable[..., Any]], *, run_id: str | None = None) -> Ledger:
+class ModelNotRecorded(BaseException):
+    """The runner's client has no durable transport. No `Exception`: the runner would hide its text."""
+
+
+def ledger(
+    tools: Iterable[Callable[..., Any]], *, run_id: str | None = None, asks_again: bool = False
+) -> Ledger:
     """Return a ledger for a `ResponsesToolRunner`, with these tools as its functions.
 
     `tools` are functions, steps, effects or tools of ours. Outside a run they are called plainly,
-    and nothing is recorded.
+    and nothing is recorded. Inside a run the client must have a durable transport, or the runner is
+    stopped with `ModelNotRecorded` before it calls a tool; `asks_again=True` allows a model that is
+    asked anew at each start.
     """
     box = tools if isinstance(tools, Tools) else Tools(tools)
-    turn = _Turn(box)
+    turn = _Turn(box, _Reply(box, asks_again))
 
     def registered(name: str, definition: Any) -> RegisteredFunction:
         return RegisteredFunction(definition, lambda arguments: turn.call(name, arguments))
@@ -78,10 +87,12 @@ def ledger(tools: Iterable[Callable[..., Any]], *, run_id: str | None = None) ->
     return Ledger(run_id or _run_id(), turn.save, None, functions)
 
 
-def aio_ledger(tools: Iterable[Callable[..., Any]], *, run_id: str | None = None) -> AsyncLedger:
+def aio_ledger(
+    tools: Iterable[Callable[..., Any]], *, run_id: str | None = None, asks_again: bool = False
+) -> AsyncLedger:
     """Return a ledger for an `AsyncResponsesToolRunner`; the awaited twin of `ledger`."""
     box = tools if isinstance(tools, Tools) else Tools(tools)
-    turn = _AsyncTurn(box.aio)
+    turn = _AsyncTurn(box.aio, _Reply(box, asks_again))
 
     def registered(name: str, definition: Any) -> AsyncRegisteredFunction:
         return AsyncRegisteredFunction(definition, lambda arguments: turn.call(name, arguments))
@@ -95,16 +106,33 @@ def _run_id() -> str:
     return _OUTSIDE if run is None else run.run_id
 
 
+def _is_in_run() -> bool:
+    run = holdfast.current_run()
+    return run is not None and run.step is None  # Inside a step everything is done anew.
+
+
 class _Reply:
     """What the runner told last, and the results of the calls of this reply."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names = set(names)
+    def __init__(self, tools: Tools, asks_again: bool) -> None:
+        self._names = {each.name for each in tools}
+        self._asks_again = asks_again
+        self._witness = look()
         self._told: ResponsesToolCheckpoint | None = None
         self.results: dict[str, Result] = {}
 
     def tell(self, checkpoint: ResponsesToolCheckpoint) -> None:
+        """Take what the runner says, before each request and after each answer."""
         self._told = checkpoint
+        answered = checkpoint["phase"] == "final" or checkpoint["pending_items"]
+        if not answered:
+            self._witness = look()
+        elif not (self._witness.recorded or self._asks_again) and _is_in_run():
+            raise ModelNotRecorded(
+                "the model was asked and its answer is not recorded: the runner's client has no durable "
+                "transport. Make it OpenAI(http_client=httpx2.Client(transport=DurableTransport())), with "
+                "the AsyncClient and AsyncDurableTransport for AsyncOpenAI (holdfast.integrations.http)"
+            )
 
     def called(self, name: str) -> str:
         """The id of the call that is made now: the last one that the runner has announced."""
@@ -125,9 +153,8 @@ class _Reply:
 
 
 class _Turn:
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
-        self._reply = _Reply(each.name for each in tools)
+    def __init__(self, tools: Tools, reply: _Reply) -> None:
+        self._tools, self._reply = tools, reply
 
     def save(self, checkpoint: ResponsesToolCheckpoint) -> None:
         """Nothing is written: what the checkpoint says of this run is in its journal."""
@@ -142,9 +169,8 @@ class _Turn:
 
 
 class _AsyncTurn:
-    def __init__(self, tools: AsyncTools) -> None:
-        self._tools = tools
-        self._reply = _Reply(each.name for each in tools)
+    def __init__(self, tools: AsyncTools, reply: _Reply) -> None:
+        self._tools, self._reply = tools, reply
 
     async def save(self, checkpoint: ResponsesToolCheckpoint) -> None:
         """Nothing is written: what the checkpoint says of this run is in its journal."""
