@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextvars import ContextVar
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -129,26 +129,25 @@ class _Bound:
                 with keyed(_call_id(params)):
                     return await _step("validate_args")(_plain.arguments(params.tool_args), body)
             case other:
-                with keyed(self._line(_context(params))):
+                with keyed(line(self._agent_name, _context(params))):
                     return await _step(_name(other))(None, body)
 
     async def _ask(self, params: Any, body: Body) -> Any:
         messages = _plain.conversation(params.messages)
-        with keyed(self._line(params.run_context)):
+        with keyed(line(self._agent_name, params.run_context)):
             try:
                 return await _ask_model(messages, _plain.instructions(params.messages), body)
             except _plain.ModelFailed as error:
                 raise error.original() from error
 
-    def _line(self, ctx: Any) -> str:
-        """Return the key of the agent's own calls: its name, or what the caller says."""
-        said = (ctx.metadata or {}).get(METADATA) if ctx is not None else None
-        return line(str(said or self._agent_name))
 
+def line(name: str, ctx: Any = None) -> str:
+    """Return the key of an agent's own calls: its name, or what the caller of the agent says.
 
-def line(name: str) -> str:
-    """Return the key of calls of an agent; one that is run inside a tool call has its id in it."""
-    return ".".join((*_inside.get(), name))
+    An agent that is run inside a tool call has the id of that call in it.
+    """
+    said = (ctx.metadata or {}).get(METADATA) if ctx is not None else None
+    return ".".join((*_inside.get(), str(said or name)))
 
 
 def _context(params: Any) -> Any:
@@ -186,11 +185,37 @@ async def _call_tool(params: Any, body: Body, how: object) -> Any:
             return await _told(_effect(_sound(params.name))(arguments, body))
         if how is not How.OWN:
             return await _step(_sound(params.name))(arguments, body)
-        token = _inside.set((*_inside.get(), params.ctx.tool_call_id or params.name))
-        try:
+        with _within(params.ctx.tool_call_id or params.name):
             return await _told(body())
-        finally:
-            _inside.reset(token)
+
+
+@contextlib.contextmanager
+def _within(call: str) -> Generator[None]:
+    """Give what is called here the id of the tool call that it is part of."""
+    token = _inside.set((*_inside.get(), call))
+    try:
+        yield
+    finally:
+        _inside.reset(token)
+
+
+async def process_output(call_id: str | None, own_line: str, body: Body) -> Any:
+    """Call an output function, or validators of outputs. What they call is recorded, not they."""
+    if call_id is None:  # The output is text, and no call of a tool.
+        with keyed(own_line):
+            return await _retried(body())
+    with keyed(line(call_id)), _within(call_id):
+        return await _retried(body())
+
+
+async def _retried(called: Awaitable[Any]) -> Any:
+    """Tell the model that it should try again, if a function that records itself says so."""
+    try:
+        return await called
+    except StepFailed as failed:
+        if failed.outcome_unknown or failed.type_name != ModelRetry.__name__:
+            raise
+        raise ModelRetry(failed.message) from failed
 
 
 async def _told(called: Awaitable[Any]) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from pydantic_ai.durable_exec import BaseDurabilityCapability, DurabilityEngineSpec
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.models import Model, ModelRequestContext
+from pydantic_ai.output import OutputContext
 from pydantic_ai.tools import (
     AgentDepsT,
     DeferredToolRequests,
@@ -24,7 +25,13 @@ import holdfast
 from holdfast import keyed
 from holdfast.errors import Refused
 from holdfast.integrations.pydantic_ai import _streams
-from holdfast.integrations.pydantic_ai._backend import METADATA, Backend, EffectTool, line
+from holdfast.integrations.pydantic_ai._backend import (
+    METADATA,
+    Backend,
+    EffectTool,
+    line,
+    process_output,
+)
 from holdfast.integrations.pydantic_ai._plain import Codec
 
 _CONVERSATIONS = uuid.UUID("5f0e2a6c-9d0b-4c55-8a63-0d2c3f1f7b42")
@@ -130,6 +137,26 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
         """Leave events to the handlers of the agent and of its caller."""
         async for event in stream:
             yield event
+
+    # --- outputs --------------------------------------------------------------------------------------
+
+    async def wrap_output_process(
+        self,
+        ctx: RunContext[AgentDepsT],
+        *,
+        output_context: OutputContext,
+        output: Any,
+        handler: Any,
+    ) -> Any:
+        """Give what output functions and validators call a key: they are called in any task or thread.
+
+        They are not recorded themselves, since nobody says what type they return.
+        """
+        if not self.in_durable_context or ctx.partial_output:
+            return await handler(output)
+        call = output_context.tool_call
+        call_id = None if call is None else call.tool_call_id
+        return await process_output(call_id, line(self.name, ctx), lambda: handler(output))
 
     # --- approvals --------------------------------------------------------------------------------------
 
