@@ -60,7 +60,8 @@ class Message(NamedTuple):
 
     message: BaseMessage
     said: dict[str, Any]
-    node: Node
+    node: str
+    ref: str
 
 
 class Seen:
@@ -71,18 +72,18 @@ class Seen:
         self._lock = threading.Lock()
         self._messages: OrderedDict[int, Message] = OrderedDict()
 
-    def get(self, message: BaseMessage) -> Node | None:
-        """Return the node of a message; None if it is not known as it is now."""
+    def get(self, message: BaseMessage) -> Message | None:
+        """Return what is known of a message; None if it is not known as it is now."""
         found = self._messages.get(id(message))
         if found is None or found.message is not message or found.said != message.__dict__:
             return None
-        return found.node
+        return found
 
-    def add(self, message: BaseMessage, node: Node) -> None:
+    def add(self, message: BaseMessage, node: str) -> None:
         """Remember a message as it is now."""
         said = copy.deepcopy(message.__dict__)
         with self._lock:
-            self._messages[id(message)] = Message(message, said, node)
+            self._messages[id(message)] = Message(message, said, node, node[:_DIGEST])
             while len(self._messages) > SEEN:
                 self._messages.popitem(last=False)
 
@@ -101,6 +102,10 @@ class Packer:
         value = self._apart[ref]
         kind, data = self._serde.dumps_typed(_bare(value) if self._splits else value)
         return kind, bytes(data)
+
+    def needed(self) -> frozenset[str]:
+        """Return which values stand apart."""
+        return frozenset(self._apart)
 
     def pack(self, value: Any) -> Node:
         """Return the node of a value."""
@@ -137,6 +142,8 @@ class Packer:
         }
 
     def _part(self, value: Any, depth: int) -> Node:
+        if isinstance(value, BaseMessage):  # Long lists are mostly of these.
+            return self._message(value)
         split = self._split(value, depth + 1)
         return self._leaf(value) if split is None else split
 
@@ -146,14 +153,16 @@ class Packer:
         return self._dumped(value)
 
     def _message(self, message: BaseMessage) -> Node:
-        node = self._seen.get(message)
-        if node is None:
-            node = self._dumped(_bare(message))
-            if type(node) is not str:
-                return self._dumped(message)
-            node = f"{node}:{message.id}" if message.id else node
-            self._seen.add(message, node)
-        self._apart[node[:_DIGEST]] = message
+        found = self._seen.get(message)
+        if found is not None:
+            self._apart[found.ref] = message
+            return found.node
+        node = self._dumped(_bare(message))
+        if type(node) is not str:
+            return self._dumped(message)
+        self._apart[node] = message
+        node = f"{node}:{message.id}" if message.id else node
+        self._seen.add(message, node)
         return node
 
     def _dumped(self, value: Any) -> Node:
@@ -222,4 +231,7 @@ def refs(node: Node) -> Iterator[str]:
             yield from refs(inner[1])
         else:
             for it in inner.values() if sign == "d" else inner:
-                yield from refs(it)
+                if isinstance(it, str):
+                    yield it[:_DIGEST]
+                else:
+                    yield from refs(it)

@@ -92,7 +92,7 @@ def copy(shelf: Shelf, source: str, target: str) -> None:
         goal = Place(target, place.ns)
         for kept in reversed(list(Reader(shelf.memory, place).all())):
             values.expect(doc_refs(kept.doc))
-            shelf.put(goal, kept.id, kept.parent, kept.doc, values.get)
+            shelf.put(goal, kept.id, kept.parent, kept.doc, doc_refs(kept.doc), values.get)
             for entry in shelf.memory.list(place.writes(kept.id)):
                 row = shelf.opened(entry)
                 shelf.put_writes(goal, kept.id, (row["t"], row["p"]), row["w"], values.get)

@@ -106,7 +106,10 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         place, packer = place_of(config), Packer(self.serde, self._seen)
         doc = doc_of(packer, config, checkpoint, metadata)
         parent = get_checkpoint_id(config)
-        blocking(lambda: self._shelf.put(place, checkpoint["id"], parent, doc, packer.element))
+        needed = packer.needed()
+        blocking(
+            lambda: self._shelf.put(place, checkpoint["id"], parent, doc, needed, packer.element)
+        )
         return config_of(place, checkpoint["id"])
 
     def put_writes(

@@ -42,10 +42,16 @@ class Shelf:
     # -- writing -------------------------------------------------------------------------------
 
     def put(
-        self, place: Place, checkpoint_id: str, parent: str | None, doc: Doc, elements: Elements
+        self,
+        place: Place,
+        checkpoint_id: str,
+        parent: str | None,
+        doc: Doc,
+        needed: frozenset[str],
+        elements: Elements,
     ) -> None:
-        """Write a checkpoint: all of it or nothing."""
-        key, needed = place.checkpoint(checkpoint_id), doc_refs(doc)
+        """Write a checkpoint: all of it or nothing. `needed` are its values apart."""
+        key = place.checkpoint(checkpoint_id)
         base = self._remembered(place, parent)
         for _ in range(TRIES):
             if base is None and parent is not None:
