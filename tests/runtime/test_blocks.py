@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -156,6 +158,57 @@ def test_the_wrong_colour(holdfast_store):
 
     with pytest.raises(UsageError, match=r"aio\.run"):
         asyncio.run(main())
+
+
+def test_the_other_wrong_colours(holdfast_store):
+    async def main() -> None:
+        async with holdfast.run("b"):  # type: ignore[attr-defined]
+            pass
+
+    with pytest.raises(UsageError, match=r"write `async with holdfast\.aio\.run"):
+        asyncio.run(main())
+    with pytest.raises(UsageError, match=r"in sync code `with holdfast\.run"):
+        with aio.run("b"):  # type: ignore[attr-defined]
+            pass
+    assert holdfast_store.list() == []
+
+
+@effect(name="block-charge")
+def cut_off() -> None:
+    raise ConnectionError
+
+
+@effect(name="block-acharge")
+async def acut_off() -> None:
+    raise ConnectionError
+
+
+def blocking() -> None:
+    with holdfast.run("b"):
+        cut_off()
+
+
+def awaited() -> None:
+    async def main() -> None:
+        async with aio.run("b"):
+            await acut_off()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("work", "line"), [(blocking, "    cut_off()"), (awaited, "    await acut_off()")]
+)
+def test_a_held_block_shows_its_own_line_and_says_once_what_to_do(
+    holdfast_store, work: Callable[[], None], line: str
+):
+    with pytest.raises(RunHeld) as held:
+        work()
+    told = "".join(traceback.format_exception(held.value))
+    assert told.count("is held (in_doubt)") == 1
+    assert "Unwind" not in told
+    assert "During handling" not in told
+    assert line in told.splitlines()
 
 
 def test_names_and_tags(holdfast_store):

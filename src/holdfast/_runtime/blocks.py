@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import Token
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from holdfast._core.budgets import Budget, checked_budget
 from holdfast._core.keys import check_name, check_run_id
@@ -22,7 +22,7 @@ from holdfast._runtime.finishing import admit_async, finish, finish_async
 from holdfast._runtime.frames import Frame, current, current_task, here
 from holdfast._runtime.gap import begin_block
 from holdfast._runtime.queues import Placing
-from holdfast.errors import UsageError
+from holdfast.errors import RunError, UsageError
 
 
 class Block:
@@ -115,8 +115,23 @@ class RunBlock(Block):
         trace: TracebackType | None,
     ) -> None:
         ended = self._end(error)
-        if ended is not None:
-            _finish_block(error, lambda: finish(*ended))
+        if ended is None:
+            return
+        try:
+            finish(*ended)
+        except BaseException as raised:
+            if raised is not error:
+                _show_own_line(raised, error, trace)
+                raise
+
+    if not TYPE_CHECKING:  # Who checks types is told by the checker.
+
+        async def __aenter__(self) -> NoReturn:
+            """Say which block is meant."""
+            raise UsageError("in async code write `async with holdfast.aio.run(…):`")
+
+        async def __aexit__(self, *raised: object) -> None:
+            """Nobody enters it so."""
 
 
 class AsyncRunBlock(Block):
@@ -150,15 +165,37 @@ class AsyncRunBlock(Block):
             await finish_async(*ended)
         except BaseException as raised:
             if raised is not error:
+                _show_own_line(raised, error, trace)
                 raise
 
+    if not TYPE_CHECKING:
 
-def _finish_block(error: BaseException | None, finish_it: Any) -> None:
-    try:
-        finish_it()
-    except BaseException as raised:
-        if raised is not error:
-            raise
+        def __enter__(self) -> NoReturn:
+            """Say how it is entered."""
+            raise UsageError(
+                "write `async with holdfast.aio.run(…):`, or in sync code `with holdfast.run(…):`"
+            )
+
+        def __exit__(self, *raised: object) -> None:
+            """Nobody enters it so."""
+
+
+def _show_own_line(
+    raised: BaseException, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    """Let an error show the user's line at which the run was stopped, and not the exception by which
+    we got from there to here."""
+    if isinstance(error, Unwind):
+        raised.__suppress_context__ = True
+        if isinstance(raised, RunError):
+            raised.__traceback__ = _outside(trace)
+
+
+def _outside(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback up to where it enters Holdfast."""
+    if trace is None or trace.tb_frame.f_globals.get("__name__", "").startswith("holdfast."):
+        return None
+    return TracebackType(_outside(trace.tb_next), trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
 
 def run(
