@@ -384,3 +384,21 @@ def test_uploads_are_the_same_whatever_their_boundary(library: ModuleType) -> No
     with testing.store():
         assert twice(work.run) == 200
     assert len(world.requests) == 1
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_the_wrong_transport_says_which_one_is_meant(library: ModuleType, opened: bool) -> None:
+    async def asks() -> None:
+        client = library.AsyncClient(transport=DurableTransport())
+        if opened:
+            await client.__aenter__()
+        await client.get(URL)
+
+    with pytest.raises(UsageError, match="for AsyncClient use AsyncDurableTransport"):
+        asyncio.run(asks())
+    client = library.Client(transport=AsyncDurableTransport())
+    with pytest.raises(UsageError, match="for Client use DurableTransport"):
+        if opened:
+            client.__enter__()
+        client.get(URL)
+    client.close()

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator
 from threading import Event
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 import holdfast
 from holdfast import Retry, keyed, recorded
@@ -137,7 +137,43 @@ class _Sending:
         return self._seen
 
 
-class DurableTransport(_Transport):
+class _OnlyBlocking:
+    """What an async client calls of its transport."""
+
+    async def handle_async_request(self, request: Any) -> NoReturn:
+        """Say which transport is meant."""
+        raise UsageError(_FOR_ASYNC)
+
+    async def __aenter__(self) -> NoReturn:
+        raise UsageError(_FOR_ASYNC)
+
+    async def __aexit__(self, *raised: object) -> None: ...
+
+    async def aclose(self) -> None:
+        """There is nothing to close."""
+
+
+class _OnlyAwaited:
+    """What a blocking client calls of its transport."""
+
+    def handle_request(self, request: Any) -> NoReturn:
+        """Say which transport is meant."""
+        raise UsageError(_FOR_SYNC)
+
+    def __enter__(self) -> NoReturn:
+        raise UsageError(_FOR_SYNC)
+
+    def __exit__(self, *raised: object) -> None: ...
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+_FOR_ASYNC = "DurableTransport is for Client; for AsyncClient use AsyncDurableTransport"
+_FOR_SYNC = "AsyncDurableTransport is for AsyncClient; for Client use DurableTransport"
+
+
+class DurableTransport(_OnlyBlocking, _Transport):
     """Makes every request of a client a step, inside a run; of httpx or httpx2, as the client is.
 
     `inner` sends; by default a plain `HTTPTransport()`. `key(request)` names a line of requests that
@@ -188,7 +224,7 @@ class DurableTransport(_Transport):
             self._rules.inner.close()
 
 
-class AsyncDurableTransport(_AsyncTransport):
+class AsyncDurableTransport(_OnlyAwaited, _AsyncTransport):
     """The awaited twin of `DurableTransport`, for `AsyncClient`."""
 
     def __init__(
