@@ -202,8 +202,9 @@ def test_without_a_key_the_colour_is_that_of_the_flow() -> None:
     async def wrong() -> None:
         await asyncio.to_thread(look, "x")
 
-    with testing.store(), pytest.raises(RunFailed, match="is a sync step"):
+    with testing.store(), pytest.raises(RunFailed, match="is a sync step") as failed:
         asyncio.run(wrong.run("r"))
+    assert "as a tool, give the agent Holdfast's adapter (docs/integrations)" in str(failed.value)
 
 
 @pytest.mark.parametrize("key", ["", 7])

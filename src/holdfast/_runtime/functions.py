@@ -303,7 +303,8 @@ class Step(Recorded[P, R]):
         if keyed.awaits_here(frame, self._key_given()):
             raise UsageError(
                 f"{self.name} is a sync {self._settings.what}; in an async flow write "
-                f"`await {self.name}.aio(…)`, which runs it in a thread"
+                f"`await {self.name}.aio(…)`, which runs it in a thread; if a framework calls it as "
+                "a tool, give the agent Holdfast's adapter (docs/integrations)"
             )
         body = self._prepared(frame, args, kwargs)
         execution = frame.execution
