@@ -109,5 +109,6 @@ def check_owner(frame: Frame, what: str) -> None:
         raise UsageError(
             f"{what} was called from a {kind} that run {frame.execution.run_id!r} does not know, "
             f"so its order could not be replayed; use {way}, or give the call a name of its own: "
-            f"{what}.with_options(step_key=…)(…)"
+            f"{what}.with_options(step_key=…)(…); if a framework calls it as a tool, give the agent "
+            "Holdfast's adapter (docs/integrations)"
         )
