@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast._core import codec, doubt
+from holdfast._core import codec, doubted
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.history import History, State
@@ -537,13 +537,13 @@ def test_a_settled_not_done_is_simply_run():
 def test_an_error_leaves_a_doubt(called, why):
     bench = Bench()
     error = held(lambda: bench.run(effect("ask"), {"body": [called]}))
-    assert doubt.DOUBTS[why] in error.detail
+    assert doubted.DOUBTS[why] in error.detail
     left = bench.history().records["pay"].doubt
     assert left is not None
     assert msgspec.json.decode(left.body)["ended"] is (why == "error")
     # The doubt is told as it was, after a restart too.
     bench.die("lease_ran_out")
-    assert doubt.DOUBTS[why] in held(lambda: bench.run(effect("ask"))).detail
+    assert doubted.DOUBTS[why] in held(lambda: bench.run(effect("ask"))).detail
 
 
 def test_retry_is_counted_against_its_attempts():
@@ -739,7 +739,7 @@ def test_a_key_in_doubt_holds_and_names_the_other_run():
     error = stopped.value.error
     assert isinstance(error, RunHeld)
     assert "'other'" in error.detail
-    assert stopped.value.waiting_on == doubt.key_token("pay", "k")
+    assert stopped.value.waiting_on == doubted.key_token("pay", "k")
     assert all("settle r pay" in action for action in error.actions)
 
 

@@ -225,3 +225,22 @@ def test_an_effect_in_doubt_is_not_settled_by_a_call_with_other_arguments(
     assert world.counts() == {"pay 3": 1, "pay 4": 1}
     with world.store() as store:
         assert_sound(store)
+
+
+def test_an_effect_in_doubt_that_is_a_step_now_is_not_executed_again(world: World) -> None:
+    world.crash(paying(world, 3, PAYS), at="in pay")
+    changed = paying(
+        world,
+        3,
+        PAYS.replace('@effect(on_doubt="retry")', "@step").replace(
+            "import NOT_DONE, effect", "import step"
+        ),
+    )
+    ended = world.run(changed)
+    assert (ended.error, ended.said["reason"]) == ("RunHeld", "in_doubt")
+    assert "it was an effect when it was begun" in ended.said["message"]
+    assert world.counts() == {"pay 3": 1}
+    with world.store() as store:
+        store.settle("r", "pay", NOT_DONE, actor="ana")
+    assert world.run(changed).result == "paid 3"
+    assert world.counts() == {"pay 3": 2}

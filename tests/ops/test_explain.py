@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast._core.doubt import DOUBTS
+from holdfast._core.doubted import DOUBTS
 from holdfast._core.entries import WAIT_BEGINS, Kind
 from holdfast._core.findings import Found
 from holdfast._core.lifecycle import HeldReason, Status

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast._core.children import to_parent
 from holdfast._core.commands import command
-from holdfast._core.doubt import settle_actions
+from holdfast._core.doubted import settle_actions
 from holdfast._core.entries import Kind
 from holdfast._core.history import History
 from holdfast._core.lifecycle import ENDED, FINAL, HeldReason, Status

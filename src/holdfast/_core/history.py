@@ -7,7 +7,7 @@ or raises `Divergence`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from holdfast._core.drift import Gap
 from holdfast._core.entries import Entry
@@ -169,17 +169,25 @@ class History(Folding):
     def unconsumed(self, consumed: set[str]) -> tuple[list[Record], list[Record]]:
         """Return the records that a flow which has ended never asked for: those that it should
         have met, and those from before an accepted change."""
-        turns = [(f"{loop}[", _turn(entry)) for loop, entry in self.saved.items()]
+        passed = self.passed()
 
         def is_left_out(record: Record) -> bool:
-            return record.key not in consumed and not any(
-                record.key.startswith(path)
-                and int(record.key[len(path) :].partition("]")[0]) < turn
-                for path, turn in turns
-            )
+            return record.key not in consumed and not passed(record.key)
 
         missed = [record for record in self.placed.values() if is_left_out(record)]
         return missed, [record for record in self.old.values() if is_left_out(record)]
+
+    def passed(self) -> Callable[[str], bool]:
+        """Return what says of a step key whether it lies in a turn of a loop that is over."""
+        turns = [(f"{loop}[", _turn(entry)) for loop, entry in self.saved.items()]
+
+        def is_over(key: str) -> bool:
+            return any(
+                key.startswith(path) and int(key[len(path) :].partition("]")[0]) < turn
+                for path, turn in turns
+            )
+
+        return is_over
 
     def goes_beyond(self, path: str, position: int, consumed: set[str]) -> bool:
         """Tell whether something is recorded behind a place: in its scope from this position on, or
@@ -191,11 +199,7 @@ class History(Folding):
 
     def open_doubts(self) -> list[Record]:
         """Return the effects that were started and whose outcome is not known."""
-        return [
-            record
-            for record in self.records.values()
-            if record.state is State.IN_DOUBT or (record.effect and record.state is State.RUNNING)
-        ]
+        return [record for record in self.records.values() if record.is_in_doubt]
 
 
 def _turn(saved: Entry) -> int:

@@ -93,6 +93,11 @@ class Record(msgspec.Struct):
         return self.state in OUTCOMES
 
     @property
+    def is_in_doubt(self) -> bool:
+        """Whether it is an effect that was started and whose outcome is not known."""
+        return self.state is State.IN_DOUBT or (self.effect and self.state is State.RUNNING)
+
+    @property
     def is_unsaid(self) -> bool:
         """Whether it is a plain step that was tried and has no outcome: a call with other arguments
         contradicts nothing."""

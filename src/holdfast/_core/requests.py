@@ -281,6 +281,14 @@ class FindKey(msgspec.Struct):
     key: KeyState
 
 
+class FindUnmet(msgspec.Struct):
+    """Look whether a new effect may repeat one that the run has not come back to; where calls are
+    made at the same time, that one gets a moment to be called. Sends back its key and whether it is
+    in doubt, or None."""
+
+    call: StepCall
+
+
 class Recall(msgspec.Struct):
     """Read from a memory: one value, or those whose keys begin so; sends back what was found, in the
     form that is recorded (`memories.told`)."""
@@ -332,6 +340,7 @@ Request = (
     | Now
     | Chance
     | FindKey
+    | FindUnmet
     | FindQuestion
     | CopyResult
     | LookUpKey

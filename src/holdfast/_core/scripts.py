@@ -38,6 +38,7 @@ from holdfast._core.budgets import begun
 from holdfast._core.commands import command
 from holdfast._core.differing import told
 from holdfast._core.doubt import effect_script
+from holdfast._core.doubted import was_effect
 from holdfast._core.entries import Kind
 from holdfast._core.history import Divergence, History, Record, State
 from holdfast._core.messages import refused_before
@@ -71,6 +72,8 @@ def step_script(call: StepCall, history: History, decode: Decode) -> Script:
         return (yield from transaction_script(call, record, history.run_id))
     if call.spec.effect:
         return (yield from effect_script(call, record, history.run_id))
+    if record is not None and record.is_in_doubt:
+        raise was_effect(call, history.run_id)
     return (yield from _plain(call, record, history.run_id))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast._core import codec, control
-from holdfast._core.doubt import key_token
+from holdfast._core.doubted import key_token
 from holdfast._core.effects import NOT_DONE, Done, Fail, NotDone
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History, Record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast._core.doubt import DOUBTS
+from holdfast._core.doubted import DOUBTS
 from holdfast._core.effects import KEY_TTL_S, may_send
 from holdfast._core.history import Record
 from holdfast._core.resume import facts_of
@@ -31,9 +31,15 @@ _POLICY = {
 def verdict(record: Record, names: str) -> str:
     """Return what the doubt is, in one sentence."""
     why = _why(record)
+    if why == "repeated":
+        return f"{names} may be the repetition of {_other(record)}."
     if why == "value_lost":
         return f"{names} happened, but its result could not be stored."
     return f"{names} may or may not have happened: {DOUBTS.get(why, why)}."
+
+
+def _other(record: Record) -> str:
+    return str(facts_of(record.doubt).get("other")) if record.doubt is not None else ""
 
 
 def about_effect(
@@ -46,7 +52,14 @@ def about_effect(
     owner_died: bool = False,
 ) -> list[str]:
     """Return what the journal knows of an effect: arguments, key, age, policy."""
-    if record.intent is None:
+    if _why(record) == "repeated":
+        text = (
+            f"{record.key}{of} was not called: the run has done the same, or may have done it, as "
+            f"{_other(record)}, and has not come back to that. A model that is asked again chooses "
+            "new ids for its calls."
+        )
+        known = [text]
+    elif record.intent is None:
         known = [f"This store has no record that {record.key}{of} was started: that may be lost."]
     else:
         started = f"{ago(record.first_started_us, now_us)} ({moment(record.first_started_us)})"
@@ -95,6 +108,8 @@ def not_known(record: Record) -> list[str]:
     """Return what only the other side can tell."""
     if _why(record) == "value_lost":
         return [f"What {record.key} returned."]
+    if _why(record) == "repeated":
+        return [f"Whether {record.key} is meant to happen beside {_other(record)}."]
     return [f"Whether {record.key} happened. Only the other side can tell: look there for its key."]
 
 
@@ -103,6 +118,12 @@ def ways_out(record: Record, now_us: int) -> list[tuple[str, tuple[str, ...]]]:
     step = record.key
     done = (f"{step} happened (JSON stands for its result):", ("--done", "JSON"))
     not_done = (f"{step} did not happen (it will be executed):", ("--not-done",))
+    if _why(record) == "repeated":
+        done = (f"{step} is the same and happened (JSON: its result):", ("--done", "JSON"))
+        not_done = (
+            f"{step} is another, or has not happened (it will be executed):",
+            ("--not-done",),
+        )
     give_up = (f"Give {step} up (the flow gets StepFailed):", ("--fail", "REASON"))
     if _why(record) == "value_lost":
         return [done, give_up]

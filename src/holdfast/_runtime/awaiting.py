@@ -17,6 +17,7 @@ from holdfast._core.requests import (
     FindChild,
     FindKey,
     FindQuestion,
+    FindUnmet,
     LookUpKey,
     Now,
     ReadChild,
@@ -43,6 +44,7 @@ from holdfast._runtime.drivers import (
     wrote,
 )
 from holdfast._runtime.execution import Execution
+from holdfast._runtime.repeating import find_unmet_async
 from holdfast._runtime.spending import await_others
 from holdfast._runtime.transactions import transact
 from holdfast._runtime.waiting import await_async
@@ -143,6 +145,8 @@ async def _perform(execution: Execution, request: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(engine.threads(), work)
     if isinstance(request, Unreserved):
         return await await_others(execution, request)
+    if isinstance(request, FindUnmet):
+        return await find_unmet_async(execution, request)
     if isinstance(request, FindKey):
         execution.check()
         await engine.clock.wait_async(KEY_POLL_S)

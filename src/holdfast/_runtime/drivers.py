@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from holdfast._core.attempts import ending, key_change, told
-from holdfast._core.doubt import key_token
+from holdfast._core.doubted import key_token
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.requests import (
@@ -23,6 +23,7 @@ from holdfast._core.requests import (
     FindChild,
     FindKey,
     FindQuestion,
+    FindUnmet,
     LookUpKey,
     Note,
     Now,
@@ -45,6 +46,7 @@ from holdfast._runtime.committer import Ticket
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.questions import find_question
 from holdfast._runtime.recalling import recalled
+from holdfast._runtime.repeating import find_unmet
 from holdfast._runtime.shield import Shield
 from holdfast._runtime.spending import wait_for_others
 from holdfast._runtime.transactions import transact
@@ -166,6 +168,8 @@ def perform(execution: Execution, request: Any) -> Any:
         return wait_for_others(execution, request)
     if isinstance(request, FindQuestion):
         return find_question(execution, request)
+    if isinstance(request, FindUnmet):
+        return find_unmet(execution, request)
     assert isinstance(request, FindKey)
     execution.interrupted.wait(KEY_POLL_S)
     execution.check()

@@ -10,7 +10,7 @@ from holdfast import errors
 from holdfast._core.attempts import storable, told
 from holdfast._core.commands import command
 from holdfast._core.control import MESSAGES
-from holdfast._core.doubt import DOUBTS, settle_actions
+from holdfast._core.doubted import DOUBTS, settle_actions
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import Record
 from holdfast._core.masks import masked
@@ -65,6 +65,8 @@ def returned(execution: Execution, value: Any) -> Ending:
         return raised(execution, errors.UsageError(text))
     if execution.doubts:
         return stopped(execution, Unwind(_in_doubt(execution)))
+    if left := execution.unmet.in_doubt(execution.consumed):
+        return stopped(execution, Unwind(_left_in_doubt(execution, left[0].key)))
     missed, old = execution.history.unconsumed(execution.consumed)
     left_out = missed or [record for record in old if record.effect and not record.borrowed]
     if left_out and not (execution.history.confirmed and not missed):
@@ -86,6 +88,16 @@ def _in_doubt(execution: Execution) -> errors.RunHeld:
     """The flow interrupted an effect and went on: it does not end before that is settled."""
     step = min(execution.doubts)
     detail = f"{step} may or may not have happened: {DOUBTS['interrupted']}, and the flow went on"
+    actions = settle_actions(execution.run_id, step)
+    return errors.RunHeld(execution.run_id, "in_doubt", detail, actions, step=step)
+
+
+def _left_in_doubt(execution: Execution, step: str) -> errors.RunHeld:
+    """The flow came to its end without asking for an effect whose outcome is not known."""
+    detail = (
+        f"{step} may or may not have happened, and the flow ended without coming back to it: a model "
+        "that is asked again chooses new ids for its calls. Say what came of it"
+    )
     actions = settle_actions(execution.run_id, step)
     return errors.RunHeld(execution.run_id, "in_doubt", detail, actions, step=step)
 

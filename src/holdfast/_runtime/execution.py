@@ -22,6 +22,7 @@ from holdfast._core.requests import Append, Note, StepCall
 from holdfast._core.rows import Lease, Post, Write
 from holdfast._core.secrets import hide
 from holdfast._core.stops import Unwind, Waiting, waits_for
+from holdfast._core.unmet import Unmet
 from holdfast._runtime import deadlines
 from holdfast._runtime.committer import Ticket
 from holdfast._runtime.drafting import drafted, track
@@ -103,6 +104,7 @@ class Execution:
         self.unreplayed = history.recorded()
         self.consumed: set[str] = set()
         """Keys of the records that the flow has asked for."""
+        self.unmet = Unmet(history)
         self.skipping = Skipping(history, lease.row)
         self._totals = Totals(lease.row)
         self._failure: BaseException | None = None

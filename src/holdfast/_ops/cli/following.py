@@ -131,6 +131,7 @@ _DOUBTS = {
     "value_lost": "it happened, but its result is lost",
     "interrupted": "it was interrupted",
     "adopted": "the store lost records",
+    "repeated": "it may repeat another",
 }
 """Shorter than in an explanation: it stands in a line."""
 _TOLD = {

@@ -1,0 +1,61 @@
+"""Effects that a run has done, or may have done, and has not come back to. Pure.
+
+An effect with a key of its own (`pay:call_17`) is found again by that key alone. If the answer of the
+model that chose the key was not recorded, the model is asked again and chooses another: the same effect
+comes under a new key, and nothing would tell that it is a repetition. So an effect that is new to the
+journal is compared with those of its name that the run has not called again since it was taken up.
+"""
+
+from __future__ import annotations
+
+from holdfast._core.history import History
+from holdfast._core.keys import is_undo, name_of
+from holdfast._core.record import Record, State
+from holdfast._core.requests import StepCall
+
+_OPEN = frozenset({State.RUNNING, State.IN_DOUBT})
+
+
+class Unmet:
+    """The effects of a history that have keys of their own, and were not called again yet."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._by_name: dict[str, list[Record]] | None = None
+
+    def like(self, call: StepCall, met: set[str], *, by_place: bool) -> Record | None:
+        """Return an effect that a call may repeat: one of its name that is in doubt; or one that was
+        done with the same arguments, unless (not `by_place`) what was done is not called again."""
+        if self._by_name is None:
+            self._by_name = self._found()
+        left = self._by_name.get(call.spec.name)
+        if not left:
+            return None
+        left[:] = [record for record in left if record.key not in met]
+        for record in left:
+            if record.state in _OPEN or (by_place and record.args_digest == call.args_digest):
+                return record
+        return None
+
+    def in_doubt(self, met: set[str]) -> list[Record]:
+        """Return those whose outcome is not known."""
+        records = self._history.open_doubts()
+        return [it for it in records if it.key not in met and self._is_ours(it)]
+
+    def _found(self) -> dict[str, list[Record]]:
+        found: dict[str, list[Record]] = {}
+        passed = self._history.passed()
+        for record in self._history.records.values():
+            done = record.state is State.COMPLETED and not passed(record.key)
+            if (done or record.state in _OPEN) and record.effect and self._is_ours(record):
+                found.setdefault(name_of(record.key), []).append(record)
+        return found
+
+    def _is_ours(self, record: Record) -> bool:
+        return (
+            record.position is None
+            and not record.borrowed
+            and not record.transaction
+            and record.key not in self._history.old
+            and not is_undo(record.key)
+        )
