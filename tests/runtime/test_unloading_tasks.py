@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import aio, effect, flow, keyed, step
+from holdfast import Retry, aio, effect, flow, keyed, step
 from holdfast._runtime import waiting
 from holdfast.testing import store as private_store
 from holdfast.testing.stores import PrivateStore
@@ -87,6 +87,64 @@ async def unrecorded() -> Any:
     return await asked
 
 
+@flow(name="ut-nested")
+async def nested() -> Any:
+    """A tool runs an agent of its own, which calls tools."""
+
+    async def agent() -> Any:
+        with keyed("outer", awaited=True):
+            inner = (
+                asyncio.create_task(call_async(look, "lamp", "call_1")),
+                asyncio.create_task(call_async(pay, 3, "call_2")),
+            )
+            return list(await asyncio.gather(*inner))
+
+    (result,) = await asyncio.gather(agent())
+    return result
+
+
+@flow(name="ut-plain")
+async def plain() -> Any:
+    """One tool waits for a person; another has its answer, and works on in plain code."""
+
+    async def asks() -> Any:
+        with keyed("call_1", awaited=True):
+            return await aio.ask("Sure?", name="sure")
+
+    async def works() -> Any:
+        with keyed("call_2", awaited=True):
+            said = await aio.ask("How much?", name="amount")
+            while not gate.is_set():
+                await asyncio.sleep(0.01)
+            made.append(f"worked {said}")
+            return await look.aio("lamp")
+
+    return list(await asyncio.gather(asks(), works()))
+
+
+@flow(name="ut-short")
+async def short() -> Any:
+    """One tool waits for a person; the pause of another ends soon."""
+
+    async def pauses() -> Any:
+        with keyed("call_2", awaited=True):
+            return await attempt.aio()
+
+    async def asks() -> Any:
+        with keyed("call_1", awaited=True):
+            return await aio.ask("Sure?", name="sure")
+
+    return list(await asyncio.gather(asks(), pauses()))
+
+
+@step(name="ut-attempt", retry=Retry(attempts=2, first_s=0.9, jitter=0))
+def attempt() -> str:
+    made.append("tried")
+    if len(made) == 1:
+        raise ValueError("not yet")
+    return "well"
+
+
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Waits until so many looks whether a run is idle found that it is not."""
@@ -105,7 +163,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return until
 
 
-@pytest.mark.parametrize("it", [threads, tasks, threads_of_async])
+@pytest.mark.parametrize("it", [threads, tasks, threads_of_async, nested])
 def test_what_works_keeps_the_run_and_what_waits_does_not(
     store: PrivateStore, it: Any, looks: Callable[[int], None]
 ) -> None:
@@ -124,6 +182,34 @@ def test_what_works_keeps_the_run_and_what_waits_does_not(
         store.approve("r", question.name, digest=question.digest, actor="ana")
         assert handle.result(timeout=20) == ["lamp", 3]
     assert made == ["lamp", "paid 3"]
+
+
+def test_a_tool_at_work_in_plain_code_keeps_the_run(
+    store: PrivateStore, looks: Callable[[int], None]
+) -> None:
+    with store.worker(flows=[plain]):
+        handle = plain.submit("r")
+        store.until("r", status="waiting")
+        store.answer("r", "amount", "30", actor="ana")
+        looks(3)
+        row = store.kept.get("r")
+        assert row is not None
+        assert row.owner is not None
+        gate.set()
+        store.until("r", done="ut-look:call_2")
+        store.until("r", status="waiting")
+        store.answer("r", "sure", "yes", actor="ana")
+        assert handle.result(timeout=20) == ["yes", "lamp"]
+    assert made.count("lamp") == 1
+
+
+def test_a_short_pause_beside_it_does_not_keep_the_run(store: PrivateStore) -> None:
+    with store.worker(flows=[short]):
+        handle = short.submit("r")
+        store.until("r", done="ut-attempt:call_2")
+        store.until("r", status="waiting")
+        store.answer("r", "sure", "yes", actor="ana")
+        assert handle.result(timeout=20) == ["yes", "well"]
 
 
 def test_a_task_that_nobody_is_known_to_await_keeps_the_run(

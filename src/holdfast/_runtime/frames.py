@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.keys import Scope
+from holdfast._runtime.lines import Line
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 class Frame:
     """One branch of a run (or one step body inside it) in one thread or task."""
 
-    __slots__ = ("attempt", "awaits", "call", "execution", "owner", "scope", "waits")
+    __slots__ = ("attempt", "awaits", "call", "execution", "line", "owner", "scope")
 
     def __init__(
         self,
@@ -39,8 +40,11 @@ class Frame:
         self.awaits = awaits
         self.call = call
         self.attempt = call.attempt if call is not None else 0
-        self.waits = 0
-        """How many waits there are of the branch itself and of those that stand in for it."""
+        self.line = Line()
+
+    def is_here(self) -> bool:
+        """Say whether the executing thread or task is the one that the frame belongs to."""
+        return self.owner == here(awaits=self.awaits)
 
     def attempt_has_ended(self) -> bool:
         """Say whether this is what an abandoned thread still does of an attempt that is over."""
@@ -97,7 +101,7 @@ def check_owner(frame: Frame, what: str) -> None:
             f"{what} is known by its place in the flow, and a framework that goes on from its own "
             f"checkpoints (a node of a graph) has none; call {what} in a flow of its own"
         )
-    if frame.owner != here(awaits=frame.awaits):
+    if not frame.is_here():
         kind, way = (
             ("task", "holdfast.aio.gather or aio.each")
             if frame.awaits

@@ -17,7 +17,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast._core.keys import quoted
-from holdfast._runtime.frames import Frame, check_owner, current_task, without_places
+from holdfast._runtime.frames import Frame, check_owner, current, current_task, without_places
+from holdfast._runtime.lines import Line, place_of
 
 if TYPE_CHECKING:
     from holdfast._core.requests import StepCall
@@ -32,7 +33,8 @@ class Given(NamedTuple):
     where: KeyFunction | None = None
     key: str | None = None
     unique: bool = False
-    awaited: bool = False
+    guest: Line | None = None
+    """The guest of a line of the run that this task or thread is, or is part of."""
 
 
 _NOTHING = Given()
@@ -56,18 +58,33 @@ def keyed(
     and others like it. Then a worker can unload the run while it waits here, for a person or a time.
     """
     outer = _given.get()
-    awaited = awaited or outer.awaited
-    if callable(step_key):
-        given, placeless = Given(step_key, awaited=awaited), True
+    with contextlib.ExitStack() as stack:
+        guest = stack.enter_context(_guest(outer.guest)) if awaited else outer.guest
+        if callable(step_key):
+            given, placeless = Given(step_key, guest=guest), True
+        else:
+            given = Given(outer.where, quoted(step_key), unique, guest)
+            placeless = without_places.get()
+        token, other = _given.set(given), without_places.set(placeless)
+        try:
+            yield
+        finally:
+            without_places.reset(other)
+            _given.reset(token)
+
+
+@contextlib.contextmanager
+def _guest(outer: Line | None) -> Generator[Line | None]:
+    """Be a guest of the line that awaits this task or thread, unless this is that line itself."""
+    frame = current.get()
+    place = place_of(current_task())
+    is_guest = outer is not None and outer.place == place
+    if is_guest or frame is None or frame.call is not None or frame.is_here():
+        yield outer
     else:
-        given = Given(outer.where, quoted(step_key), unique, awaited)
-        placeless = without_places.get()
-    token, other = _given.set(given), without_places.set(placeless)
-    try:
-        yield
-    finally:
-        without_places.reset(other)
-        _given.reset(token)
+        guest = Line(outer or frame.line, place)
+        with frame.execution.waits.guest(guest):
+            yield guest
 
 
 def given(own: str | None = None) -> str | None:
@@ -81,9 +98,9 @@ def given(own: str | None = None) -> str | None:
     return here if key is None else f"{here}.{key}"
 
 
-def is_awaited() -> bool:
-    """Tell whether whoever opened this task or thread is known to await it."""
-    return _given.get().awaited
+def line_here(frame: Frame) -> Line | None:
+    """Return the line of the run that this task or thread is, if the run knows it."""
+    return frame.line if frame.is_here() else _given.get().guest
 
 
 def awaits_here(frame: Frame, step_key: str | None) -> bool:

@@ -5,9 +5,9 @@ time or a message and no step is executing, there is nothing to do for anybody: 
 is unwound and the run given back (`run_waiting`), with the time or the newest message that it has
 seen; it costs no thread, connection or lease until then. `flow.run` and blocks wait in the process.
 
-A task or thread that the run does not know counts for the line that opened it, if `keyed` was told that
-it is awaited: frameworks call tools so. What such a line does meanwhile cannot be seen, so nothing must
-have been recorded for a moment (`QUIET_S`) before the run is taken to wait.
+A task or thread that a framework has opened for a tool is a guest of the line that awaits it (`lines`), if
+`keyed` was told so. What the framework itself does meanwhile cannot be seen, so nothing must have been
+recorded for a moment (`QUIET_S`) before the run is taken to wait.
 """
 
 from __future__ import annotations
@@ -21,32 +21,30 @@ from typing import TYPE_CHECKING, Any
 from holdfast._core.requests import Await
 from holdfast._core.rows import Message
 from holdfast._core.stops import Unload, Unwind, Waiting
-from holdfast._runtime.frames import current, here
-from holdfast._runtime.keyed import is_awaited
+from holdfast._runtime.frames import current
+from holdfast._runtime.keyed import line_here
 from holdfast.errors import RunError
 
 if TYPE_CHECKING:
     from holdfast._runtime.execution import Execution
-    from holdfast._runtime.frames import Frame
+    from holdfast._runtime.lines import Line
 
 SHORT_US = 1_000_000
 """A wait that is over so soon is waited for in the process."""
 LINGER_S = 0.05
 """How long a line waits for a message before the run is unloaded: the answer may be on its way."""
 QUIET_S = 2.0
-"""How long nothing happens in a run before a task that it does not know is taken to be all that is left
-of its line."""
+"""How long nothing is recorded before a run is taken to wait in tasks of a framework."""
 
 
-class Line:
-    """One line of a run that waits."""
+class Wait:
+    """One wait of a line."""
 
-    __slots__ = ("over", "request", "rung", "stands_in", "wake")
+    __slots__ = ("by_guest", "over", "request", "rung", "wake")
 
-    def __init__(self, request: Await, *, stands_in: bool) -> None:
+    def __init__(self, request: Await, *, by_guest: bool) -> None:
         self.request = request
-        self.stands_in = stands_in
-        """Whether a task that the run does not know waits, and another line for it."""
+        self.by_guest = by_guest
         self.over = False
         self.rung = threading.Event()
         self.wake: Callable[[], None] = self.rung.set
@@ -67,7 +65,7 @@ class Waits:
         self.lock = threading.Lock()
         self._busy = 1
         self._moved_s = 0.0
-        self._lines: list[Line] = []
+        self._waits: list[Wait] = []
         self._said: list[Waiting] = []
 
     # -- branches ------------------------------------------------------------------------------
@@ -85,39 +83,47 @@ class Waits:
         in between there is no moment at which the run seems to wait."""
         return Fan(self, branches, at_once)
 
+    @contextlib.contextmanager
+    def guest(self, guest: Line) -> Generator[None]:
+        """While a tool is called in a task or thread of a framework."""
+        self._changed(lambda: guest.enters(1))
+        try:
+            yield
+        finally:
+            self._changed(lambda: guest.enters(-1))
+
+    def _changed(self, change: Callable[[], int]) -> None:
+        """Something happens in the run, which may change how many lines are at work."""
+        with self.lock:
+            self.moved()
+            lines = change()
+            self._busy += lines
+            idle = lines < 0 and self._busy <= 0
+        if idle:
+            self.ring()
+
     # -- waiting lines -------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def line(self, request: Await) -> Generator[Line, None, None]:
+    def wait(self, request: Await) -> Generator[Wait, None, None]:
         """While one line waits. A task of the user's own that nobody is known to await is not
         counted: whoever started it is at work, and so the run is not unloaded."""
         frame = current.get()
-        own = frame is not None and _owns(frame)
-        counts = frame if own or is_awaited() else None
-        line = Line(request, stands_in=counts is not None and not own)
+        line = None if frame is None else line_here(frame)
+        wait = Wait(request, by_guest=line is not None and line.host is not None)
         with self.lock:
-            self._lines.append(line)
-        self.moved()
-        self._rests(counts, 1)
+            self._waits.append(wait)
+        if line is not None:
+            self._changed(lambda: line.waits(1))
         try:
-            yield line
+            yield wait
         finally:
             with self.lock:
-                self._lines.remove(line)
+                self._waits.remove(wait)
                 if request.looks_us is None:
                     self._said = []
-            self._rests(counts, -1)
-
-    def _rests(self, frame: Frame | None, waits: int) -> None:
-        """One more (or less) waits of a line and those that stand in for it: it is counted once."""
-        if frame is None:
-            return
-        with self.lock:
-            before, frame.waits = frame.waits, frame.waits + waits
-        if not before:
-            self.add(-1)
-        elif not frame.waits:
-            self.add(1)
+            if line is not None:
+                self._changed(lambda: line.waits(-1))
 
     def moved(self) -> None:
         """Something happens in the run."""
@@ -126,28 +132,28 @@ class Waits:
     def unsure_s(self) -> float:
         """Return how long the run must stay quiet yet before its waiting lines are all there is."""
         with self.lock:
-            if not any(line.stands_in for line in self._lines):
+            if not any(wait.by_guest for wait in self._waits):
                 return 0.0
         return self._moved_s + QUIET_S - time.monotonic()
 
     def ring(self) -> None:
         """Wake every line that waits, so that it looks again."""
         with self.lock:
-            lines = list(self._lines)
-        for line in lines:
-            line.wake()
+            waits = list(self._waits)
+        for wait in waits:
+            wait.wake()
 
-    def reserve(self, execution: Execution, line: Line) -> Message | None:
+    def reserve(self, execution: Execution, wait: Wait) -> Message | None:
         """Give a line its message; from then on it does not wait."""
         with self.lock:
-            message = execution.mail.reserve(line.request.kind)
-            line.over = message is not None
+            message = execution.mail.reserve(wait.request.kind)
+            wait.over = message is not None
             return message
 
     def for_messages(self) -> bool:
         """Tell whether a line waits for a message."""
         with self.lock:
-            return any(line.request.kind is not None for line in self._lines)
+            return any(wait.request.kind is not None for wait in self._waits)
 
     def idle(self, execution: Execution) -> list[Waiting]:
         """Return what the lines wait for, if all of them do and no step is executing."""
@@ -155,12 +161,12 @@ class Waits:
             return []
         with self.lock:
             # A call that waits (for an approval, between two attempts) executes nothing.
-            still = {line.request.call.key for line in self._lines}
+            still = {wait.request.call.key for wait in self._waits}
             if self._busy > 0 or any(key not in still for key in execution.open_calls):
                 return []
-            if any(line.over or execution.mail.has(line.request.kind) for line in self._lines):
+            if any(wait.over or execution.mail.has(wait.request.kind) for wait in self._waits):
                 return []
-            return [line.told() for line in self._lines]
+            return [wait.told() for wait in self._waits]
 
     def says_new(self, waiting: list[Waiting]) -> bool:
         """Tell whether people were not told of this wait yet; they are now."""
@@ -172,12 +178,7 @@ class Waits:
 def is_counted() -> bool:
     """Tell whether the run can be unloaded while the calling thread or task waits."""
     frame = current.get()
-    return frame is not None and (_owns(frame) or is_awaited())
-
-
-def _owns(frame: Frame) -> bool:
-    """Tell whether the calling thread or task is the line of a frame itself."""
-    return frame.owner == here(awaits=frame.awaits)
+    return frame is not None and line_here(frame) is not None
 
 
 class Fan:
@@ -215,11 +216,11 @@ def is_stale(execution: Execution, request: Await, now_us: int) -> bool:
 
 
 def look(
-    execution: Execution, request: Await, now_us: int, line: Line
+    execution: Execution, request: Await, now_us: int, wait: Wait
 ) -> tuple[bool, Message | None, float | None]:
     """Look once: whether the wait is over, with what, and else how many seconds are left."""
     execution.check()
-    message = execution.waits.reserve(execution, line)
+    message = execution.waits.reserve(execution, wait)
     if message is not None:
         return True, message, None
     times = (request.until_us, request.looks_us)
@@ -229,17 +230,17 @@ def look(
     return False, None, max(0.001, (min(ends) - now_us) / 1e6) if ends else None
 
 
-def settle_down(execution: Execution, line: Line) -> float | None:
+def settle_down(execution: Execution, wait: Wait) -> float | None:
     """Every line may be waiting now: unload the run, or say in its row that it waits. Returns the
-    seconds after which the line looks again, if nobody would ring it."""
+    seconds after which the wait looks again, if nobody would ring it."""
     waits = execution.waits
     heard = execution.mail.heard
     waiting = waits.idle(execution)
     if not waiting:
-        return QUIET_S if line.stands_in else None
+        return QUIET_S if wait.by_guest else None
     ends = [it.until_us for it in waiting if it.until_us is not None]
     if ends and min(ends) - execution.engine.now_us() <= SHORT_US:
-        return None
+        return QUIET_S if wait.by_guest else None
     if (unsure_s := waits.unsure_s()) > 0:
         return unsure_s
     if waits.unloads:
@@ -263,26 +264,26 @@ def await_blocking(execution: Execution, request: Await) -> Message | None:
     """Wait in this thread."""
     if request.kind is not None:
         execution.engine.postman.listen()
-    with execution.waits.line(request) as line:
+    with execution.waits.wait(request) as wait:
         stays = lingers(execution, request)
         while True:
             now_us = execution.engine.now_us()
             if is_stale(execution, request, now_us):
                 execution.mail.refresh()
-            over, message, left_s = look(execution, request, now_us, line)
+            over, message, left_s = look(execution, request, now_us, wait)
             if over:
                 return message
             if stays:
                 stays = False
-                line.rung.wait(LINGER_S)
-                line.rung.clear()
+                wait.rung.wait(LINGER_S)
+                wait.rung.clear()
                 continue
-            again_s = settle_down(execution, line)
+            again_s = settle_down(execution, wait)
             if left_s is None or (again_s is not None and again_s < left_s):
-                line.rung.wait(again_s)
+                wait.rung.wait(again_s)
             else:
-                execution.engine.clock.wait(line.rung, left_s)
-            line.rung.clear()
+                execution.engine.clock.wait(wait.rung, left_s)
+            wait.rung.clear()
 
 
 async def await_async(execution: Execution, request: Await) -> Message | None:
@@ -298,21 +299,21 @@ async def await_async(execution: Execution, request: Await) -> Message | None:
 
     if request.kind is not None:
         execution.engine.postman.listen()
-    with execution.waits.line(request) as line:
-        line.wake = wake
+    with execution.waits.wait(request) as wait:
+        wait.wake = wake
         stays = lingers(execution, request)
         while True:
             now_us = execution.engine.now_us()
             if is_stale(execution, request, now_us):
                 await loop.run_in_executor(execution.engine.threads(), execution.mail.refresh)
-            over, message, left_s = look(execution, request, now_us, line)
+            over, message, left_s = look(execution, request, now_us, wait)
             if over:
                 return message
             if stays:
                 stays = False
                 await _rings(rung, LINGER_S)
                 continue
-            again_s = settle_down(execution, line)
+            again_s = settle_down(execution, wait)
             if again_s is not None and (left_s is None or again_s < left_s):
                 await _rings(rung, again_s)
             elif left_s is None:
