@@ -1,4 +1,4 @@
-"""Pydantic AI is upgraded between the crash and the resume: the run goes on."""
+"""Pydantic AI is upgraded between the crash and the resume, or goes back: the run goes on."""
 
 from pathlib import Path
 
@@ -23,3 +23,17 @@ def test_a_run_of_the_lowest_version_goes_on_with_the_newest(tmp_path: Path, kil
         assert again.requests - first.requests == 2 - first.recorded(is_model)
         assert len(again.charges) == 1
         assert server.problems == []
+
+
+@pytest.mark.timeout(600)
+def test_a_run_of_the_newest_version_goes_back_to_the_lowest(tmp_path: Path) -> None:
+    """The lowest does not ask for the id that the newest has recorded."""
+    with ModelServer(SCRIPT) as server:
+        agent = Agent(AGENT, tmp_path / "a", server)
+        first = agent.life("ended:4", python=str(python_of("pydantic_ai", "newest")))
+        assert first.was_killed, first.output
+        assert "new_id:support" in {step.key for step in first.steps}
+        again = agent.life(python=str(python_of("pydantic_ai", "lowest")))
+        assert again.code == 0, again.output
+        assert again.requests - first.requests == 2 - first.recorded(is_model)
+        assert len(again.charges) == 1
