@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.integrations import _calls
 from holdfast.integrations._calls import Call, Result
 from holdfast.integrations._needs import needs
-from holdfast.integrations.tools import AsyncTools, Tool, Tools
+from holdfast.integrations.tools import Tool, Tools
 
 needs("anthropic", extra="anthropic")
 
@@ -71,13 +71,12 @@ def tool_runner(
     ours = [each for each in given if callable(each) and not isinstance(each, _THEIRS)]
     rest = [each for each in given if not callable(each) or isinstance(each, _THEIRS)]
     box = Tools(cast("list[Callable[..., Any]]", ours))
-    if isinstance(client, AsyncAnthropic):
-        awaited = _AsyncTurn(box.aio)
-        made = [*(_AsyncTool(each, awaited) for each in box), *rest]
-        return AsyncToolRunner(client.beta.messages.tool_runner(tools=made, **params), awaited)
     turn = _Turn(box)
-    tools_made = [*(_Tool(each, turn) for each in box), *rest]
-    return ToolRunner(client.beta.messages.tool_runner(tools=tools_made, **params), turn)
+    if isinstance(client, AsyncAnthropic):
+        awaited = [*(_AsyncTool(each, turn) for each in box), *rest]
+        return AsyncToolRunner(client.beta.messages.tool_runner(tools=awaited, **params), turn)
+    made = [*(_Tool(each, turn) for each in box), *rest]
+    return ToolRunner(client.beta.messages.tool_runner(tools=made, **params), turn)
 
 
 class _Reply:
@@ -142,7 +141,7 @@ def _stopped() -> Generator[None]:
 
 
 class _Turn:
-    """What the runner is at."""
+    """What the runner is at: the reply that it has, and the calls of it; for both colours."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -155,68 +154,62 @@ class _Turn:
 
     def call(self, name: str) -> str:
         with _stopping():
-            if self._reply is None:
-                streamed = hasattr(self._item, "get_final_message")
-                message = self._item.get_final_message() if streamed else self._item
-                self._reply = reply = _Reply(message, self._names)
+            if (reply := self._reply) is None:
+                reply = self._read(self._item.get_final_message() if self._streams else self._item)
                 reply.came(self._tools.run(reply.calls))
-            return self._reply.next(name)
+            return reply.next(name)
 
-
-class _AsyncTurn:
-    """What the async runner is at."""
-
-    def __init__(self, tools: AsyncTools) -> None:
-        self._tools = tools
-        self._names = {each.name for each in tools}
-        self._item: Any = None
-        self._reply: _Reply | None = None
-
-    def begin(self, item: Any) -> None:
-        self._item, self._reply = item, None
-
-    async def call(self, name: str) -> str:
+    async def call_awaited(self, name: str) -> str:
         with _stopping():
-            if self._reply is None:
-                streamed = hasattr(self._item, "get_final_message")
-                message = await self._item.get_final_message() if streamed else self._item
-                self._reply = reply = _Reply(message, self._names)
-                reply.came(await self._tools.run(reply.calls))
-            return self._reply.next(name)
+            if (reply := self._reply) is None:
+                item = self._item
+                reply = self._read(await item.get_final_message() if self._streams else item)
+                reply.came(await self._tools.aio.run(reply.calls))
+            return reply.next(name)
+
+    @property
+    def _streams(self) -> bool:
+        return hasattr(self._item, "get_final_message")
+
+    def _read(self, message: Any) -> _Reply:
+        self._reply = _Reply(message, self._names)
+        return self._reply
 
 
-class _Tool(BetaBuiltinFunctionTool):
+class _Ours:
+    """A tool of ours, as the runner has tools."""
+
     def __init__(self, tool: Tool[..., Any], turn: _Turn) -> None:
         self._tool, self._turn = tool, turn
 
     def to_dict(self) -> Any:
         return self._tool.anthropic
 
+
+class _Tool(_Ours, BetaBuiltinFunctionTool):
     def call(self, input: object) -> str:
         del input  # It stands in the reply, beside the id of the call.
         return self._turn.call(self._tool.name)
 
 
-class _AsyncTool(BetaAsyncBuiltinFunctionTool):
-    def __init__(self, tool: Tool[..., Any], turn: _AsyncTurn) -> None:
-        self._tool, self._turn = tool, turn
-
-    def to_dict(self) -> Any:
-        return self._tool.anthropic
-
+class _AsyncTool(_Ours, BetaAsyncBuiltinFunctionTool):
     async def call(self, input: object) -> str:
         del input
-        return await self._turn.call(self._tool.name)
+        return await self._turn.call_awaited(self._tool.name)
 
 
-class ToolRunner:
-    """The SDK's runner; all that it can, this one can."""
+class _Runner:
+    """What both runners have of the SDK's."""
 
     def __init__(self, runner: Any, turn: _Turn) -> None:
         self._runner, self._turn = runner, turn
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runner, name)
+
+
+class ToolRunner(_Runner):
+    """The SDK's runner; all that it can, this one can."""
 
     def __iter__(self) -> ToolRunner:
         return self
@@ -240,14 +233,8 @@ class ToolRunner:
             return self._runner.generate_tool_call_response()
 
 
-class AsyncToolRunner:
+class AsyncToolRunner(_Runner):
     """The awaited twin of `ToolRunner`."""
-
-    def __init__(self, runner: Any, turn: _AsyncTurn) -> None:
-        self._runner, self._turn = runner, turn
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._runner, name)
 
     def __aiter__(self) -> AsyncToolRunner:
         return self

@@ -31,7 +31,7 @@ from holdfast.integrations import _calls
 from holdfast.integrations._calls import Call, Result
 from holdfast.integrations._needs import needs
 from holdfast.integrations._witness import look
-from holdfast.integrations.tools import AsyncTools, Tools
+from holdfast.integrations.tools import Tools
 from holdfast.integrations.transcripts import repair
 
 needs("openai", extra="openai")
@@ -78,10 +78,11 @@ def ledger(
     asked anew at each start.
     """
     box = tools if isinstance(tools, Tools) else Tools(tools)
-    turn = _Turn(box, _Reply(box, asks_again))
+    turn = _Turn(box, asks_again)
 
     def registered(name: str, definition: Any) -> RegisteredFunction:
-        return RegisteredFunction(definition, lambda arguments: turn.call(name, arguments))
+        # The arguments stand in the reply, beside the id of the call.
+        return RegisteredFunction(definition, lambda _arguments: turn.call(name))
 
     functions = [registered(each.name, each.responses) for each in box]
     return Ledger(run_id or _run_id(), turn.save, None, functions)
@@ -92,13 +93,13 @@ def aio_ledger(
 ) -> AsyncLedger:
     """Return a ledger for an `AsyncResponsesToolRunner`; the awaited twin of `ledger`."""
     box = tools if isinstance(tools, Tools) else Tools(tools)
-    turn = _AsyncTurn(box.aio, _Reply(box, asks_again))
+    turn = _Turn(box, asks_again)
 
     def registered(name: str, definition: Any) -> AsyncRegisteredFunction:
-        return AsyncRegisteredFunction(definition, lambda arguments: turn.call(name, arguments))
+        return AsyncRegisteredFunction(definition, lambda _arguments: turn.call_awaited(name))
 
     functions = [registered(each.name, each.responses) for each in box]
-    return AsyncLedger(run_id or _run_id(), turn.save, None, functions)
+    return AsyncLedger(run_id or _run_id(), turn.save_awaited, None, functions)
 
 
 def _run_id() -> str:
@@ -153,34 +154,30 @@ class _Reply:
 
 
 class _Turn:
-    def __init__(self, tools: Tools, reply: _Reply) -> None:
-        self._tools, self._reply = tools, reply
+    """What both colours of a runner tell the ledger, and call."""
+
+    def __init__(self, tools: Tools, asks_again: bool) -> None:
+        self._tools = tools
+        self._reply = _Reply(tools, asks_again)
 
     def save(self, checkpoint: ResponsesToolCheckpoint) -> None:
         """Nothing is written: what the checkpoint says of this run is in its journal."""
         self._reply.tell(checkpoint)
 
-    def call(self, name: str, arguments: object) -> str:
-        del arguments  # They stand in the reply, beside the id of the call.
+    async def save_awaited(self, checkpoint: ResponsesToolCheckpoint) -> None:
+        self._reply.tell(checkpoint)
+
+    def call(self, name: str) -> str:
         call_id, results = self._reply.called(name), self._reply.results
         if call_id not in results:
             results.update({it.id: it for it in self._tools.run(self._reply.open_calls())})
         return results.pop(call_id).content
 
-
-class _AsyncTurn:
-    def __init__(self, tools: AsyncTools, reply: _Reply) -> None:
-        self._tools, self._reply = tools, reply
-
-    async def save(self, checkpoint: ResponsesToolCheckpoint) -> None:
-        """Nothing is written: what the checkpoint says of this run is in its journal."""
-        self._reply.tell(checkpoint)
-
-    async def call(self, name: str, arguments: object) -> str:
-        del arguments
+    async def call_awaited(self, name: str) -> str:
         call_id, results = self._reply.called(name), self._reply.results
         if call_id not in results:
-            results.update({it.id: it for it in await self._tools.run(self._reply.open_calls())})
+            made = await self._tools.aio.run(self._reply.open_calls())
+            results.update({it.id: it for it in made})
         return results.pop(call_id).content
 
 
