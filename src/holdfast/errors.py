@@ -50,8 +50,8 @@ class UsageError(HoldfastError):
 class ValueRefused(UsageError):
     """A value would not survive being stored, so it was refused before it counted."""
 
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path}: {why}")
+    def __init__(self, path: str, why: str, *, whose: str = "") -> None:
+        super().__init__(f"{whose and whose + ': '}{path}: {why}")
         self.path = path
         self.why = why
 
@@ -172,8 +172,9 @@ class RunNotFound(RunError):
 class RunConflict(RunError):
     """The id belongs to a run with another input or another flow; nothing was changed."""
 
-    def __init__(self, run_id: str, why: str) -> None:
-        super().__init__(run_id, f"run {run_id!r} exists already {why}; nothing was changed")
+    def __init__(self, run_id: str, why: str, way: str = "") -> None:
+        told = f"run {run_id!r} exists already {why}; nothing was changed"
+        super().__init__(run_id, f"{told}{way and '; ' + way}")
         self.why = why
 
 

@@ -379,7 +379,7 @@ def with_attribute() -> Point:
         ([collections.defaultdict(list)], "result[0]", "dict(...)"),
         ({"f": print}, "result['f']", "can be called"),
         ({"f": Stranger}, "result['f']", "is a class"),
-        ({"g": (i for i in "ab")}, "result['g']", "return a list"),
+        ({"g": (i for i in "ab")}, "result['g']", "pass a list"),
         ({"t": "\ud800"}, "result['t']", "surrogate"),
         ({"\udfff": 1}, "result", "surrogate"),
         ({"n": [10**5000]}, "result['n'][0]", "4300 digits"),

@@ -14,7 +14,14 @@ import pytest
 
 import holdfast
 from holdfast import NOT_DONE, Done, effect, flow, step
-from holdfast.errors import Regressed, RunFailed, RunHeld, UsageError
+from holdfast.errors import (
+    Regressed,
+    RunConflict,
+    RunFailed,
+    RunHeld,
+    UsageError,
+    ValueRefused,
+)
 
 
 def test_a_forgotten_await_is_a_failure_that_names_the_effect(holdfast_store):
@@ -133,6 +140,62 @@ def test_waiting_for_a_key_is_one_entry(holdfast_store):
     kinds = [str(entry.kind) for entry in holdfast_store.history("second")]
     assert kinds.count("run_waiting") == 1
     assert kinds[-2:] == ["skipped_duplicate", "run_completed"]
+
+
+def test_a_refused_argument_is_named_by_run_step_and_path_and_another_is_to_be_passed(
+    holdfast_store,
+):
+    @step(name="fm-takes")
+    def takes(x: Any) -> None: ...
+
+    with pytest.raises(ValueRefused) as refused, holdfast.run("b"):
+        takes({"a": object()})
+    assert str(refused.value).startswith(
+        "run 'b': fm-takes: argument['x']['a']: an object cannot be stored; pass plain data"
+    )
+
+
+def test_a_refused_input_is_named_by_run_flow_and_path(holdfast_store):
+    @flow(name="fm-input")
+    def work(x: Any) -> None: ...
+
+    why = r"run 'r' of fm-input: input\['x'\]\[0\]: an object cannot be stored; pass plain data"
+    with pytest.raises(ValueRefused, match=why):
+        work.run("r", [object()])
+    assert holdfast_store.list() == []
+    work.run("r", [])
+    with pytest.raises(ValueRefused, match=why):
+        work.run("r", [object()])
+
+
+def test_a_refused_result_is_to_be_returned_otherwise(holdfast_store):
+    @step(name="fm-result")
+    def gives() -> Any:
+        return object()
+
+    @flow
+    def work() -> Any:
+        return gives()
+
+    with pytest.raises(RunFailed, match="fm-result gave up.*result: .*; return plain data"):
+        work.run("r")
+
+
+def test_a_run_id_that_is_taken_says_what_to_do(holdfast_store):
+    @flow(name="fm-one")
+    def one(x: int) -> int:
+        return x
+
+    @flow(name="fm-two")
+    def two(x: int) -> int:
+        return x
+
+    one.run("r", 1)
+    way = "; choose another run id, or look at this run: holdfast show r"
+    for work, x in ((one, 2), (two, 1)):
+        with pytest.raises(RunConflict, match="^run 'r' exists already") as conflict:
+            work.run("r", x)
+        assert str(conflict.value).endswith(way)
 
 
 LOST = """

@@ -17,6 +17,11 @@ _VALUES = {
 """How many values a command begins with at least, where it is not one."""
 
 
+def another_id(run_id: str) -> str:
+    """Say what to do where a run id is taken."""
+    return f"choose another run id, or look at this run: {command('show', run_id)}"
+
+
 def command(name: str, *arguments: str, values: int | None = None) -> str:
     """Return a `holdfast` command line; values come first (`values` of them, if it is more than this
     command begins with), options behind them. A value that looks like an option stands behind `--`,

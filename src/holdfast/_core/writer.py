@@ -186,7 +186,7 @@ class Writer:
             return self._set
         name = self.known.name_of(kind)
         if name is None:
-            raise Refused(why_not(value))
+            raise Refused(why_not(value, verb="return" if self.copying else "pass"))
         if issubclass(kind, enum.Enum):
             return self._enum
         return self._object
@@ -377,8 +377,8 @@ def _shown(key: object) -> str:
     return repr(key)[:40]
 
 
-def why_not(value: object) -> str:
-    """Why a value of an unknown class is refused, and what to do now."""
+def why_not(value: object, *, verb: str = "pass") -> str:
+    """Why a value of an unknown class is refused, and what to do now: `pass` or `return` others."""
     kind = class_of(value)
     name = kind.__qualname__.rpartition("<locals>.")[2]
     if has_parts(kind):
@@ -389,11 +389,11 @@ def why_not(value: object) -> str:
     if callable(value):
         return f"{one} can be called, but not stored"
     if isinstance(value, types.GeneratorType | types.CoroutineType | types.AsyncGeneratorType):
-        return f"{one} runs once and cannot be stored; return a list"
+        return f"{one} runs once and cannot be stored; {verb} a list"
     for base in (*LEAVES, dict, list, tuple, set, frozenset, str):
         if isinstance(value, base):
             return f"{one} would come back as {base.__name__}; convert it: {base.__name__}(...)"
     return (
-        f"{one} cannot be stored; return plain data, a dataclass, a msgspec Struct or a pydantic "
+        f"{one} cannot be stored; {verb} plain data, a dataclass, a msgspec Struct or a pydantic "
         "model, and take clients with holdfast.use(...)"
     )

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast._core import forking, repetition
-from holdfast._core.commands import command
+from holdfast._core.commands import another_id, command
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.forking import NOT_GIVEN, Cut, Facts
 from holdfast._core.keys import check_run_id
@@ -182,7 +182,7 @@ def make(store: Store, planned: Plan) -> Fork:
 
 def _same_fork(store: Store, row: RunRow, told: Facts) -> None:
     if row.origin is None:
-        raise RunConflict(row.run_id, "and is no fork")
+        raise RunConflict(row.run_id, "and is no fork", another_id(row.run_id))
     there = forking.read(row.run_id, store.entry(row.run_no, 2))
     for what, ours, theirs in (
         ("run", told.origin, there.origin),
@@ -193,6 +193,7 @@ def _same_fork(store: Store, row: RunRow, told: Facts) -> None:
             raise RunConflict(
                 row.run_id,
                 f"as a fork of run {there.origin!r} before {there.before}, with another {what}",
+                another_id(row.run_id),
             )
 
 

@@ -11,7 +11,8 @@ admit ─► start ─┬─ made here ─────────────�
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from holdfast import errors
 from holdfast._core import resume, retention
 from holdfast._core.budgets import limits_of
 from holdfast._core.chunks import Values
+from holdfast._core.commands import another_id
 from holdfast._core.control import CANCEL, requested
 from holdfast._core.entries import FORMAT, Draft, Entry, Kind
 from holdfast._core.findings import Watch
@@ -211,7 +213,8 @@ def new_run(engine: Engine, request: RunRequest) -> NewRun:
     """Return what a store needs to start the run."""
     values = Values(_no_chunks)  # A new run has no chunks yet.
     values.redact = engine.redact
-    node = values.encode(request.input, "input")
+    with _naming(request):
+        node = values.encode(request.input, "input")
     told: dict[str, Any] = {"fingerprint": request.fingerprint(), "format": FORMAT}
     if request.placing.budget is not None:
         told["budget"] = limits_of(request.placing.budget)
@@ -242,6 +245,16 @@ def new_run(engine: Engine, request: RunRequest) -> NewRun:
     )
 
 
+@contextlib.contextmanager
+def _naming(request: RunRequest) -> Generator[None]:
+    """Let a refused input say of which run and flow it is."""
+    try:
+        yield
+    except errors.ValueRefused as refused:
+        whose = f"run {request.run_id!r} of {request.flow}"
+        raise errors.ValueRefused(refused.path, refused.why, whose=whose) from None
+
+
 def _no_chunks(_number: int) -> dict[int, bytes]:
     return {}
 
@@ -251,10 +264,12 @@ def _same_run(engine: Engine, request: RunRequest, row: RunRow) -> RunRow:
     if row.deleted_us is not None:
         raise errors.RunDeleted(row.run_id)
     if row.flow not in request.names:
-        raise errors.RunConflict(row.run_id, f"as a run of {row.flow!r}, not {request.flow!r}")
+        why = f"as a run of {row.flow!r}, not {request.flow!r}"
+        raise errors.RunConflict(row.run_id, why, another_id(row.run_id))
     values = engine.values(row)
-    if values.digest(request.input) == row.input_digest:
-        return row
+    with _naming(request):
+        if values.digest(request.input, "input") == row.input_digest:
+            return row
     entry = engine.kept.entry(row.run_no, 1)
     if entry is None:
         raise errors.Corrupt("entry 1", run_id=row.run_id, why="it is missing")
@@ -270,7 +285,8 @@ def _same_run(engine: Engine, request: RunRequest, row: RunRow) -> RunRow:
         or name not in ours
         or values.digest(theirs[name]) != values.digest(ours[name])
     ]
-    raise errors.RunConflict(row.run_id, f"with another input (it differs in: {', '.join(names)})")
+    why = f"with another input (it differs in: {', '.join(names)})"
+    raise errors.RunConflict(row.run_id, why, another_id(row.run_id))
 
 
 def _completed(engine: Engine, request: RunRequest, row: RunRow) -> Execution | Ended:

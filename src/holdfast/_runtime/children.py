@@ -13,6 +13,7 @@ from holdfast._runtime.family import Child
 from holdfast._runtime.frames import Frame
 from holdfast._runtime.handle import PATIENCE_S, Handle
 from holdfast._runtime.operations import called, perform, perform_async, place
+from holdfast._runtime.signatures import digest_of
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _placed(
     run_id = child_id(execution.run_id, call.key)
     request = flow.request_for(run_id, args, kwargs)
     with execution.lock:
-        call.args_digest = execution.values.digest(request.input, f"{call.key}: argument")
+        call.args_digest = digest_of(execution, call.key, request.input)
     row = execution.lease.row
     request.parent, request.root = row.run_id, row.root or row.run_id
     if request.placing.queue is None and row.queue is not None:

@@ -26,7 +26,7 @@ from holdfast._runtime.drivers import drive
 from holdfast._runtime.faking import Fake
 from holdfast._runtime.frames import Frame, current
 from holdfast._runtime.gap import StepDrift
-from holdfast._runtime.signatures import Signature
+from holdfast._runtime.signatures import Signature, digest_of
 from holdfast._runtime.spending import Cost, checked_cost
 from holdfast.errors import UsageError
 
@@ -212,15 +212,14 @@ class Recorded(Generic[P, R]):
         settings = self._settings
         arguments = settings.signature.bind(args, kwargs)
         recorded = settings.signature.recorded(arguments)
-        where = f"{self.name}: argument"
         key, position = keyed.take(
-            frame, self.name, self._key_given(), lambda: execution.values.digest(recorded, where)
+            frame, self.name, self._key_given(), lambda: digest_of(execution, self.name, recorded)
         )
         if settings.aliases:
             key = execution.history.known_key(key, settings.aliases)
         business_key = self._business_key(arguments, recorded)
         with execution.lock:
-            digest = execution.values.digest(recorded, f"{key}: argument")
+            digest = digest_of(execution, key, recorded)
             record = execution.history.match_quietly(key, position)
             node = b""
             if record is not None:

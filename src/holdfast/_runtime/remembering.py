@@ -34,6 +34,7 @@ from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.frames import Frame, check_owner, current, current_task
 from holdfast._runtime.recalling import seen
+from holdfast._runtime.signatures import digest_of
 from holdfast.errors import UsageError
 
 
@@ -219,7 +220,7 @@ class Asking:
         check_owner(frame, name)
         key, position = frame.scope.take(name)
         with execution.lock:
-            digest = execution.values.digest(given, f"{key}: argument")
+            digest = digest_of(execution, key, given)
             record = execution.history.match_quietly(key, position)
             node = b""
             if record is not None:

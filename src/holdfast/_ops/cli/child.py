@@ -21,6 +21,7 @@ from typing import Any, NoReturn, cast
 
 import msgspec
 
+from holdfast._core.commands import another_id
 from holdfast._ops.cli.session import ERROR, INTERRUPTED, OK, code_of
 from holdfast.errors import HoldfastError, RunConflict, UsageError
 
@@ -201,7 +202,8 @@ def _recorded_input(kept: Any, run_id: str, flow: Any) -> dict[str, Any]:
         return {}
     if row.flow not in (flow.name, *flow.aliases):
         # Its input would not fit, and say nothing of what is wrong.
-        raise RunConflict(run_id, f"as a run of {row.flow!r}, not {flow.name!r}")
+        why = f"as a run of {row.flow!r}, not {flow.name!r}"
+        raise RunConflict(run_id, why, another_id(run_id))
     recorded = looking.view(kept, run_id).input
     return dict(recorded) if isinstance(recorded, dict) else {}  # pyright: ignore[reportUnknownArgumentType]
 
