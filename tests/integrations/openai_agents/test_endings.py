@@ -26,10 +26,12 @@ class Stalling(Model):
     def __init__(self, inner: Model) -> None:
         self.inner = inner
         self.asked: list[str] = []
+        self.kept: list[asyncio.Event] = []  # Else tasks that wait for them are collected.
         self.begin()
 
     def begin(self) -> None:
         self.stalls, self.go_on = True, asyncio.Event()
+        self.kept.append(self.go_on)
 
     async def get_response(self, *args: Any, **kwargs: Any) -> Any:
         self.asked.append(args[1][0]["content"])
