@@ -42,6 +42,16 @@ def running_owner_died(store: MemoryStore):
 
 
 @case
+def running_owner_died_after_it_was_submitted(store: MemoryStore):
+    store.world.kill(Journal(store, "r", submitted=True).step("search").owner)
+
+
+@case
+def queued_since_its_worker_gave_it_back(store: MemoryStore):
+    Journal(store, "r", submitted=True).step("search").released()
+
+
+@case
 def running_lease_ran_out(store: MemoryStore):
     Journal(store, "r").step("search").intent("mail", {"to": "kim"})
     store.world.clock.advance(95)  # type: ignore[attr-defined]
@@ -167,6 +177,13 @@ def held_for_drift(store: MemoryStore):
         "watch:prices",
         actions=actions,
     )
+
+
+@case
+def held_for_drift_in_a_block(store: MemoryStore):
+    actions = ("holdfast resume r --go-on",)
+    journal = Journal(store, "r", flow="block", block=True).step("search")
+    journal.held("drift", "the fact prices was 1f, and is 2e now", "watch:prices", actions=actions)
 
 
 @case

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast._core.entries import Kind
-from holdfast._ops import control
+from holdfast._ops import control, people, signals
 from holdfast._store.contract import Limits
 from holdfast._store.memory import MemoryStore
 from tests.ops.cases import case
@@ -79,6 +79,32 @@ def waiting_for_an_approval(store: MemoryStore):
     journal.asks_approval("charge", {"order": "42", "amount": 10}, "kim", HOUR_S * 1_000_000)
     journal.unloaded("answer:approve:charge")
     _worker(store)
+
+
+@case
+def waiting_for_an_approval_that_was_given(store: MemoryStore):
+    waiting_for_an_approval(store)
+    people.approve(store, "r", "charge", actor="kim")
+
+
+@case
+def waiting_for_an_approval_that_was_refused(store: MemoryStore):
+    journal = Journal(store, "r").step("search")
+    journal.asks_approval("charge", {"order": "42", "amount": 10})
+    journal.unloaded("answer:approve:charge")
+    people.refuse(store, "r", "charge", actor="kim", reason="too much")
+
+
+@case
+def waiting_for_an_answer_that_was_given(store: MemoryStore):
+    waiting_for_an_answer(store)
+    people.answer(store, "r", "amount", 5, actor="kim")
+
+
+@case
+def waiting_for_a_signal_that_came(store: MemoryStore):
+    waiting_for_a_signal(store)
+    signals.signal(store, "r", "paid", 5, signal_id="1", actor="kim")
 
 
 @case

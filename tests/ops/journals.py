@@ -34,12 +34,16 @@ class Journal:
         parent: str | None = None,
         until_us: int | None = None,
         watch: dict[str, Any] | None = None,
+        submitted: bool = False,
+        block: bool = False,
     ) -> None:
         self.store = store
         self.run_id = run_id
         body: dict[str, Any] = {"input": node(input or {}), "fingerprint": "f", "holdfast": "0.1.0"}
         if until_us is not None:
             body["deadline_us"] = until_us
+        if block:
+            body["block"] = True
         if watch is not None:
             body["watch"] = watch
         new = NewRun(
@@ -53,9 +57,11 @@ class Journal:
             root=parent,
         )
         self.owner = store.register_owner() if owner is None else owner
-        started = store.start(new, self.owner)
-        assert started.lease is not None
-        self.lease = started.lease
+        started = store.start(new, None if submitted else self.owner)
+        lease = store.claim(run_id, self.owner, store.now_us()) if submitted else started.lease
+        assert lease is not None
+        assert not isinstance(lease, Busy), lease
+        self.lease = lease
         self.position = 0
 
     @classmethod

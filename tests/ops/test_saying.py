@@ -185,10 +185,18 @@ def test_a_misspelt_name_is_kept_and_pointed_out(
     assert "Signal goo is kept" in sent
     assert f"The run waits for {names} now." in sent
     answered = holdfast("answer", "r", "colour", "red").stdout
+    assert answered.startswith("WARNING  Run r does not ask 'colour' now: nothing is answered.")
     assert "kept until run 'r' asks" in answered
+    assert "goes on" not in answered
+    assert answered.splitlines()[3:5] == [
+        "If 'color' is meant:",
+        f"  holdfast --url {run.kept.url} answer r color red",
+    ]
+    refused = holdfast("answer", "r", "colou", "--refuse", "no").stdout
+    assert "answer r color --refuse no" in refused
     assert f"The run waits for {names} now." in answered
     assert "waits for" not in holdfast("signal", "r", "go", "now").stdout
-    assert [it.value for it in run.get("r").signals] == ["now", "red", "now"]
+    assert [it.value for it in run.get("r").signals] == ["now", "red", {"refused": "no"}, "now"]
 
 
 def even(number: int) -> None:

@@ -39,13 +39,18 @@ def stuck(seen: Seen) -> Iterator[Finding]:
             Found.STUCK,
             Severity.WARNING,
             str(last.seq),
-            f"it could go on for {waited}, nobody has it, and no live worker executes version "
-            f"{seen.row.version} of flow {seen.row.flow}",
+            f"it could go on for {waited}, nobody has it, and {_left_to(seen)}",
             since_us=since_us,
             steps=[seen.row.current_step] if seen.row.current_step else [],
             entries=[last.seq],
             actions=_executed_by(seen),
         )
+
+
+def _left_to(seen: Seen) -> str:
+    if is_block(seen.history.started):
+        return "its script has not been run again"
+    return f"no live worker executes version {seen.row.version} of flow {seen.row.flow}"
 
 
 def _executed_by(seen: Seen) -> list[str]:

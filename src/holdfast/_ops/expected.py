@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from holdfast._core.approvals import APPROVE
 from holdfast._core.entries import Kind
 from holdfast._core.record import facts
@@ -34,3 +36,10 @@ def other_names(store: Store, run_id: str, noun: str, name: str) -> str | None:
         return None
     told = ", ".join(f"{noun} {name!r}" for noun, name in names)
     return f"The run waits for {told} now"
+
+
+def meant(store: Store, run_id: str, name: str) -> list[str]:
+    """Return the question that may have been meant by a name that a run does not ask: the only one
+    that is open, or the one that is spelt most like it."""
+    names = [asked for noun, asked in expected(store, run_id) if noun == "question"]
+    return names if len(names) == 1 else difflib.get_close_matches(name, names, 1)

@@ -33,7 +33,7 @@ from holdfast._ops.families import deadline_us
 from holdfast._ops.found import about_findings
 from holdfast._ops.held import held
 from holdfast._ops.inspect import fold, found, may_be_taken
-from holdfast._ops.left_over import about_queue, nobody_executes, who_takes_it
+from holdfast._ops.left_over import about_queue, who_goes_on, who_takes_it
 from holdfast._ops.related import about_control, about_parent
 from holdfast._ops.steps import error_of, step_views
 from holdfast._ops.text import clipped, count, length, moment
@@ -119,8 +119,7 @@ def _running(case: Case) -> None:
     case.where()
     case.progress()
     case.open_effects(owner_died=died)
-    nobody_executes(case)
-    case.goes_on_when_run("Run your program again (it goes on where it stopped)")
+    who_goes_on(case)
 
 
 def _at_work(case: Case, owner: str) -> None:
@@ -136,17 +135,17 @@ def _at_work(case: Case, owner: str) -> None:
 
 def _waiting(case: Case) -> None:
     row, said = case.row, case.said
+    nobody_has_it = row.owner is None or may_be_taken(case.store, row)
     key = doubts.key_waited_for(case.store, row)
     if key is not None:
         _for_a_key(case, key)
     else:
-        said.case = f"{case.name} {waits.in_short(case)}."
+        said.case = f"{case.name} {waits.in_short(case, nobody_has_it=nobody_has_it)}."
     waits.about_waits(case)
-    nobody_has_it = row.owner is None or may_be_taken(case.store, row)
     if not nobody_has_it:
         said.known.append(f"{case.store.owner_name(row.owner)} has it, and waits in the process.")
     if row.wake_us is not None and row.wake_us != deadline_us(case.past):
-        who = "when a worker takes it" if nobody_has_it else "by itself"
+        who = waits.taken_up(case) if nobody_has_it else "by itself"
         said.known.append(f"It goes on {who}, from {moment(row.wake_us)} on.")
     case.progress()
     if nobody_has_it:
@@ -239,6 +238,9 @@ def _begins_wait(record: Record) -> bool:
 
 
 def _take_up(case: Case, unknown: list[Record]) -> None:
+    if not unknown and case.is_block:
+        case.do("Remove the cause, then run your program again.")
+        return
     if not unknown:
         case.do("Remove the cause, then leave it to the workers:", case.cmd("resume"))
         case.goes_on_when_run("Or run your program again", ", or execute it here:")

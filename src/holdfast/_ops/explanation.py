@@ -98,6 +98,8 @@ class Case:
         self.past = past
         self.now_us = store.now_us()
         self.name = f"Run {row.run_id} of flow {row.flow}"
+        self.is_block = is_block(past.started)
+        """No worker takes it, and no command can name it: its script is run again."""
         self.said = Explanation(row.run_id, row.flow, str(row.status), "")
 
     def cmd(self, name: str, *more: str) -> str:
@@ -114,7 +116,7 @@ class Case:
         self, meaning: str = "Run your program again", otherwise: str = ", or:"
     ) -> None:
         """Say how it is executed; a block has no flow that a command could name."""
-        if is_block(self.past.started):
+        if self.is_block:
             self.do(f"{meaning}.")
         else:
             self.do(meaning + otherwise, run_command(self.row))

@@ -194,7 +194,7 @@ def _drift(case: Case) -> None:
         )
     case.do(
         "See what else has changed (it executes nothing):",
-        case.cmd("preflight", "--app", "MODULE"),
+        case.cmd("preflight", *(() if case.is_block else ("--app", "MODULE"))),
     )
 
 

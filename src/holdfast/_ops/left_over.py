@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from holdfast._core.commands import command
+from holdfast._core.entries import Kind
+from holdfast._core.record import facts
 from holdfast._ops import queues
 from holdfast._ops.explanation import ALL_IS_WELL, Case
 from holdfast._ops.text import count, length
 from holdfast._store.decisions import DEFAULT_QUEUE, queue_of
 
+BLOCK = "It is a block of a script: no worker takes it, and only that script goes on with it."
+
 
 def nobody_executes(case: Case) -> bool:
-    """Say so if there are workers, and none of them would take this run."""
+    """Say so if there are workers, and none of them would take this run, though one should."""
     row, alive = case.row, queues.workers(case.store)
-    if not alive or any(worker.executes(row) for worker in alive):
+    if case.is_block or not alive or any(worker.executes(row) for worker in alive):
         return False
     known = case.said.known
     versions = sorted({version for worker in alive for version in worker.flows.get(row.flow, ())})
@@ -38,7 +42,9 @@ def nobody_executes(case: Case) -> bool:
 
 
 def about_queue(case: Case) -> None:
-    """Say what keeps a run in its queue."""
+    """Say what keeps a run in its queue; a block is taken from none."""
+    if case.is_block:
+        return
     name = queue_of(case.row)
     for queue in queues.queues(case.store):
         if queue.name == name:
@@ -79,7 +85,12 @@ def _about_limits(case: Case, queue: queues.QueueView) -> None:
 
 def who_takes_it(case: Case) -> None:
     """Say who would take a run that nobody has: a worker, when it is due; else what to start."""
-    name, alive = queue_of(case.row), queues.workers(case.store)
+    if case.is_block:
+        case.said.known.append(BLOCK)
+        case.said.unknown.append("Whether that script is about to be run again.")
+        case.goes_on_when_run()
+        return
+    alive = queues.workers(case.store)
     takers = [worker for worker in alive if worker.executes(case.row)]
     if takers:
         _about_places(case, takers)
@@ -89,12 +100,42 @@ def who_takes_it(case: Case) -> None:
     if not nobody_executes(case):
         case.said.known.append("No worker is alive.")
         case.said.unknown.append("Whether any process that has this flow is about to take it.")
-    case.goes_on_when_run()
-    if not alive:
-        also = () if name == DEFAULT_QUEUE else ("--queue", name)
-        case.do(
-            "To start a worker, which takes it when it is due:", command("worker", "MODULE", *also)
-        )
+    if alive:
+        case.goes_on_when_run()
+    elif _was_submitted(case):
+        case.do("To start a worker, which takes it when it is due:", _worker(case))
+        case.goes_on_when_run("Or execute it here", ":")
+    else:
+        case.goes_on_when_run()
+        case.do("To start a worker, which takes it when it is due:", _worker(case))
+
+
+def who_goes_on(case: Case) -> None:
+    """Say who goes on with a run whose process has gone: a worker, if it was submitted to one."""
+    if nobody_executes(case) or not _was_submitted(case):
+        case.goes_on_when_run("Run your program again (it goes on where it stopped)")
+        return
+    if queues.workers(case.store):
+        case.said.known.append("A worker that is alive takes it over.")
+        case.do("To see how far it is:", case.cmd("show"))
+    else:
+        case.said.known.append("No worker is alive.")
+        case.do("Start a worker again (it goes on where this stopped):", _worker(case))
+    case.goes_on_when_run("Or execute it here", ":")
+
+
+def _was_submitted(case: Case) -> bool:
+    """Say whether a run was left to whoever takes it, and not started by the process that called it."""
+    if case.is_block:
+        return False
+    second = case.store.entry(case.row.run_no, 2)
+    begun = second is not None and second.kind is Kind.RUN_CLAIMED
+    return second is None or not begun or facts(second)["why"] != "started"
+
+
+def _worker(case: Case) -> str:
+    name = queue_of(case.row)
+    return command("worker", "MODULE", *(() if name == DEFAULT_QUEUE else ("--queue", name)))
 
 
 def _about_places(case: Case, takers: list[queues.WorkerView]) -> None:

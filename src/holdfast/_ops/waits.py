@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from holdfast._core.approvals import APPROVE
 from holdfast._core.durations import shown as shown_length
 from holdfast._core.entries import WAIT_ENDS, Entry, Kind
 from holdfast._core.history import History, Record, State
+from holdfast._core.messages import SIGNAL, answer_id
 from holdfast._core.record import facts
+from holdfast._core.rows import Message
 from holdfast._ops.explanation import Case, Wait
 from holdfast._ops.families import deadline_us
 from holdfast._ops.fitting import wanted
@@ -29,9 +33,17 @@ def waiting(past: History) -> list[tuple[Record, Entry]]:
     ]
 
 
-def in_short(case: Case) -> str:
-    """Say in a few words what a run waits for."""
+def taken_up(case: Case, by: str = "a worker") -> str:
+    """Say when a run goes on that no process has."""
+    return "when its script is run again" if case.is_block else f"when {by} takes it"
+
+
+def in_short(case: Case, *, nobody_has_it: bool) -> str:
+    """Say in a few words what a run waits for; or what it has got, if it has not taken it yet."""
     row = case.row
+    if come := [_given(message) for message in come_for(case)]:
+        when = f" {taken_up(case, 'a process')}" if nobody_has_it else ""
+        return f"has {' and '.join(come)}, and goes on{when}"
     what, _, name = (row.waiting_on or "").partition(":")
     until_us = row.wake_us
     until = "" if until_us is None or until_us == deadline_us(case.past) else moment(until_us)
@@ -47,6 +59,31 @@ def in_short(case: Case) -> str:
         )
         told = f"{told} {name}".strip()
     return f"waits for {told}" + (f" until {until}" if until else "") if told else "waits"
+
+
+def come_for(case: Case) -> list[Message]:
+    """Return what people have given a run that it waits for, and that it has not taken yet."""
+    kept = case.store.inbox(case.row.run_no)
+    asked = {it.name: answer_id(it.name, it.number) for it in case.store.questions(case.row.run_id)}
+    come: list[Message] = []
+    for _, begun in waiting(case.past):
+        name = str(facts(begun).get("name"))
+        if begun.kind is Kind.QUESTION_ASKED:
+            come += [it for it in kept if it.message_id == asked.get(name)]
+        elif begun.kind is Kind.SIGNAL_AWAITED:
+            come += [it for it in kept if it.kind == f"{SIGNAL}{name}"][:1]
+    return come
+
+
+def _given(message: Message) -> str:
+    noun, _, name = message.kind.partition(":")
+    what = f"the signal {name}"
+    if noun == "answer":
+        refused = "refused" in msgspec.json.decode(message.body)
+        approval = name.startswith(APPROVE)
+        word = "refusal of" if refused else "approval of" if approval else "answer to"
+        what = f"the {word} {name.removeprefix(APPROVE)}"
+    return f"{what} from {clipped(message.actor)}"
 
 
 def about_waits(case: Case) -> None:
@@ -115,6 +152,9 @@ def _signal(case: Case, record: Record, begun: Entry, _asked: QuestionView | Non
     for message in messages_of(case.store, case.row, plain=True):
         if (message.kind, message.name, message.status) == ("signal", said["name"], "refused"):
             case.said.known.append(f"{did_not_fit(message)}.")
+    if any(it.kind == f"{SIGNAL}{said['name']}" for it in come_for(case)):
+        case.said.known.append(f"The signal {said['name']!r} has come; the run takes it next.")
+        return
     case.said.unknown.append(f"Who is to send {said['name']!r}, and when: the flow does not say.")
     case.do(
         f"To send the signal {said['name']} (what it brings is up to the flow):",

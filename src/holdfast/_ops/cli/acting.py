@@ -10,6 +10,7 @@ import msgspec
 from holdfast._core.commands import command as command_line
 from holdfast._core.effects import NOT_DONE, Done, Fail
 from holdfast._core.record import is_block
+from holdfast._core.rows import RunRow
 from holdfast._ops import actions, queues
 from holdfast._ops.cli.session import ERROR, Session, command
 from holdfast._ops.inspect import found
@@ -168,11 +169,15 @@ def _go_on(session: Session, answer: actions.Answer) -> list[str]:
 
 def run_line(session: Session, run_id: str) -> str | None:
     """Return the command that executes a run; None for a block, whose script is run again."""
-    store = session.store()
-    row = found(store, run_id)
-    if is_block(store.entry(row.run_no, 1)):
+    row = found(session.store(), run_id)
+    if of_a_block(session, row):
         return None
     return session.pasteable(command_line("run", f"MODULE:{row.flow}", run_id))
+
+
+def of_a_block(session: Session, row: RunRow) -> bool:
+    """Say whether a run is a block of a script, which no worker and no command takes up."""
+    return is_block(session.store().entry(row.run_no, 1))
 
 
 def goes_on_text(what: str, *, or_so: bool) -> str:

@@ -7,10 +7,9 @@ from typing import Any, cast
 import click
 import msgspec
 
-from holdfast._core.commands import command as command_line
 from holdfast._core.forking import NOT_GIVEN
 from holdfast._ops import fork
-from holdfast._ops.cli.acting import parsed
+from holdfast._ops.cli.acting import parsed, run_line
 from holdfast._ops.cli.session import Session, command
 from holdfast._ops.text import count
 from holdfast.errors import UsageError
@@ -93,9 +92,9 @@ def _result(text: str) -> tuple[str, Any]:
 
 
 def _tell(session: Session, made: fork.Fork) -> None:
-    go_on = session.pasteable(command_line("run", f"MODULE:{made.flow}", made.run_id))
+    go_on = run_line(session, made.run_id)
     if session.as_json:
-        session.answer(fork=msgspec.to_builtins(made), next=[go_on])
+        session.answer(fork=msgspec.to_builtins(made), next=[] if go_on is None else [go_on])
         return
     if not made.created:
         session.say(f"run {made.run_id!r} is this fork already.")
@@ -107,5 +106,8 @@ def _tell(session: Session, made: fork.Fork) -> None:
     )
     if made.differences:
         session.say(f"It was given otherwise: {', '.join(made.differences)}.")
+    if go_on is None:
+        session.say("It is a block of a script: run that script with this run id.")
+        return
     session.say("A worker that has its flow takes it. If none is running:")
     session.say(f"  {go_on}")

@@ -9,10 +9,11 @@ import msgspec
 
 from holdfast._core.commands import command as command_line
 from holdfast._ops import exact, people, signals
+from holdfast._ops.cli.acting import goes_on_text, of_a_block
 from holdfast._ops.cli.session import Session, command
-from holdfast._ops.expected import other_names
+from holdfast._ops.expected import meant, other_names
 from holdfast._ops.fitting import misfit, wanted, wants_text
-from holdfast._ops.inspect import RunView
+from holdfast._ops.inspect import RunView, found
 from holdfast._ops.people import QuestionView
 from holdfast._ops.text import clipped, length, shown, visible
 from holdfast._store.addresses import NoStore
@@ -118,12 +119,14 @@ def _answer(
         raise UsageError("say VALUE, or --refuse and a reason")
     if refuse is not None:
         told = people.refuse(store, run_id, name, reason=refuse, actor=actor)
+        said = ["--refuse", refuse]
     else:
         assert value is not None
+        said = [value]
         asked = people.questions(store, run_id=run_id, limit=10_000, plain=True)
         question = next((it for it in asked if it.name == name), None)
         told = people.answer(store, run_id, name, read(value, question), actor=actor)
-    _tell(session, told)
+    _tell(session, told, *said)
 
 
 def read(text: str, question: QuestionView | None) -> Any:
@@ -171,7 +174,8 @@ def _approve(
     if refuse is not None:
         if digest is not None or yes:
             raise UsageError("say --refuse, or --digest or --yes to approve")
-        _tell(session, people.refuse(store, run_id, step, reason=refuse, actor=actor))
+        told = people.refuse(store, run_id, step, reason=refuse, actor=actor)
+        _tell(session, told, "--refuse", refuse)
         return None
     if digest is None and not yes and not session.as_json:
         asked = people.questions(store, run_id=run_id, limit=10_000, plain=True)
@@ -233,21 +237,42 @@ def _payload(text: str) -> Any:
         ) from None
 
 
-def _tell(session: Session, told: people.Answered) -> None:
-    other = None
-    if told.early:
-        other = other_names(session.store(), told.run_id, "question", told.name)
+def _tell(session: Session, told: people.Answered, *said: str) -> None:
+    """Say what became of an answer, and if nobody has asked for it, what may have been meant."""
+    store = session.store()
+    other = other_names(store, told.run_id, "question", told.name) if told.early else None
     if session.as_json:
         session.answer(answer=msgspec.to_builtins(told), note=other)
         return
+    if other is not None:
+        warning = f"WARNING  Run {told.run_id} does not ask {told.name!r} now: nothing is answered."
+        session.say(warning, "bold yellow")
     session.say(f"{told.did}.")
     if other is not None:
         session.say(f"{other}.", "yellow")
+        for name in meant(store, told.run_id, told.name):
+            values = 2 if said[:1] == ("--refuse",) else 3
+            line = command_line("answer", told.run_id, name, *said, values=values)
+            session.say(f"If {name!r} is meant:")
+            session.say(f"  {session.pasteable(line)}")
     if told.held is not None:
         session.say("The run is held, and stays so. It has the answer when it goes on. To see it:")
+    elif told.early:
+        session.say("To see the run:")
     else:
-        session.say("The process that has the run, or a worker with its flow, goes on. To see it:")
+        session.say(f"{_who_goes_on(session, told.run_id)} To see it:")
     session.say(f"  {session.pasteable(command_line('explain', told.run_id))}")
+
+
+def _who_goes_on(session: Session, run_id: str) -> str:
+    """Say who takes an answer; of a block that is its own process, and no worker."""
+    store = session.store()
+    row = found(store, run_id)
+    if not of_a_block(session, row):
+        return "The process that has the run, or a worker with its flow, goes on."
+    if row.owner is None or store.owner_is_dead(row.owner):
+        return goes_on_text("goes on with", or_so=False)
+    return "The process that has the run goes on."
 
 
 # -- what `show` says --------------------------------------------------------------------------

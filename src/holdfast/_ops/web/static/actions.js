@@ -202,7 +202,7 @@ function repeats(context, effects, body) {
     about: told(
       effects.length
         ? "These effects of this run may be executed again by the fork, under new keys. The other side takes them for new."
-        : "No effect is executed again. It is queued for a worker.",
+        : "No effect is executed again. It is queued for a worker; a block of a script goes on when that script is run with the new id.",
     ),
     effects,
     button: effects.length ? "Fork, and repeat them" : "Fork",
