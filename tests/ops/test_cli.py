@@ -249,6 +249,17 @@ def test_what_is_not_there(holdfast, runs):
     assert holdfast("settle", "nope", "x", "--not-done").exit_code == 6
 
 
+def test_a_misspelt_run_id_names_the_nearest(holdfast, sqlite: Store):
+    Journal(sqlite, "ticket-1").completed()
+    Journal(sqlite, "order-7").completed()
+    wrong = holdfast("show", "tiket-1")
+    assert wrong.exit_code == 6
+    assert "did you mean 'ticket-1'?" in wrong.stderr
+    told = as_json(holdfast("show", "tiket-1", "--json"))["error"]["message"]
+    assert told.endswith("; did you mean 'ticket-1'?")
+    assert "did you mean" not in holdfast("show", "something-else").stderr
+
+
 # -- the store as a whole ----------------------------------------------------------------------
 
 

@@ -206,11 +206,17 @@ def test_a_flow_in_a_file(holdfast: Command):
         (["nope:flow", "r"], 2, "no module 'nope'"),
         (["nope.py:flow", "r"], 2, "no file nope.py"),
         (["tests.ops.agent", "r"], 2, "MODULE:FLOW"),
-        (["tests.ops.agent:nope", "r"], 2, "has no 'nope'"),
+        (["tests.ops.agent:nope", "r"], 2, "has no 'nope'; its flows: "),
+        (["tests.ops.test_text:nope", "r"], 2, "it has no flows"),
         (["tests.ops.agent:no_flow", "r"], 2, "no flow"),
         (["tests.ops.agent:killed", "r", "--input", "{"], 2, "--input takes JSON"),
         (["tests.ops.agent:killed", "r", "--input", "5"], 2, "--input is a JSON object"),
         (["tests.ops.agent:killed", "r"], 2, "missing"),
+        (
+            ["tests.ops.agent:killed", "r", "--input", '{"m": 1}'],
+            2,
+            "missing a required argument: 'n'; there is no argument 'm'",
+        ),
         (["tests.ops.agent:killed", " ", "--input", "[1]"], 2, "run id"),
     ],
 )

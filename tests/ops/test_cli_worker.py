@@ -266,6 +266,42 @@ def test_a_module_that_raises_is_given_up(holdfast: Command):
     assert "before it could work" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("def x(:\n", "SyntaxError: invalid syntax"),
+        ("import not_there\n", "No module named 'not_there'"),
+        ("flwo\n", "NameError: name 'flwo' is not defined"),
+    ],
+)
+def test_a_module_that_can_never_be_imported_ends_it_at_once(
+    holdfast: Command, text: str, error: str
+):
+    (holdfast.folder / "bad.py").write_text(text)
+    done = holdfast("worker", "bad.py")
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1
+    assert error in done.stderr.splitlines()[-1]
+    assert "another starts" not in done.stderr
+
+
+def test_a_module_that_is_broken_while_it_works_is_tried_again(holdfast: Command, store: hf.Store):
+    good = "import holdfast\n@holdfast.flow\ndef late(): ...\n"
+    file, tries = holdfast.folder / "late.py", holdfast.folder / "tries"
+    file.write_text(good)
+    process = holdfast.start("worker", "late.py")
+    try:
+        (first,) = until(store.workers, process)
+        file.write_text("open('tries', 'a').write('x')\nflwo\n")
+        os.kill(first.pid, signal.SIGKILL)
+        until(lambda: tries.exists() and tries.stat().st_size > 1, process)
+        file.write_text(good)
+        until(lambda: {it.pid for it in store.workers()} - {first.pid}, process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
 # -- the view ----------------------------------------------------------------------------------
 
 

@@ -38,6 +38,8 @@ from holdfast.errors import Corrupt, RunDeleted, RunNotFound
 MOVED = "moved"
 """What is shown as the reason of a run that is held because it was moved to another store."""
 
+NEWEST, ALIKE = 300, 0.8
+"""How many run ids are looked through for one like another, and how much alike they must be."""
 CLAIMABLE_MAX = 100_000
 """How many free runs are looked through for one."""
 LOOKED_AT, PICKED = 1000, 100
@@ -204,6 +206,14 @@ def found(store: Store, run_id: str) -> RunRow:
     if row.deleted_us is not None:
         raise RunDeleted(run_id)
     return row
+
+
+def nearest(store: Store, run_id: str) -> str | None:
+    """Return the id among the newest runs that is most like one that is not there, if any is."""
+    import difflib
+
+    ids = [row.run_id for row in store.list(Query(limit=NEWEST))]
+    return next(iter(difflib.get_close_matches(run_id, ids, n=1, cutoff=ALIKE)), None)
 
 
 def fold(store: Store, row: RunRow) -> History:

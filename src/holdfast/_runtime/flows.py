@@ -155,7 +155,8 @@ class FlowLike:
         try:
             arguments = self._signature.bind(args, kwargs)
         except TypeError as error:
-            raise UsageError(f"{self.name}.run({run_id!r}, …): {error}") from None
+            why = self._signature.why_not(error, kwargs)
+            raise UsageError(f"{self.name}.run({run_id!r}, …): {why}") from None
         return RunRequest(
             run_id=run_id,
             flow=self.name,

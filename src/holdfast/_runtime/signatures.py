@@ -94,6 +94,15 @@ class Signature:
         slow.apply_defaults()
         return dict(slow.arguments)
 
+    def why_not(self, error: TypeError, kwargs: dict[str, Any]) -> str:
+        """Say why a call cannot be bound: Python names what is missing, or else what is unknown."""
+        parameters = self._signature.parameters
+        if any(it.kind is inspect.Parameter.VAR_KEYWORD for it in parameters.values()):
+            return str(error)
+        told = str(error)
+        unknown = [repr(it) for it in kwargs if it not in parameters and repr(it) not in told]
+        return f"{told}; there is no argument {', '.join(unknown)}" if unknown else told
+
     def recorded(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments that are part of the record."""
         if not self.hidden:

@@ -25,6 +25,8 @@ from holdfast._core.commands import another_id
 from holdfast._ops.cli.session import ERROR, INTERRUPTED, OK, code_of
 from holdfast.errors import HoldfastError, RunConflict, UsageError
 
+FLOWS_SHOWN = 20
+
 
 class Order(msgspec.Struct):
     """What the supervisor wants to have executed."""
@@ -133,14 +135,26 @@ def find_flow(target: str) -> Any:
         raise UsageError(
             f"{target!r} is not MODULE:FLOW, as in agent:research or agent.py:research"
         )
-    found: Any = module_named(where)
+    found: Any = (module := module_named(where))
     for name in path.split("."):
         found = getattr(found, name, None)
         if found is None:
-            raise UsageError(f"{where} has no {path!r}")
-    if not callable(getattr(found, "with_options", None)) or not hasattr(found, "submit"):
+            raise UsageError(f"{where} has no {path!r}; {_flows_of(module)}")
+    if not _is_flow(found):
         raise UsageError(f"{target} is no flow; decorate it with @holdfast.flow")
     return found
+
+
+def _is_flow(found: Any) -> bool:
+    return callable(getattr(found, "with_options", None)) and hasattr(found, "submit")
+
+
+def _flows_of(module: ModuleType) -> str:
+    names = sorted(name for name, found in vars(module).items() if _is_flow(found))
+    if not names:
+        return "it has no flows"
+    more = ", …" if len(names) > FLOWS_SHOWN else ""
+    return f"its flows: {', '.join(names[:FLOWS_SHOWN])}{more}"
 
 
 def module_named(where: str) -> ModuleType:

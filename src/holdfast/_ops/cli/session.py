@@ -7,6 +7,7 @@ never lets text of others reach the terminal unescaped. With `--json` it prints 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import getpass
 import os
@@ -205,8 +206,9 @@ class Session:
     def fail(self, error: Exception) -> int:
         """Print an error, and return its exit code."""
         code = code_of(error)
+        message = str(error) + self._meant(error)
         if self.as_json:
-            told: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
+            told: dict[str, Any] = {"type": type(error).__name__, "message": message}
             if isinstance(error, RunError):
                 told["run_id"] = error.run_id
             if isinstance(error, RunHeld):
@@ -216,12 +218,23 @@ class Session:
             self.answer(error=told, exit_code=code)
         elif code == DAMAGED:
             self.banner(
-                self.pointed(str(error)),
+                self.pointed(message),
                 f"Nothing is repaired silently. To see all damage: {self.pasteable('verify')}",
             )
         else:
-            self.note(f"holdfast: {self.pointed(str(error))}")
+            self.note(f"holdfast: {self.pointed(message)}")
         return code
+
+    def _meant(self, error: Exception) -> str:
+        """Name the run that may be meant by an id that is not there."""
+        if not isinstance(error, RunNotFound) or self._store is None:
+            return ""
+        from holdfast._ops.inspect import nearest
+
+        with contextlib.suppress(HoldfastError):  # The first error is the one to tell.
+            like = nearest(self._store, error.run_id)
+            return f"; did you mean {like!r}?" if like else ""
+        return ""
 
 
 def _pointing(url: str | None, namespace: str | None) -> list[str]:

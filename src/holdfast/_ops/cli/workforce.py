@@ -174,6 +174,11 @@ class Workforce:
         """Whether it was told to end, and all processes have."""
         return self.draining and not any(process.pid for process in self.processes)
 
+    @property
+    def _begins(self) -> bool:
+        """Whether no process was ever seen to work, or to die."""
+        return not self._was_ready and not self.restarts
+
     def live(self) -> bool:
         """Tell whether it still watches over its processes."""
         return time.monotonic() - self._ticked_s < 10 * TICK_S
@@ -280,8 +285,9 @@ class Workforce:
         pid, code = process.pid, process.ended()
         if code is None or (self.draining and code == OK):
             return
-        if process.standing.code == USAGE:
-            self._give_up(process.standing.message, USAGE, now_s)
+        said = process.standing
+        if said.code == USAGE or (said.hopeless and self._begins):
+            self._give_up(said.message, said.code or ERROR, now_s)
             return
         if self.draining:
             return

@@ -32,6 +32,8 @@ REPORT_S = 0.5
 SHOWN_RUNS = 20
 BACKOFF_S, BACKOFF_MAX_S = 0.2, 5.0
 """Pauses between two tries to open a store that cannot be reached."""
+WRONG_CODE = (SyntaxError, ImportError, NameError, AttributeError, TypeError)
+"""What a module raises each time that it is imported; another error may pass (a network, a file)."""
 
 
 class Order(msgspec.Struct):
@@ -80,6 +82,8 @@ class Standing(msgspec.Struct):
     code: int | None = None
     """Set in the last report: why it ends."""
     message: str = ""
+    hopeless: bool = False
+    """Whether every other process would end so: the code of its modules is wrong."""
 
 
 def main(argv: list[str]) -> int:
@@ -91,14 +95,19 @@ def main(argv: list[str]) -> int:
         signal.signal(number, _ends(ending))
     threading.Thread(target=_outlives, args=(order.life_fd, ending), daemon=True).start()
     reports = Reports(order.report_fd)
+    imported = False
     try:
+        for module in order.modules:
+            module_named(module)
+        imported = True
         left = work(order, ending, reports)
     except HoldfastError as error:
         reports.last(code_of(error), str(error))
         return code_of(error)
     except Exception as error:
         sys.excepthook(type(error), error, error.__traceback__)
-        reports.last(ERROR, f"{type(error).__name__}: {error}")
+        hopeless = not imported and isinstance(error, WRONG_CODE)
+        reports.last(ERROR, f"{type(error).__name__}: {error}", hopeless=hopeless)
         return ERROR
     reports.last(OK, "")
     if left:
@@ -130,8 +139,6 @@ def work(order: Order, ending: threading.Event, reports: Reports) -> int:
     from holdfast._ops.cli import whereabouts
     from holdfast._runtime.worker import Worker
 
-    for module in order.modules:
-        module_named(module)
     whereabouts.warn(order.url, order.namespace)
     instruments = Instruments(order.wanted)
     opened = opened_store(order, ending, reports)
@@ -226,10 +233,10 @@ class Reports:
             with contextlib.suppress(OSError):
                 os.write(self._fd, msgspec.json.encode(news) + b"\n")
 
-    def last(self, code: int, message: str) -> None:
+    def last(self, code: int, message: str, *, hopeless: bool = False) -> None:
         """Say how it ends."""
         ended: Any = msgspec.structs.replace(
-            self._last, ready=False, draining=True, code=code, message=message
+            self._last, ready=False, draining=True, code=code, message=message, hopeless=hopeless
         )
         self.send(ended)
 
