@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import shlex
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from click.testing import CliRunner, Result
 import holdfast as hf
 from holdfast import Approve, ask, effect, flow, gather, sleep, wait
 from holdfast._ops.cli.main import main
-from holdfast._ops.fitting import misfit
+from holdfast._ops.fitting import misfit, placeholder
 from holdfast._ops.overview import overview
 from tests.runtime.facts import until
 
@@ -102,6 +103,10 @@ def test_everything_is_shown_and_answered_by_what_is_printed(
     assert result == ["blue", 12, {"far": True}, "paid 7"]
     told = holdfast("show", "r").stdout
     assert "answer count from bob received  12" in told
+    history = holdfast("history", "r").stdout.splitlines()
+    [started] = [it for it in history if "step_started" in it and PAY in it]
+    assert re.search(r'\{"amount":7\}, approved by \w+$', started)
+    assert any("question_asked" in it and it.endswith("Which color?") for it in history)
 
 
 def _pasted(line: str) -> Result:
@@ -278,6 +283,13 @@ def test_what_fits(value: Any, schema: dict[str, Any], why: str | None) -> None:
     else:
         assert found is not None
         assert why.replace("\\", "") in found
+
+
+def test_a_yes_or_no_is_offered_where_it_is_one_of_several_forms() -> None:
+    decided = {"$ref": "#/$defs/D", "$defs": {"D": {"type": "object"}}}
+    either = {"anyOf": [{"type": "boolean"}, decided]}
+    assert placeholder(either) == "true|false, or JSON"
+    assert placeholder({"anyOf": [{"type": "integer"}, decided]}) == "JSON"
 
 
 @flow(name="cli-asks-to-pay")

@@ -62,7 +62,10 @@ def wanted(schema: dict[str, Any] | None) -> str | None:
 
 def placeholder(schema: dict[str, Any] | None) -> str:
     """Return what stands for an answer in a command line."""
-    words = None if schema is None else _words(_resolved(schema, schema))
+    inner = None if schema is None else _resolved(schema, schema)
+    if inner is not None and any(it.get("type") == "boolean" for it in inner.get("anyOf", ())):
+        return "true|false, or JSON"
+    words = None if inner is None else _words(inner)
     return words[1] if words is not None else "JSON" if schema else "VALUE"
 
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 from rich.console import Console
 from rich.text import Text
 
+from holdfast._core.entries import Kind
 from holdfast._ops.cli.session import print_line
 from holdfast._ops.cli.tables import STYLES
 from holdfast._ops.entries import EntryView
@@ -42,6 +43,8 @@ def print_entry(out: Console, entry: EntryView) -> None:
 def summary_of(entry: EntryView) -> str:
     """Return what an entry says, in a few words."""
     body = entry.body
+    if entry.kind == Kind.QUESTION_ASKED and body.get("text"):
+        return clipped(visible(str(body["text"])), 90)
     for field in ("error", "result", "value", "args", "input", "detail", "superseded"):
         if body.get(field) not in (None, [], {}):
             return _told(body[field]) + _by_whom(body, field)
@@ -54,7 +57,10 @@ def summary_of(entry: EntryView) -> str:
 
 
 def _by_whom(body: dict[str, Any], field: str) -> str:
-    """Say who answered, sent or settled it; a refusal names its actor itself."""
+    """Say who answered, sent, settled or approved it; a refusal names its actor itself."""
+    approved: dict[str, Any] = body.get("approved") or {}
+    if approved.get("actor"):
+        return f", approved by {clipped(visible(str(approved['actor'])))}"
     if not body.get("actor") or (field == "error" and "refused" in body):
         return ""
     return f", by {clipped(visible(str(body['actor'])))}"
