@@ -13,7 +13,7 @@ from holdfast._core.record import is_block
 from holdfast._core.rows import RunRow
 from holdfast._ops import actions, queues
 from holdfast._ops.cli.session import ERROR, Session, command
-from holdfast._ops.inspect import found
+from holdfast._ops.inspect import fold, found
 from holdfast._ops.text import count, visible
 from holdfast.errors import UsageError
 
@@ -45,7 +45,24 @@ def _settle(
     Python: store.settle(run_id, step, Done(value), actor=…).
     """
     decision = _decision(done, fail, not_done=not_done)
-    tell(session, actions.settle(session.store(), run_id, step, decision, actor=actor))
+    try:
+        answer = actions.settle(session.store(), run_id, step, decision, actor=actor)
+    except UsageError as error:
+        key = _meant(session, run_id, step)
+        if key is None:
+            raise
+        how = ["--not-done"] if not_done else ["--done", done] if fail is None else ["--fail", fail]
+        line = command_line("settle", run_id, key, *(str(word) for word in how))
+        raise UsageError(f"{error}. If {key} is meant: {line}") from None
+    tell(session, answer)
+
+
+def _meant(session: Session, run_id: str, step: str) -> str | None:
+    """Return the one step in doubt that ends with this: the id of a call, without the tool's name."""
+    store = session.store()
+    open_ones = fold(store, found(store, run_id)).open_doubts()
+    keys = [it.key for it in open_ones if it.key.endswith((f":{step}", f"/{step}"))]
+    return keys[0] if len(keys) == 1 else None
 
 
 def _decision(done: str | None, fail: str | None, *, not_done: bool) -> actions.Decision:
