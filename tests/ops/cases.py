@@ -112,6 +112,14 @@ def held_in_doubt_in_an_adopted_store(store: MemoryStore):
 
 
 @case
+def held_in_doubt_it_may_repeat_another(store: MemoryStore):
+    journal = Journal(store, "r").effect("charge:call_1", "paid")
+    other = {"why": "repeated", "ended": True, "other": "charge:call_1"}
+    journal.write(journal.first_doubt("charge:call_2", **other))
+    journal.held("in_doubt", "", "charge:call_2")
+
+
+@case
 def held_in_doubt_its_key_expired(store: MemoryStore):
     journal = Journal(store, "r").intent("charge", {"order": "42"}, on_doubt="retry")
     store.world.clock.advance(24 * 3600)  # type: ignore[attr-defined]

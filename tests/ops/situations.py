@@ -158,6 +158,12 @@ def held_in_doubt_after_an_interrupt() -> None:
     run(flows.pays_interrupted)
 
 
+@leads_to(doubt("pasted_anew:call_2"))
+def held_in_doubt_it_may_repeat_another() -> None:
+    run(flows.pays_anew)
+    run(flows.pays_anew)
+
+
 @leads_to(doubt("pasted_asked"))
 def held_in_doubt_its_function_does_not_know() -> None:
     run(flows.pays_asked)
