@@ -16,6 +16,7 @@ import holdfast
 from holdfast import flow, step, testing
 from holdfast.errors import RunFailed, RunHeld, UsageError
 from holdfast.integrations.http import AsyncDurableTransport, DurableTransport
+from tests.integrations.http.wire import Wire, whole
 
 URL = "https://user:pw@api.test/v1/things?api_key=hunter2&page=3#top"
 KEY = "http:POST api.test.v1.things"
@@ -402,3 +403,31 @@ def test_the_wrong_transport_says_which_one_is_meant(library: ModuleType, opened
             client.__enter__()
         client.get(URL)
     client.close()
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_one_transport_serves_clients_of_both_libraries(colour: str) -> None:
+    httpx, httpx2 = (importlib.import_module(name) for name in ("httpx", "httpx2"))
+    with Wire(lambda _: whole("200 OK", b"well")) as wire, testing.store():
+        if colour == "sync":
+            transport = DurableTransport()
+
+            @flow(name="ht-both")
+            def work() -> list[str]:
+                clients = (library.Client(transport=transport) for library in (httpx, httpx2))
+                got = [client.get(wire.url).text for client in clients]
+                transport.close()
+                return got
+
+            assert work.run("r") == ["well", "well"]
+        else:
+            awaited = AsyncDurableTransport()
+
+            @flow(name="ht-both-async")
+            async def work_async() -> list[str]:
+                clients = [it.AsyncClient(transport=awaited) for it in (httpx, httpx2)]
+                got = [(await client.get(wire.url)).text for client in clients]
+                await awaited.aclose()
+                return got
+
+            assert asyncio.run(work_async.run("r")) == ["well", "well"]

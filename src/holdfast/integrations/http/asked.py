@@ -12,11 +12,16 @@ import msgspec
 import holdfast
 
 KEY_MAX_CHARS = 120
-UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-IDEMPOTENCY_KEY = "Idempotency-Key"
-# Made by chance by the SDKs of OpenAI and Anthropic; after a crash it would be another one.
-_MADE_BY_SDK = "stainless-python-retry-"
-_SECRET = re.compile(r"(?i)key|token|secret|passw|signature|^sig$|credential|auth|session")
+_MASK = "***"
+_SECRET = re.compile(
+    r"(?i)key|token|secret|passw|pwd|jwt|signature|^sig$|^code$|credential|auth|session"
+)
+# What leads from page to page is no secret, whatever its name says.
+_PAGING = re.compile(
+    r"(?i)^\W?((next|page|pagination|continuation|resumption|sync|skip|delta)[-_]?)+token$|^cursor"
+)
+_BETWEEN = re.compile(r"([&;])")
+_REGISTERED = "[secret "
 _BOUNDARY = re.compile(r"boundary=\"?([^\";,]+)")
 _NOT_IN_KEYS = re.compile(r"[^\w.~-]+")
 
@@ -27,14 +32,29 @@ def shown_url(url: str) -> str:
     The rest is spelled as it was, and an address that was shown once is shown the same again.
     """
     parts = urlsplit(url)
-    query = "&".join(_shown_pair(pair) for pair in parts.query.split("&"))
+    query = "".join(_shown_pair(pair) for pair in _BETWEEN.split(parts.query))
     host = parts.netloc.rpartition("@")[2]
     return holdfast.masked(urlunsplit((parts.scheme, host, parts.path, query, "")))
 
 
 def _shown_pair(pair: str) -> str:
     name, given, _ = pair.partition("=")
-    return f"{name}=***" if given and _SECRET.search(unquote_plus(name)) else pair
+    return f"{name}={_MASK}" if given and _is_secret(name) else pair
+
+
+def _is_secret(name: str) -> bool:
+    plain = unquote_plus(name)
+    return bool(_SECRET.search(plain)) and not _PAGING.search(plain)
+
+
+def has_mask(url: str) -> bool:
+    """Say whether an address comes from a record, and its secret is missing."""
+    if "secret" in url and _REGISTERED in unquote_plus(url):
+        return True
+    if _MASK not in url:
+        return False
+    pairs = (pair.partition("=") for pair in _BETWEEN.split(urlsplit(url).query))
+    return any(value == _MASK and _is_secret(name) for name, _, value in pairs)
 
 
 def step_key(request: Any) -> str:
@@ -60,10 +80,3 @@ def _canonical(body: bytes) -> bytes:
         return msgspec.json.encode(msgspec.json.decode(body), order="sorted")
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return body
-
-
-def identify(request: Any) -> None:
-    """Inside the step: let the other side see that a repeated request is the same one."""
-    given = request.headers.get(IDEMPOTENCY_KEY, _MADE_BY_SDK)
-    if request.method in UNSAFE and given.startswith(_MADE_BY_SDK):
-        request.headers[IDEMPOTENCY_KEY] = holdfast.idempotency_key()

@@ -16,7 +16,10 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.integrations.http.answered import Head, head_of, is_final, outcome
-from holdfast.integrations.http.asked import identify
+from holdfast.integrations.http.endings import ends_with_connection, is_cut
+from holdfast.integrations.http.failures import for_client, is_unsent, told
+from holdfast.integrations.http.redirects import Redirects, send, send_async
+from holdfast.integrations.http.sent import identified, library_of
 from holdfast.integrations.http.usage import note_usage
 
 Piece = Head | bytes
@@ -26,8 +29,8 @@ _TOO_MANY = 429
 class Unrecorded(GeneratorExit):
     """What came is no outcome of the step. `error` is for the client; without one it has the answer."""
 
-    def __init__(self, error: Exception | None = None) -> None:
-        super().__init__(repr(error) if error else "an answer that asks to try again")
+    def __init__(self, why: str, error: Exception | None = None) -> None:
+        super().__init__(why)
         self.error = error
 
 
@@ -50,6 +53,7 @@ class Exchange:
     """One request on its way, and where its answer goes."""
 
     inner: Any
+    redirects: Redirects
     request: Any
     put: Callable[[Piece], None]
     max_bytes: int
@@ -62,7 +66,7 @@ class Exchange:
         head = head_of(response, self.headers)
         if not self.effect:
             self.put(head)
-        return head, _Body(self)
+        return head, _Body(self, head, ends_with_connection(self.request.method, response))
 
     def ended(self, head: Head, body: bytes) -> dict[str, Any]:
         """Return what is recorded of an answer that came whole."""
@@ -70,22 +74,21 @@ class Exchange:
             if self.effect:
                 untaken = head.status == _TOO_MANY
                 raise (Refused if untaken else Unanswered)(f"{self.shown}: status {head.status}")
-            raise Unrecorded
+            raise Unrecorded("an answer that asks to try again")
         note_usage(dict(head.headers).get("content-type", ""), body)
         return outcome(head, body)
-
-    def failed(self, error: Exception) -> BaseException:
-        """Return what an error on the way means."""
-        if not self.effect:
-            return Unrecorded(error)
-        unsent = type(error).__name__ in ("ConnectError", "ConnectTimeout", "PoolTimeout")
-        return (Refused if unsent else Unanswered)(f"{self.shown}: {error!r}")
 
     def cut(self, head: Head | None, error: BaseException) -> BaseException:
         """Return what it means that an answer did not come whole."""
         if head is not None and is_final(head.status) and self.left.is_set():
             return Left()
-        return self.failed(error) if isinstance(error, Exception) else error
+        if not isinstance(error, Exception):
+            return error
+        why = f"{self.shown}: {told(self.request, error)}"
+        if not self.effect:
+            return Unrecorded(why, for_client(self.request, error))
+        unsent = head is None and is_unsent(self.request, error)
+        return (Refused if unsent else Unanswered)(why)
 
     @property
     def shown(self) -> str:
@@ -93,10 +96,12 @@ class Exchange:
 
 
 class _Body:
-    """The pieces of a body, up to a limit."""
+    """The pieces of a body, up to a limit; `unframed` if it ends as its connection does."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, head: Head, unframed: bool) -> None:
         self._exchange = exchange
+        self._head = head
+        self._unframed = unframed
         self._pieces: list[bytes] = []
         self._left = exchange.max_bytes
 
@@ -113,26 +118,33 @@ class _Body:
             self._exchange.put(piece)
 
     def whole(self) -> bytes:
-        return b"".join(self._pieces)
+        body = b"".join(self._pieces)
+        kind = dict(self._head.headers).get("content-type", "")
+        if self._unframed and is_final(self._head.status) and is_cut(kind, body):
+            raise library_of(self._exchange.request).RemoteProtocolError(
+                "peer closed connection without sending complete message body"
+            )
+        return body
 
 
 def perform(method: str, url: str, digest: str, exchange: Exchange) -> dict[str, Any]:  # noqa: ARG001 - recorded
     """Send the request: the body of the step."""
-    identify(exchange.request)
+    request = identified(exchange.request)
     head: Head | None = None
     try:
-        response = exchange.inner.handle_request(exchange.request)
+        response = send(exchange.redirects, exchange.inner, request)
         try:
-            head, body = exchange.begin(response)
+            head, pieces = exchange.begin(response)
             for piece in response.iter_bytes():
-                body.add(piece)
+                pieces.add(piece)
+            body = pieces.whole()
         finally:
             response.close()
     except BaseException as error:
         if (cut := exchange.cut(head, error)) is error:
             raise
-        raise cut from error
-    return exchange.ended(head, body.whole())
+        raise cut from None  # Its text may not be stored, nor what it came from.
+    return exchange.ended(head, body)
 
 
 async def perform_async(
@@ -142,18 +154,19 @@ async def perform_async(
     exchange: Exchange,
 ) -> dict[str, Any]:
     """Send the request: the body of the step, awaited."""
-    identify(exchange.request)
+    request = identified(exchange.request)
     head: Head | None = None
     try:
-        response = await exchange.inner.handle_async_request(exchange.request)
+        response = await send_async(exchange.redirects, exchange.inner, request)
         try:
-            head, body = exchange.begin(response)
+            head, pieces = exchange.begin(response)
             async for piece in response.aiter_bytes():
-                body.add(piece)
+                pieces.add(piece)
+            body = pieces.whole()
         finally:
             await response.aclose()
     except BaseException as error:
         if (cut := exchange.cut(head, error)) is error:
             raise
-        raise cut from error
-    return exchange.ended(head, body.whole())
+        raise cut from None  # Its text may not be stored, nor what it came from.
+    return exchange.ended(head, body)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator
 from threading import Event
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
@@ -24,6 +23,8 @@ from holdfast.integrations.http.exchange import (
     perform,
     perform_async,
 )
+from holdfast.integrations.http.redirects import Redirects, send, send_async
+from holdfast.integrations.http.sent import library_of
 
 _LIBRARIES = [name for name in ("httpx", "httpx2") if importlib.util.find_spec(name)]
 for _library in _LIBRARIES or ["httpx"]:
@@ -67,8 +68,10 @@ class _Rules:
     ) -> None:
         if max_bytes < 1:
             raise UsageError(f"max_bytes={max_bytes!r}: a positive number")
-        self.inner = inner
         self.key = key
+        self.redirects = Redirects()
+        self._inner = inner
+        self._made: dict[str, Any] = {}
         self._record = record
         self._effects = effects
         self._headers = frozenset(name.lower() for name in headers)
@@ -95,10 +98,18 @@ class _Rules:
         return False
 
     def inside(self, request: Any, kind: str) -> Any:
-        """Return the transport that sends; by default that of the library of the request."""
-        if self.inner is None:
-            self.inner = getattr(_library_of(request), kind)()
-        return self.inner
+        """Return the transport that sends; by default one of the library of the request."""
+        if self._inner is not None:
+            return self._inner
+        library = library_of(request)
+        if library.__name__ not in self._made:
+            self._made[library.__name__] = getattr(library, kind)()
+        return self._made[library.__name__]
+
+    @property
+    def inners(self) -> list[Any]:
+        """All that send, to be closed."""
+        return [*self._made.values()] if self._inner is None else [self._inner]
 
     def step(self, request: Any) -> Any:
         """Return the step or the effect that a request is."""
@@ -107,7 +118,9 @@ class _Rules:
     def exchange(self, step: Any, inner: Any, request: Any, put: Any, left: Event) -> Exchange:
         """Return a request on its way."""
         is_effect = step is self._effect
-        return Exchange(inner, request, put, self._max_bytes, self._headers, is_effect, left)
+        return Exchange(
+            inner, self.redirects, request, put, self._max_bytes, self._headers, is_effect, left
+        )
 
 
 class _Sending:
@@ -118,6 +131,7 @@ class _Sending:
     ) -> None:
         self._seen: list[Piece] = []
         self._put = put
+        self._rules = rules
         self.step = rules.step(request)
         self.exchange = rules.exchange(self.step, inner, request, self._hand_on, left)
         self.asked = (request.method, shown_url(str(request.url)), digest_of(request))
@@ -128,7 +142,12 @@ class _Sending:
 
     def whole(self, answer: dict[str, Any]) -> list[Piece]:
         """Return all pieces, of a recorded answer too."""
-        return self._seen or list(replayed(answer))
+        if self._seen:
+            return self._seen
+        head, body = replayed(answer)
+        if not self.exchange.effect:
+            self._rules.redirects.note(self.exchange.request, head)
+        return [head, body]
 
     def unrecorded(self, unrecorded: Unrecorded) -> list[Piece]:
         """Return the pieces of an answer that is no outcome, or raise what came instead."""
@@ -199,7 +218,7 @@ class DurableTransport(_OnlyBlocking, _Transport):
         """Send a request, or give the answer that is recorded."""
         inner = self._rules.inside(request, "HTTPTransport")
         if self._rules.passes(request):
-            return inner.handle_request(request)
+            return send(self._rules.redirects, inner, request)
         request.read()
         left = Event()
         pieces = relay(
@@ -219,9 +238,9 @@ class DurableTransport(_OnlyBlocking, _Transport):
             return sending.unrecorded(unrecorded)
 
     def close(self) -> None:
-        """Close the transport that sends."""
-        if self._rules.inner is not None:
-            self._rules.inner.close()
+        """Close what sends."""
+        for inner in self._rules.inners:
+            inner.close()
 
 
 class AsyncDurableTransport(_OnlyAwaited, _AsyncTransport):
@@ -246,7 +265,7 @@ class AsyncDurableTransport(_OnlyAwaited, _AsyncTransport):
         """Send a request, or give the answer that is recorded."""
         inner = self._rules.inside(request, "AsyncHTTPTransport")
         if self._rules.passes(request):
-            return await inner.handle_async_request(request)
+            return await send_async(self._rules.redirects, inner, request)
         await request.aread()
         left = Event()
         pieces = arelay(
@@ -266,9 +285,9 @@ class AsyncDurableTransport(_OnlyAwaited, _AsyncTransport):
             return sending.unrecorded(unrecorded)
 
     async def aclose(self) -> None:
-        """Close the transport that sends."""
-        if self._rules.inner is not None:
-            await self._rules.inner.aclose()
+        """Close what sends."""
+        for inner in self._rules.inners:
+            await inner.aclose()
 
 
 class _Pieces:
@@ -298,13 +317,9 @@ class _AsyncPieces:
         await self._pieces.aclose()
 
 
-def _library_of(request: Any) -> Any:
-    return sys.modules[type(request).__module__.partition(".")[0]]
-
-
 def _response(request: Any, head: Head, stream: str, kind: type[Any], pieces: Any) -> Any:
     """Return an answer as the library of the request has it."""
-    library = _library_of(request)
+    library = library_of(request)
     of_library = type(kind.__name__, (kind, getattr(library, stream)), {})
     return library.Response(
         head.status,
