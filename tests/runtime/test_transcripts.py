@@ -154,9 +154,117 @@ def _first_results(protocol: str, messages: list[dict[str, Any]]) -> dict[str, s
     return found
 
 
-def test_a_valid_conversation_stays_as_it_is() -> None:
-    messages = chat([(2, [0, 1], True, False), (0, [], False, False)])
-    assert repair(messages, protocol="openai-chat") == messages
+# A turn of a whole conversation: ids of its calls (used again, too), the order of their results, what
+# the model says before a call and behind them, and what the user says.
+whole_turn = st.tuples(
+    st.lists(st.sampled_from(["a", "b", "a#2", "call_0"]), max_size=4),
+    st.randoms(use_true_random=False),
+    st.sampled_from(["", "thinks", "speaks"]),
+    st.sampled_from(["", "before", "behind"]),
+)
+whole = st.lists(whole_turn, min_size=1, max_size=6)
+
+
+def whole_chat(turns: Any) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    for number, (ids, order, says, user) in enumerate(turns):
+        called = [
+            {"id": it, "type": "function", "function": {"name": "f", "arguments": ""}} for it in ids
+        ]
+        messages.append({"role": "assistant", "content": says, "tool_calls": called or None})
+        results = [{"role": "tool", "tool_call_id": it, "content": f"{it} {number}"} for it in ids]
+        messages += order.sample(results, len(results))
+        if user:
+            messages.append({"role": "user", "content": "and?"})
+    return messages
+
+
+def whole_responses(turns: Any) -> list[dict[str, Any]]:
+    """Calls one after the other are turns of their own: nobody says anything in between."""
+    items: list[dict[str, Any]] = []
+    for number, (ids, order, says, user) in enumerate(turns):
+        for it in ids:
+            if says == "thinks":
+                items.append({"type": "reasoning", "id": f"r{number}", "summary": []})
+            items.append({"type": "function_call", "call_id": it, "name": "f", "arguments": "{}"})
+        if says == "speaks":
+            items.append({"type": "message", "role": "assistant", "content": "hm"})
+        said = [{"role": "user", "content": "and?"}] if user else []
+        results = [
+            {"type": "function_call_output", "call_id": it, "output": f"{it} {number}"}
+            for it in ids
+        ]
+        results = order.sample(results, len(results))
+        items += [*said, *results] if user == "before" else [*results, *said]
+    return items
+
+
+def whole_blocks(turns: Any) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    for number, (ids, order, says, user) in enumerate(turns):
+        uses = [{"type": "tool_use", "id": it, "name": "f", "input": {}} for it in ids]
+        text = [{"type": "text", "text": says}] if says else []
+        messages.append({"role": "assistant", "content": [*text, *uses]})
+        results = [
+            {"type": "tool_result", "tool_use_id": it, "content": f"{it} {number}"} for it in ids
+        ]
+        said = [{"type": "text", "text": "and?"}] if user == "before" else []
+        if results or said:
+            content = [*order.sample(results, len(results)), *said]
+            messages.append({"role": "user", "content": content})
+        if user == "behind":
+            messages.append({"role": "user", "content": "and?"})
+    return messages
+
+
+WHOLE: dict[str, Any] = {
+    "openai-chat": whole_chat,
+    "openai-responses": whole_responses,
+    "anthropic": whole_blocks,
+}
+
+
+@pytest.mark.parametrize("protocol", list(WHOLE))
+@settings(max_examples=300, deadline=None)
+@given(turns=whole)
+def test_a_valid_conversation_stays_as_it_is(protocol: Any, turns: Any) -> None:
+    messages = WHOLE[protocol](turns)
+    known = {"a": "other", "a#2": Result("a", "other"), "call_0": "other"}
+    assert repair(messages, protocol=protocol, results=known) == messages
+
+
+@pytest.mark.parametrize("protocol", list(WHOLE))
+@settings(max_examples=500, deadline=None)
+@given(turns=whole, chance=st.randoms(use_true_random=False))
+def test_what_was_repaired_stays_as_it_is(protocol: Any, turns: Any, chance: Any) -> None:
+    messages = WHOLE[protocol](turns)
+    lost = [it for it in messages if chance.random() < 0.7]
+    moved = chance.sample(lost, len(lost)) if chance.random() < 0.5 else lost
+    repeated = [again for it in moved for again in [it] * chance.choice([1, 1, 2])]
+    known = {"a": "known", "a#2": Result("a", "known, too"), "b#3": "third"}
+    mended = repair(repeated, protocol=protocol, results=known)
+    assert repair(mended, protocol=protocol, results=known) == mended
+    assert repair(mended, protocol=protocol) == mended
+
+
+def item(kind: str, call_id: str) -> dict[str, Any]:
+    if kind == "call":
+        return {"type": "function_call", "call_id": call_id, "name": "f", "arguments": "{}"}
+    return {"type": "function_call_output", "call_id": call_id, "output": kind}
+
+
+def test_calls_one_after_the_other_stay_so_and_only_what_is_missing_is_put_in() -> None:
+    first = [item("call", "c"), item("1", "c"), item("call", "c"), item("2", "c")]
+    last = [item("call", "c"), item("call", "d"), item("4", "d")]
+    said = {"role": "user", "content": "and?"}
+    mended = repair([*first, *last, said], protocol="openai-responses", results={"c#3": "3"})
+    assert mended == [*first, *last, item("3", "c"), said]
+
+
+def test_a_result_behind_the_models_next_words_is_put_where_it_belongs() -> None:
+    calls = [item("call", "c"), item("call", "d"), item("1", "c"), item("call", "e")]
+    mended = repair([*calls, item("2", "d"), item("3", "e")], protocol="openai-responses")
+    assert mended == [*calls[:3], item("2", "d"), calls[3], item("3", "e")]
 
 
 def test_ids_that_a_provider_uses_again_are_told_apart() -> None:
@@ -308,11 +416,16 @@ def test_an_id_that_looks_like_a_second_call_gets_no_result_of_another() -> None
 def test_requests_of_the_http_transport_are_no_tool_calls() -> None:
     @flow
     def asks_a_model() -> None:
-        with holdfast.keyed("POST api.test.v1.chat"):
-            holdfast.recorded(lambda: "hello", name="http")()
+        def send(method: str, url: str, digest: str) -> str:
+            return f"hello {method} {url} {digest}"
+
+        for key in ("POST api.test.v1.chat", "a-line-of-its-own"):
+            with holdfast.keyed(key):
+                holdfast.recorded(send, name="http")("POST", "u", "d")
+                holdfast.recorded(send, name="http", effect=True)("POST", "u", "d")
         with holdfast.keyed("call_1"):
-            holdfast.recorded(lambda: "found", name="http")()
+            holdfast.recorded(lambda url: f"found {url}", name="http")("u")
 
     with holdfast.open("memory:") as store:
         asks_a_model.run("r-4")
-        assert results_of(store, "r-4") == {"call_1": Result("call_1", "found")}
+        assert results_of(store, "r-4") == {"call_1": Result("call_1", "found u")}

@@ -7,20 +7,21 @@ For who keeps the conversation himself (a file, a table) beside a run that is he
 
 Afterwards each tool call has one result, where the provider wants it: the one in the conversation,
 else the one in `results`, else a note that says "outcome unknown". Results of no call, and second
-results, are left out. An id that a provider uses again is counted: `call_0`, `call_0#2` … are its first
+results, are left out. What needs no mending stays where and as it is. An id that a provider uses again is counted: `call_0`, `call_0#2` … are its first
 call, its second … from the beginning of the conversation, which is therefore given whole.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 from urllib.parse import unquote
 
 from holdfast import Entry, Store
 from holdfast.integrations import _calls
 from holdfast.integrations._calls import Protocol, Result, get
+from holdfast.integrations._turns import Called, Turn, Turns, named
 
 __all__ = ["UNKNOWN", "repair", "results_of"]
 
@@ -31,8 +32,12 @@ _NO_RESULT = f"{UNKNOWN}: the program stopped before this call had a result"
 _BEGUN = f"{UNKNOWN}: {{name}} was begun, and nothing says whether it happened"
 
 _GATHERED = re.compile(r"(?P<gather>(?:.*/)?gather(?:#\d+)?)\[(?P<branch>\d+)\]")
-_REQUEST = re.compile(r"http:[A-Z]+ .*")
-"""What the HTTP transport records: no tool call."""
+_OTHERS = {
+    ("http", frozenset({"method", "url", "digest"})),
+    ("tool_hints", frozenset({"tool"})),
+}
+"""Steps that are no tool calls, by their names and arguments: what the HTTP transport records, and what
+an MCP server said of a tool."""
 
 Message = Mapping[str, Any]
 Known = Mapping[str, Result | str]
@@ -75,6 +80,10 @@ class _Lines:
         """Whether a line is the model's, and so belongs to the turn with the line before it."""
         raise NotImplementedError
 
+    def begins(self, line: Message, speaking: bool) -> bool:
+        """Whether no result of the calls before a line may stand behind it."""
+        raise NotImplementedError
+
     def result(self, call: Message, result: Result) -> dict[str, Any]:
         raise NotImplementedError
 
@@ -91,6 +100,10 @@ class _Chat(_Lines):
     def speaks(self, line: Message) -> bool:
         del line
         return False  # Each message of the assistant is a turn.
+
+    def begins(self, line: Message, speaking: bool) -> bool:
+        del line, speaking
+        return True
 
     def result(self, call: Message, result: Result) -> dict[str, Any]:
         del call
@@ -115,6 +128,9 @@ class _Responses(_Lines):
             return line.get("role") == "assistant"
         return kind == "reasoning" or kind.endswith("_call")
 
+    def begins(self, line: Message, speaking: bool) -> bool:
+        return self.speaks(line) and not speaking  # What a user says may come before the results.
+
     def result(self, call: Message, result: Result) -> dict[str, Any]:
         return {**_calls.responses_result(result), "type": f"{call['type']}_output"}
 
@@ -124,59 +140,68 @@ _RESPONSES = _Responses()
 
 
 def _repair_lines(lines: list[dict[str, Any]], known: Known, form: _Lines) -> list[dict[str, Any]]:
-    found = _found([(form.calls(line), _one(form.answers(line), line)) for line in lines])
-    numbers = _numbered([form.calls(line) for line in lines])
-    mended: list[dict[str, Any]] = []
-    open_calls: list[tuple[int, str]] = []  # Of the turn that is being read.
-
-    def close() -> None:
-        for place, call_id in open_calls:
-            there, number = found.get((place, call_id)), numbers[place, call_id]
-            mended.append(there or form.result(lines[place], _instead(call_id, number, known)))
-        open_calls.clear()
-
-    for place, line in enumerate(lines):
-        if form.answers(line) is not None:
+    turns = Turns()
+    kept: list[tuple[dict[str, Any], Turn | None]] = []  # And the turn that ends before it.
+    speaking = False
+    for line in lines:
+        answered = form.answers(line)
+        if answered is not None:
+            speaking = False
+            if turns.take(answered, line):
+                kept.append((line, None))
             continue
-        if open_calls and not form.speaks(line):
-            close()
-        mended.append(line)
-        open_calls += [(place, call_id) for call_id in dict.fromkeys(form.calls(line))]
-    close()
-    return mended
+        goes_on = speaking and form.speaks(line)
+        kept.append((line, None if goes_on else turns.last))
+        if form.begins(line, speaking):
+            turns.begin()
+        turns.add(form.calls(line), line)
+        speaking = form.speaks(line)
 
+    def owed(turn: Turn) -> list[dict[str, Any]]:
+        return [
+            call.result or form.result(call.asked, _instead(call, known))
+            for call in turn.misplaced()
+        ]
 
-def _one(call_id: str | None, line: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    return [] if call_id is None else [(call_id, line)]
+    mended: list[dict[str, Any]] = []
+    for line, ended in kept:
+        mended += [*(owed(ended) if ended is not None else ()), line]
+    return mended + owed(turns.last)
 
 
 # -- results that stand as blocks in the user's next message: Anthropic ---------------------------
 
 
 def _repair_blocks(messages: list[dict[str, Any]], known: Known) -> list[dict[str, Any]]:
-    found = _found([(_uses(message), _block_results(message)) for message in messages])
-    numbers = _numbered([_uses(message) for message in messages])
-    mended: list[dict[str, Any]] = []
-    owed: list[dict[str, Any]] = []
-    for place, message in enumerate(messages):
-        if message.get("role") == "user":
-            rest, had_results = _without_results(message)
-            if owed or not had_results or rest:
-                mended.append({**message, "content": _joined(owed, rest, message, had_results)})
-            owed = []
+    turns = Turns()
+    kept: list[tuple[dict[str, Any], list[dict[str, Any]], Turn]] = []
+    for message in messages:
+        ended = turns.last
+        if message.get("role") != "user":
+            turns.begin()
+            turns.add(_uses(message), message)
+            kept.append((message, [], ended))
             continue
-        if owed:
-            mended.append({"role": "user", "content": owed})
-            owed = []
-        mended.append(message)
-        owed = [
-            found.get((place, call_id))
-            or _calls.messages_result(_instead(call_id, numbers[place, call_id], known))
-            for call_id in dict.fromkeys(_uses(message))
+        kept.append((message, [it for id_, it in _results(message) if turns.take(id_, it)], ended))
+        turns.begin()  # Results stand in the next message, and in no later one.
+
+    def owed(turn: Turn) -> list[dict[str, Any]]:
+        return [
+            call.result or _calls.messages_result(_instead(call, known))
+            for call in turn.misplaced()
         ]
-    if owed:
-        mended.append({"role": "user", "content": owed})
-    return mended
+
+    mended: list[dict[str, Any]] = []
+    for message, there, ended in kept:
+        if message.get("role") == "user":
+            mended += _joined(message, [*there, *owed(ended)])
+        else:
+            mended += [*_alone(owed(ended)), message]
+    return mended + _alone(owed(turns.last))
+
+
+def _alone(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": results}] if results else []
 
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
@@ -190,9 +215,7 @@ def _uses(message: Message) -> list[str]:
     return [str(get(it, "id")) for it in _blocks(message) if get(it, "type") == "tool_use"]
 
 
-def _block_results(message: Message) -> list[tuple[str, dict[str, Any]]]:
-    if message.get("role") != "user":
-        return []
+def _results(message: Message) -> list[tuple[str, dict[str, Any]]]:
     return [
         (str(block.get("tool_use_id")), block)
         for block in _blocks(message)
@@ -200,64 +223,24 @@ def _block_results(message: Message) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def _without_results(message: Message) -> tuple[list[dict[str, Any]], bool]:
-    blocks = _blocks(message)
+def _joined(message: dict[str, Any], results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Results first, then what the user says; a message that had only results of no call is left out."""
+    blocks, text = _blocks(message), message.get("content")
     rest = [block for block in blocks if block.get("type") != "tool_result"]
-    return rest, len(rest) < len(blocks)
-
-
-def _joined(
-    owed: list[dict[str, Any]], rest: list[dict[str, Any]], message: Message, had_results: bool
-) -> Any:
-    """Results first, then what the user says; a message without results stays as it was."""
-    if not owed and not had_results:
-        return message.get("content")
-    text = message.get("content")
+    if not results and len(rest) == len(blocks):
+        return [message]
+    if not results and not rest:
+        return []
     said = [{"type": "text", "text": text}] if isinstance(text, str) and text else rest
-    return [*owed, *said]
+    return [{**message, "content": [*results, *said]}]
 
 
-# -- both -----------------------------------------------------------------------------------------
-
-
-def _found(
-    lines: Sequence[tuple[list[str], list[tuple[str, dict[str, Any]]]]],
-) -> dict[tuple[int, str], dict[str, Any]]:
-    """Return the results that are there, each under the place of its call and its id.
-
-    A result belongs to the last call before it that has its id, and the first one counts.
-    """
-    asked: dict[str, int] = {}
-    found: dict[tuple[int, str], dict[str, Any]] = {}
-    for place, (calls, results) in enumerate(lines):
-        for call_id, result in results:
-            if call_id in asked:
-                found.setdefault((asked[call_id], call_id), result)
-        asked.update(dict.fromkeys(calls, place))
-    return found
-
-
-def _numbered(lines: Sequence[list[str]]) -> dict[tuple[int, str], int]:
-    """Return which call of its id a call is, under its place and its id."""
-    seen: dict[str, int] = {}
-    numbers: dict[tuple[int, str], int] = {}
-    for place, calls in enumerate(lines):
-        for call_id in calls:
-            seen[call_id] = seen.get(call_id, 0) + 1
-            numbers.setdefault((place, call_id), seen[call_id])
-    return numbers
-
-
-def _named(call_id: str, number: int) -> str:
-    return call_id if number == 1 else f"{call_id}#{number}"
-
-
-def _instead(call_id: str, number: int, known: Known) -> Result:
-    given = known.get(_named(call_id, number))
+def _instead(call: Called, known: Known) -> Result:
+    given = known.get(named(call.id, call.number))
     if isinstance(given, str):
-        return Result(call_id, given)
-    if given is None or given.id != call_id:  # An id may look like the second call of another.
-        return Result(call_id, _NO_RESULT, is_error=True)
+        return Result(call.id, given)
+    if given is None or given.id != call.id:  # An id may look like the second call of another.
+        return Result(call.id, _NO_RESULT, is_error=True)
     return given
 
 
@@ -271,20 +254,31 @@ def results_of(store: Store, run_id: str) -> dict[str, Result]:
     was begun and has no outcome is there with a note that says so.
     """
     told: dict[str, Result] = {}
+    others: set[str] = set()
     for entry in store.history(run_id):
         step = entry.step or ""
         name, _, quoted = step.rpartition("/")[2].partition(":")
         call_id = unquote(quoted.partition("#")[0])
-        result = _told(entry, name, call_id) if call_id else None
-        if result is not None and not _REQUEST.fullmatch(f"{name}:{call_id}"):
+        if _is_other(name, entry):
+            others.add(step)
+        result = _told(entry, name, call_id) if call_id and step not in others else None
+        if result is not None:
             told[step] = result
     results: dict[str, Result] = {}
     seen: dict[str, int] = {}
     for step in _as_called(told):
         call_id = told[step].id
         seen[call_id] = seen.get(call_id, 0) + 1
-        results[_named(call_id, seen[call_id])] = told[step]
+        results[named(call_id, seen[call_id])] = told[step]
     return results
+
+
+def _is_other(name: str, entry: Entry) -> bool:
+    """Say whether an entry begins what adapters of ours record beside tool calls."""
+    args = entry.body.get("args")
+    if not isinstance(args, Mapping):
+        return False
+    return (name.partition(".")[0], frozenset(cast("Mapping[str, Any]", args))) in _OTHERS
 
 
 def _as_called(steps: Iterable[str]) -> list[str]:
