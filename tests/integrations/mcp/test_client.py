@@ -199,8 +199,9 @@ def test_hints_count_only_if_they_are_asked_for(store) -> None:
     }
     run(lambda: work(hints=True), "hinted")
     assert {it.key: it.effect for it in store.get("hinted").steps} == {
-        "tool_hints:mcp": False,
+        "tool_hints.balance:mcp.c1": False,
         "balance:c1": False,
+        "tool_hints.pay:mcp.c2": False,
         "pay:c2": True,
     }
 

@@ -26,7 +26,10 @@ def test_undisturbed(tmp_path: Path) -> None:
     with ModelServer(SCRIPT) as server:
         life = Agent(AGENT, tmp_path / "a", server).check_undisturbed(is_model)
     others = [step.key for step in life.steps if not is_model(step)]
-    assert sorted(key for key in others if ":call_" not in key) == ["ask:refund", "tool_hints:mcp"]
+    hinted = [
+        f"tool_hints.{call}" for call in ("check_stock:mcp.call_b", "lookup_order:mcp.call_a")
+    ]
+    assert sorted(key for key in others if ":call_" not in key) == ["ask:refund", *hinted]
 
 
 # Each life imports the SDK twice, in the agent and in the server of its tools.

@@ -3,8 +3,9 @@
 A tool of a server may change the world, and nobody here can look into it. So each is an effect that
 asks a person when its outcome is not known, unless somebody says more: `steps=` names those that are
 safe to repeat, `effects=` says what is known of the others. What a server says of its own tools
-counts only with `hints=True`, and then once per run: it is recorded, so that no later answer turns an
-effect in doubt into something to be repeated.
+counts only with `hints=True`. It is then recorded beside each call, before that is made: the two stand
+in one scope, so a run that goes on in the middle of a loop or in a branch finds them both, and no later
+answer turns an effect in doubt into something to be repeated.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ class DurableClient:
                 self.client.call_tool(name, arguments, *positional, meta=sent, **options)
             )
 
-        made = await self._recorded(name, call)
+        made = await self._recorded(name, call, call_id)
         with holdfast.keyed(call_id) if call_id else contextlib.nullcontext():
             kept = await made(**asked)
         return _told(CallToolResult, kept)
@@ -212,12 +213,14 @@ class DurableClient:
 
     # -- how -----------------------------------------------------------------------------------
 
-    async def _recorded(self, tool: str, call: Callable[..., Awaitable[Plain]]) -> Any:
+    async def _recorded(
+        self, tool: str, call: Callable[..., Awaitable[Plain]], call_id: str | None
+    ) -> Any:
         """Return the call as a step or an effect."""
         named = fitting(tool)
         if tool in self._steps:
             return holdfast.recorded(call, name=named)
-        if tool not in self._effects and self._hints and tool in await self._hinted():
+        if tool not in self._effects and self._hints and await self._is_hinted(tool, call_id):
             return holdfast.recorded(call, name=named)
         if _in_step():
             raise UsageError(
@@ -245,15 +248,24 @@ class DurableClient:
 
         return _told(kind, await holdfast.recorded(call, name=name)(**asked))
 
+    async def _is_hinted(self, tool: str, call_id: str | None) -> bool:
+        """Say whether the server called a tool harmless before this call of it was first made."""
+
+        async def ask(tool: str) -> bool:
+            return tool in await self._hinted()
+
+        with holdfast.keyed(fitting(f"{self.name}.{call_id}" if call_id else self.name)):
+            said = await holdfast.recorded(ask, name=f"tool_hints.{fitting(tool)}")(tool)
+        return bool(said)
+
     async def _hinted(self) -> frozenset[str]:
-        """Return the tools that the server called harmless when this run first asked."""
+        """Return the tools that the server calls harmless; a process asks once for each run."""
         run = holdfast.current_run()
         assert run is not None
         async with self._asking:
             known = self._harmless.get(run.run_id)
             if known is None:
-                with holdfast.keyed(self.name):
-                    known = frozenset(await holdfast.recorded(self._ask_hints, name="tool_hints")())
+                known = frozenset(await self._ask_hints())
                 while len(self._harmless) >= RUNS_KEPT:
                     del self._harmless[next(iter(self._harmless))]
                 self._harmless[run.run_id] = known
