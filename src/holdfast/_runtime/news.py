@@ -27,6 +27,12 @@ def taken(row: RunRow) -> None:
         logs.debug("run %s of %s is taken", row.run_id, row.flow, about=row)
 
 
+def asks_people(row: RunRow) -> None:
+    """A run waits in this process for what a person says: whoever looks at it must not wonder."""
+    how = command("questions", "--run", row.run_id, values=0)
+    logs.warning("run %s of %s waits for a person; see: %s", row.run_id, row.flow, how, about=row)
+
+
 def completed(row: RunRow) -> None:
     """A run came to its end."""
     logs.info("run %s of %s completed", row.run_id, row.flow, about=row)

@@ -18,9 +18,11 @@ import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core.messages import ANSWER
 from holdfast._core.requests import Await
 from holdfast._core.rows import Message
 from holdfast._core.stops import Unload, Unwind, Waiting
+from holdfast._runtime import news
 from holdfast._runtime.frames import current
 from holdfast._runtime.keyed import line_here
 from holdfast.errors import RunError
@@ -247,6 +249,8 @@ def settle_down(execution: Execution, wait: Wait) -> float | None:
         raise execution.stop(_unload(execution, waiting, heard))
     if waits.says_new(waiting):
         execution.say_waiting(waiting)
+        if any(f"{it.what}:" == ANSWER for it in waiting):
+            news.asks_people(execution.lease.row)
     return None
 
 
