@@ -171,8 +171,7 @@ def _tools(*, awaits: bool) -> Callable[[], AbstractContextManager[Call]]:
 
     @contextmanager
     def make() -> Iterator[Call]:
-        from holdfast.integrations.tools import Call as ToolCall
-        from holdfast.integrations.tools import Tools, tool
+        from holdfast.integrations.tools import Call as ToolCall, Tools, tool
 
         @tool(name="search")
         def search(query: str) -> str:
