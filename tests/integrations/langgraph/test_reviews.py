@@ -133,6 +133,56 @@ def test_only_what_is_allowed_can_be_answered(store: Any) -> None:
         assert reviewed.deleted == []
 
 
+@pytest.mark.parametrize(
+    ("decision", "why"),
+    [
+        ({"type": "approv"}, "'approv', not one of 'approve', 'edit', 'reject'"),
+        ({}, "no field 'type'"),
+        ({"type": "edit", "edited_action": {"name": "delete"}}, "no field 'args'"),
+        ({"type": "reject", "message": 7}, "not string"),
+    ],
+)
+def test_a_mistyped_decision_is_refused_and_the_next_one_is_taken(
+    store: Any, decision: Any, why: str
+) -> None:
+    with calling("a") as server:
+        reviewed = Reviewed(store, server, allowed=["approve", "edit", "reject"])
+        asked = reviewed.question()
+        with pytest.raises(UsageError, match=why):
+            store.answer("t-1", asked.name, {"decisions": [decision]})
+        action = {"name": "delete", "args": {"what": "b"}}
+        good = {"decisions": [{"type": "edit", "edited_action": action}]}
+        store.answer("t-1", asked.name, good)
+        assert reviewed.result()[-1] == "Done."
+        assert reviewed.deleted == ["b"]
+
+
+def test_the_run_refuses_what_only_it_can_tell_and_asks_again(store: Any) -> None:
+    with calling("a") as server:
+        reviewed = Reviewed(store, server)
+        asked = reviewed.question()
+        store.answer("t-1", asked.name, {"decisions": [{"type": "edit"}]})
+        end = time.monotonic() + PATIENCE_S
+        while not any(it.kind == "message_refused" for it in store.history("t-1")):
+            assert time.monotonic() < end, "it was not refused"
+            store.kept.wait_for_change(0.05)
+        store.answer("t-1", reviewed.question().name, True)
+        assert reviewed.result()[-1] == "Done."
+        assert reviewed.deleted == ["a"]
+
+
+def test_no_field_of_a_decision_is_lost() -> None:
+    calls = [{"name": "look", "args": {}}]
+    configs = [{"action_name": "look", "allowed_decisions": ["respond"]}]
+    question = asked_about({"action_requests": calls, "review_configs": configs})
+    answer = {"decisions": [{"type": "respond", "message": "There.", "by": "ana"}]}
+    assert question.resume_with(question.type.model_validate(answer)) == answer
+    with pytest.raises(ValueError, match="no field 'message'"):
+        question.type.model_validate({"decisions": [{"type": "respond"}]})
+    with pytest.raises(ValueError, match="not one of 'respond'"):
+        question.type.model_validate({"decisions": [{"type": "approve"}]})
+
+
 def asked_about(value: Any) -> Question:
     return Question(Interrupt(value, id="0123456789abcdef"), "node", 0)
 

@@ -11,16 +11,16 @@ import hashlib
 import shlex
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
+from typing import Any
 
 import msgspec
 from langgraph.types import Interrupt
 
 from holdfast.errors import Refused
+from holdfast.integrations.langgraph.deciding import Allowed, answer_type
 
 TEXT_MAX_CHARS = 100_000
 """What a question of Holdfast may have."""
-_made = cast("Any", TypedDict)
 SHOWN = "shown"
 """The step that has all of a question which is longer."""
 
@@ -114,17 +114,19 @@ class Question:
         count = len(self.actions)
         if not count:
             return None
-        many = Annotated[list[dict[str, Any]], msgspec.Meta(min_length=count, max_length=count)]
-        if self.is_cut:
-            digest = cast("Any", Literal)[self.digest]
-            return _made("Seen", {"sha256": digest, "decisions": NotRequired[many]})
-        decided = _made("Decisions", {"decisions": many})
-        return bool | decided if self._allows("approve") and self._allows("reject") else decided
+        either = not self.is_cut and self._allows("approve") and self._allows("reject")
+        return answer_type(self._allowed, self.digest if self.is_cut else None, either)
+
+    @property
+    def _allowed(self) -> list[Allowed]:
+        """What may be decided on each of the tool calls."""
+        configs = self.interrupt.value.get("review_configs") or ()
+        found = {it.get("action_name"): it.get("allowed_decisions") for it in configs}
+        return [found.get(it["name"]) for it in self.actions]
 
     def _allows(self, kind: str) -> bool:
         """Whether all of the tool calls may be decided so."""
-        configs = self.interrupt.value.get("review_configs") or ()
-        return all(kind in it.get("allowed_decisions", (kind,)) for it in configs)
+        return all(kinds is None or kind in kinds for kinds in self._allowed)
 
     def refused_with(self, refused: Refused) -> Any:
         """Return what the graph gets if a person refuses: the tool calls are rejected, and the model
