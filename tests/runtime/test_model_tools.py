@@ -384,3 +384,42 @@ def test_halves_of_characters_are_told_to_the_model(name: str, arguments: Any) -
 
     with holdfast.open("memory:"):
         assert agent.run("r")
+
+
+def nested(levels: int) -> dict[str, Any]:
+    inner: dict[str, Any] = {}
+    for _ in range(levels):
+        inner = {"a": inner}
+    return {"doc": inner}
+
+
+ODD: dict[str, Any] = {
+    "fits": nested(50),
+    "deep": nested(90),
+    "deeper": nested(300),
+    "deepest": nested(900),
+    "huge": {"doc": {"n": 10**400, "m": [2**70]}},
+    "text": '{"doc": ' + '{"a": ' * 90 + "1" + "}" * 91,
+    "huge text": '{"doc": {"n": 1' + "0" * 400 + "}}",
+}
+
+
+@pytest.mark.parametrize("name", ["saves", "nothing"])
+@pytest.mark.parametrize("odd", list(ODD))
+def test_arguments_that_cannot_be_kept_are_told_to_the_model(name: str, odd: str) -> None:
+    @tool
+    def saves(doc: dict[str, Any]) -> str:
+        return "saved"
+
+    @flow(name="mt-odd")
+    def agent() -> str:
+        [result] = Tools([saves]).run([Call("call_a", name, ODD[odd])])
+        return result.content
+
+    with holdfast.open("memory:"):
+        said = agent.run("r")
+        assert said == agent.run("r")
+    if odd == "fits" and name == "saves":
+        assert said == "saved"
+    elif "deep" in odd or odd == "text" or name == "nothing":
+        assert said.startswith("BadArguments: ")

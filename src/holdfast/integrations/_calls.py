@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
@@ -17,6 +18,8 @@ import msgspec
 from holdfast.errors import UsageError
 
 Protocol = Literal["openai-chat", "openai-responses", "anthropic"]
+LEVELS_MAX = 60
+"""A value that is kept has at most 64 levels; some are those of what the arguments stand in."""
 PROTOCOLS: tuple[str, ...] = get_args(Protocol)
 
 
@@ -114,6 +117,32 @@ def storable(said: Any) -> Any:
         pairs = cast("Mapping[str, Any]", said).items()
         return {storable(name): storable(value) for name, value in pairs}
     return [storable(it) for it in cast("list[object]", said)] if isinstance(said, list) else said
+
+
+def is_shallow(said: Any) -> bool:
+    """Say whether what a model said is nested so little that it can be kept."""
+    level: list[Any] = [said]
+    for _ in range(LEVELS_MAX):
+        below: list[Any] = []
+        for part in level:
+            if isinstance(part, Mapping):
+                below += cast("Mapping[str, Any]", part).values()
+            elif isinstance(part, list | tuple):
+                below += cast("Sequence[Any]", part)
+        if not below:
+            return True
+        level = below
+    return False
+
+
+def kept(arguments: str | Mapping[str, Any]) -> Any:
+    """Return the arguments of a call that is not made, as they can be kept."""
+    if is_shallow(arguments):
+        return storable(arguments)
+    try:
+        return json.dumps(arguments, default=str)
+    except RecursionError:
+        return "(nested too deep to be shown)"
 
 
 def is_storable(said: Any) -> bool:

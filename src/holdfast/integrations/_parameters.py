@@ -12,13 +12,14 @@ import msgspec
 
 import holdfast
 from holdfast.errors import UsageError
-from holdfast.integrations._calls import is_storable
+from holdfast.integrations._calls import LEVELS_MAX, is_shallow, is_storable
 
 _RESOURCE: Any = type(holdfast.use(object))
 _SECTION = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params):\s*$")
 _ANY_SECTION = re.compile(r"^\s*[A-Z]\w+:\s*$")
 _IN_SECTION = re.compile(r"^\s+\*{0,2}(?P<name>\w+)(?:\s*\([^)]*\))?:\s*(?P<text>.*)$")
 _FIELD = re.compile(r"^\s*:(?:param|parameter|arg)\s+(?:\w+\s+)?(?P<name>\w+):\s*(?P<text>.*)$")
+_TOO_DEEP = f"they are nested more than {LEVELS_MAX} levels deep"
 
 
 class BadArguments(ValueError):
@@ -50,6 +51,8 @@ class Parameters:
 
     def read(self, given: str | Mapping[str, Any]) -> dict[str, Any]:
         """Turn the model's arguments into keyword arguments, or say what is wrong with them."""
+        if not is_shallow(given):
+            raise BadArguments(_TOO_DEEP)
         if not is_storable(given if isinstance(given, str) else dict(given)):
             raise BadArguments("a text in them has half a character (a lone surrogate)")
         try:
@@ -59,11 +62,14 @@ class Parameters:
                 read = msgspec.convert(dict(given), type=self._type)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise BadArguments(str(error)) from None
-        return {
+        values = {
             name: value
             for name in self._type.__struct_fields__
             if (value := getattr(read, name)) is not msgspec.UNSET
         }
+        if not is_shallow(values):  # They were JSON text.
+            raise BadArguments(_TOO_DEEP)
+        return values
 
 
 def description_of(doc: str) -> str:

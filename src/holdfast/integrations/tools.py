@@ -212,13 +212,13 @@ class _Toolbox:
         if tool is None:
             problem = f"there is no tool {call.name!r}; there are: {', '.join(self._tools)}"
             return _refusal("unknown_tool"), {
-                "call": _calls.storable([call.name, call.arguments]),
+                "call": [_calls.storable(call.name), _calls.kept(call.arguments)],
                 "problem": problem,
             }
         try:
             return tool.step, tool.parameters.read(call.arguments)
         except BadArguments as error:
-            asked = [call.name, _calls.storable(call.arguments)]
+            asked = [call.name, _calls.kept(call.arguments)]
             return _refusal(tool.name), {"call": asked, "problem": str(error)}
 
 
