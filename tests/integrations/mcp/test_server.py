@@ -277,6 +277,17 @@ def test_errors_name_the_run_and_the_way_out(store) -> None:
     asyncio.run(work())
 
 
+def test_errors_are_as_short_as_answers(store) -> None:
+    async def work() -> None:
+        async with assistant(store, "ana") as ask_it:
+            for tool in ("show_run", "pause"):
+                said = await ask_it.refused(tool, run_id="\u202e" * 100_000)
+                assert len(said) < 5000
+                assert "more characters)" in said
+
+    asyncio.run(work())
+
+
 def test_runs_are_resources(store) -> None:
     look.run("a/b", "lamps")
 

@@ -12,7 +12,7 @@ from mcp_types import ToolAnnotations
 
 import holdfast
 from holdfast.errors import HoldfastError, RunDeleted, RunNotFound, UsageError
-from holdfast.integrations.mcp.shown import ANSWER_CHARS, UNSEEN, answer, inert, json_text
+from holdfast.integrations.mcp.shown import ANSWER_CHARS, UNSEEN, answer, error_text, json_text
 
 P = ParamSpec("P")
 
@@ -31,7 +31,7 @@ def told(fn: Callable[P, str]) -> Callable[P, str]:
         try:
             return fn(*args, **kwargs)
         except HoldfastError as error:
-            raise ToolError(f"{type(error).__name__}: {inert(str(error))}") from None
+            raise ToolError(f"{type(error).__name__}: {error_text(error)}") from None
 
     return call
 
@@ -78,9 +78,9 @@ def _found(shows: Callable[[str], str]) -> Callable[[str], str]:
         try:
             return shows(run_id)
         except (RunNotFound, RunDeleted) as error:
-            raise ResourceNotFoundError(inert(str(error))) from None
+            raise ResourceNotFoundError(error_text(error)) from None
         except HoldfastError as error:
-            raise ResourceError(f"{type(error).__name__}: {inert(str(error))}") from None
+            raise ResourceError(f"{type(error).__name__}: {error_text(error)}") from None
 
     return read
 

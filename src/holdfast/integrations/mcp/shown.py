@@ -16,6 +16,8 @@ import holdfast
 
 ANSWER_CHARS = 30_000
 """No answer is longer than this."""
+ERROR_CHARS = 4000
+"""Nor an error than this: what it names may have been sent by the assistant itself."""
 LEVELS = ((4000, 100), (1000, 50), (200, 25), (60, 10))
 """How long a text and a list may be; the next level is taken while an answer is too long."""
 DEPTH_MAX = 20
@@ -52,6 +54,13 @@ def inert(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escaped(char) if _is_hidden(char) else char for char in text)
+
+
+def error_text(error: Exception) -> str:
+    """Return what an error says: inert, and not longer than an answer may be."""
+    text = inert(str(error))
+    left = len(text) - ERROR_CHARS
+    return text if left <= 0 else f"{text[:ERROR_CHARS]}… (cut: {left:,} more characters)"
 
 
 def one_line(text: str) -> str:
