@@ -16,6 +16,7 @@ from holdfast import Done
 from holdfast._core.chunks import Values
 from holdfast._core.known import Known
 from holdfast._ops import actions, inspect
+from holdfast._ops.cli.tables import status_told
 from holdfast._ops.readable import readable
 from holdfast._ops.steps import ErrorView
 from holdfast._store.contract import Query, Store
@@ -23,6 +24,7 @@ from holdfast._store.memory import MemoryStore
 from holdfast.errors import Corrupt, RunNotFound
 from tests.ops.conftest import Clock
 from tests.ops.journals import Journal
+from tests.ops.test_explain import built
 
 
 class Color(enum.Enum):
@@ -262,3 +264,14 @@ def test_where_a_run_failed_is_said_as_it_was(clock):
     assert told == {"own": "the flow", "step": "think", "well": None}
     assert inspect.view(store, "own").failed_in == "the flow"
     assert inspect.view(store, "step").failed_in == "think"
+
+
+def test_a_run_whose_process_is_dead_is_not_told_as_at_work(clock: Clock):
+    store = built("running_owner_died", clock)
+    row = store.get("r")
+    assert row is not None
+    for run in (inspect.summary_of(store, row), inspect.view(store, "r")):
+        assert run.owner_died
+        assert status_told(run) == "running: its process is dead"
+    alive = built("running", clock)
+    assert not inspect.view(alive, "r").owner_died

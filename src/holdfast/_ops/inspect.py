@@ -76,6 +76,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     """What it waits for, in short."""
     failed_in: str | None = None
     """Of a failed run: the step that gave up, or "the flow" if its own code raised."""
+    owner_died: bool = False
+    """Whether the process that had it is proven dead: it goes on when another takes it."""
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -117,6 +119,8 @@ class RunView(msgspec.Struct, frozen=True):
     """What it was asked to do and has not done yet: to be cancelled, or to be held."""
     failed_in: str | None = None
     """Of a failed run: the step that gave up, or "the flow" if its own code raised."""
+    owner_died: bool = False
+    """Whether the process that had it is proven dead: it goes on when another takes it."""
 
 
 # -- asking ------------------------------------------------------------------------------------
@@ -226,6 +230,13 @@ def owner_of(store: Store, row: RunRow) -> str | None:
     return None if row.owner is None else store.owner_name(row.owner)
 
 
+def owner_died(store: Store, row: RunRow) -> bool:
+    """Say whether a run that seems to be at work has been left by a process that is proven dead."""
+    if row.owner is None or row.status not in (Status.RUNNING, Status.WAITING):
+        return False
+    return store.owner_is_dead(row.owner)
+
+
 def reason_of(store: Store, row: RunRow) -> str | None:
     """Return why a run is held; one that goes on in another store is told from a paused one."""
     if row.status is Status.HELD and row.held_reason == HeldReason.PAUSED:
@@ -282,6 +293,7 @@ def view_of(
         deadline=None if (until_us := deadline_us(past)) is None else at(until_us),
         stopping=stopping(store, row),
         failed_in=None if row.status is not Status.FAILED else failed_in(past.failed),
+        owner_died=owner_died(store, row),
     )
 
 
@@ -302,6 +314,7 @@ def summary_of(store: Store, row: RunRow) -> RunSummary:
         version=row.version,
         waiting_for=waiting_for(row),
         failed_in=failed_in(failure(store, row)) if row.status is Status.FAILED else None,
+        owner_died=owner_died(store, row),
     )
 
 

@@ -59,7 +59,7 @@ def _show(session: Session, run_id: str, every: bool) -> None:
         session.say(f"The last {len(steps)} of {len(run.steps):,} steps; all with --all.", "dim")
     saying.print_signals(session, run)
     _print_children(session, run)
-    if run.status in ("held", "waiting"):
+    if run.status in ("held", "waiting") or run.owner_died:
         session.say()
         more = session.pasteable(command_line("explain", run.run_id))
         session.say(f"What can be done: {more}", "yellow")
@@ -78,7 +78,7 @@ def _print_head(session: Session, run: RunView) -> None:
         told = f"to be {asked.what}, as {asked.actor} asked {_at(asked.at)}"
         _field(session, "asked", f"{told}{asked.reason and ': ' + asked.reason}", "yellow")
     if run.owner is not None:
-        _field(session, "owner", run.owner)
+        _field(session, "owner", run.owner + (", which is dead" if run.owner_died else ""))
     if run.generation > 1:
         _field(session, "generation", str(run.generation))
     if run.origin is not None:

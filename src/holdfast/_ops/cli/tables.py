@@ -99,6 +99,8 @@ def status_told(run: RunSummary | RunView) -> str:
     """Return the status of a run, with why it is held or what it waits for."""
     if run.status == "held":
         return f"held: {run.held_reason}"
+    if run.owner_died and run.status == "running":
+        return "running: its process is dead"
     return (
         f"waiting: {run.waiting_for}" if run.waiting_for and run.status == "waiting" else run.status
     )
