@@ -229,7 +229,7 @@ WHOLE: dict[str, Any] = {
 @given(turns=whole)
 def test_a_valid_conversation_stays_as_it_is(protocol: Any, turns: Any) -> None:
     messages = WHOLE[protocol](turns)
-    known = {"a": "other", "a#2": Result("a", "other"), "call_0": "other"}
+    known: dict[str, Result | str] = {"a": "other", "a#2": Result("a", "other"), "call_0": "other"}
     assert repair(messages, protocol=protocol, results=known) == messages
 
 
@@ -241,6 +241,7 @@ def test_what_was_repaired_stays_as_it_is(protocol: Any, turns: Any, chance: Any
     lost = [it for it in messages if chance.random() < 0.7]
     moved = chance.sample(lost, len(lost)) if chance.random() < 0.5 else lost
     repeated = [again for it in moved for again in [it] * chance.choice([1, 1, 2])]
+    known: dict[str, Result | str]
     known = {"a": "known", "a#2": Result("a", "known, too"), "b#3": "third"}
     mended = repair(repeated, protocol=protocol, results=known)
     assert repair(mended, protocol=protocol, results=known) == mended
