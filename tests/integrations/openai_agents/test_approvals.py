@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -170,3 +173,82 @@ def test_a_runner_of_the_program_is_not_replaced():
         assert get_default_agent_runner() is mine
     finally:
         set_default_agent_runner(None)
+
+
+LONG = "a" * 150_000 + " THE END"
+WHOLE = f"send({json.dumps({'text': LONG})})?"
+DIGEST = hashlib.sha256(WHOLE.encode()).hexdigest()
+SEND = CallTools(("send", {"text": LONG}, "call_1"))
+
+
+def decided(store: Any, go: Any, decide: Callable[[Any], None]) -> tuple[list[str], list[str]]:
+    """Let an agent send, and replay it: what was sent, and what the model was told of the call."""
+    sent: list[str] = []
+    breaks = [True]
+    durable_runner(approvals="ask")
+
+    @function_tool(needs_approval=True)
+    def send(text: str) -> str:
+        sent.append(text)
+        return "sent"
+
+    async def person() -> None:
+        while not (found := await asyncio.to_thread(store.questions)):
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(decide, found[0])
+
+    with ModelServer([SEND, Say("Done.")]) as server:
+        agent = helper(server, send)
+
+        @flow(name="long_ones")
+        async def play() -> str:
+            result = await Runner.run(agent, "Go on.")
+            if breaks and breaks.pop():
+                raise OSError("the end")
+            return str(result.final_output)
+
+        async def both() -> None:
+            with pytest.raises(RunFailed, match="the end"):
+                await asyncio.gather(play.run("r"), person())
+
+        go(both())
+        assert go(play.run("r")) == "Done."
+        assert store.questions() == []
+        assert server.count == 2
+        return sent, said(server.requests[1])
+
+
+def test_a_long_call_is_approved_by_its_digest(store, go):
+    def decide(asked: Any) -> None:
+        assert len(asked.text) <= 100_000
+        assert asked.text.startswith(
+            "CUT, too long to be shown here. "
+            "All of it: holdfast history r --step shown:approve.call_1 --json. "
+            f'To approve all of it, answer {{"sha256":"{DIGEST}"}}; to reject, refuse. '
+            'send({"text": "aaa'
+        )
+        assert asked.text.endswith(" more characters)")
+        entries = [it for it in store.history("r") if it.step == "shown:approve.call_1"]
+        shown = entries[-1].body["result"]
+        assert (shown["sha256"], shown["asked"]) == (DIGEST, WHOLE)
+        for wrong in (True, False, {}, {"sha256": "0" * 64}):
+            with pytest.raises(UsageError, match="does not fit"):
+                store.answer("r", asked.name, wrong)
+        store.answer("r", asked.name, {"sha256": DIGEST})
+
+    assert decided(store, go, decide) == ([LONG], ["sent"])
+    assert keys(store, "r") == [
+        "model:support",
+        "shown:approve.call_1",
+        "ask:approve.call_1:send",
+        "send:call_1",
+        "model:support#2",
+    ]
+
+
+def test_a_long_call_that_is_refused_is_told_to_the_model(store, go):
+    def decide(asked: Any) -> None:
+        store.refuse("r", asked.name, reason="Far too much.")
+
+    assert decided(store, go, decide) == ([], ["Far too much."])
+    assert "send:call_1" not in keys(store, "r")

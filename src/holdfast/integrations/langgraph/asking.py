@@ -17,12 +17,8 @@ import msgspec
 from langgraph.types import Interrupt
 
 from holdfast.errors import Refused
+from holdfast.integrations._approving import SHOWN, TEXT_MAX_CHARS, cut
 from holdfast.integrations.langgraph.deciding import Allowed, answer_type
-
-TEXT_MAX_CHARS = 100_000
-"""What a question of Holdfast may have."""
-SHOWN = "shown"
-"""The step that has all of a question which is longer."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,7 @@ class Question:
                 f'To approve all of it, answer {{"sha256":"{self.digest}"}}; to reject, refuse. '
             )
         room = max(0, (TEXT_MAX_CHARS - len(head)) // len(self._parts) - 50)
-        return (head + "; ".join(_cut(it, room) for it in self._parts))[:TEXT_MAX_CHARS]
+        return (head + "; ".join(cut(it, room) for it in self._parts))[:TEXT_MAX_CHARS]
 
     # -- what may be answered ------------------------------------------------------------------
 
@@ -161,9 +157,3 @@ def _arguments(args: dict[str, Any]) -> str:
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode()
-
-
-def _cut(text: str, chars: int) -> str:
-    return (
-        text if len(text) <= chars else f"{text[:chars]}… ({len(text) - chars:,} more characters)"
-    )

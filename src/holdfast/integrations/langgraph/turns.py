@@ -15,7 +15,8 @@ from langgraph.types import Command, StateSnapshot
 
 import holdfast
 from holdfast.errors import Refused, UsageError
-from holdfast.integrations.langgraph.asking import SHOWN, Question
+from holdfast.integrations._approving import SHOWN
+from holdfast.integrations.langgraph.asking import Question
 from holdfast.integrations.langgraph.threads import RUN, Script, Thread
 
 

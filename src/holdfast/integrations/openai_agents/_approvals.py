@@ -15,6 +15,7 @@ from agents.run import AgentRunner
 
 import holdfast
 from holdfast.errors import Refused
+from holdfast.integrations._approving import ask_about
 from holdfast.integrations._names import fitting
 from holdfast.integrations.openai_agents._lines import line
 
@@ -53,7 +54,7 @@ async def _ask(item: ToolApprovalItem) -> tuple[bool, str]:
     name = fitting(line(f"approve.{item.call_id or tool}"))
     with holdfast.keyed(tool, awaited=True):
         try:
-            said = await holdfast.aio.ask(f"{tool}({item.arguments})?", name=name, type=bool)
+            said = await ask_about(f"{tool}({item.arguments})?", name)
         except Refused as refused:
             return False, refused.reason
     return said, ""

@@ -24,6 +24,7 @@ from pydantic_ai.tools import (
 import holdfast
 from holdfast import keyed
 from holdfast.errors import Refused
+from holdfast.integrations._approving import ask_about
 from holdfast.integrations.pydantic_ai import _streams
 from holdfast.integrations.pydantic_ai._backend import (
     METADATA,
@@ -175,9 +176,7 @@ async def _approval(call: ToolCallPart) -> bool | ToolApproved | ToolDenied:
     question = f"Call {call.tool_name} with {json.dumps(call.args_as_dict(), ensure_ascii=False)}?"
     with keyed("approval", awaited=True):  # The id of the call is in the question's name.
         try:
-            said = await holdfast.aio.ask(
-                question, name=f"{call.tool_name} {call.tool_call_id}", type=bool
-            )
+            said = await ask_about(question, f"{call.tool_name} {call.tool_call_id}")
         except Refused as refused:
             return ToolDenied(str(refused))
     return ToolApproved() if said else ToolDenied()
