@@ -1,0 +1,64 @@
+"""Questions about a tool call, with arguments of any length.
+
+Nobody approves what was not shown. A question has all of the call, up to the length that a question
+may have. What is longer is recorded in a step of its own; the question then says so first, and only
+who names the digest of that record approves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from typing import Any, Literal, TypedDict, cast
+
+import holdfast
+from holdfast import keyed, recorded
+
+TEXT_MAX_CHARS = 100_000
+"""What a question of Holdfast may have."""
+SHOWN = "shown"
+"""The step that has all of a question which is longer."""
+
+_made = cast("Any", TypedDict)
+_one_of = cast("Any", Literal)
+
+
+async def ask_about(text: str, name: str) -> bool:
+    """Ask a person whether a call may be made; Refused is raised if they refuse to say."""
+    if len(text) <= TEXT_MAX_CHARS:
+        return await holdfast.aio.ask(text, name=name, type=bool)
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    place = await _record(text, name, digest)
+    approval = _made("Approval", {"sha256": _one_of[digest]})
+    await holdfast.aio.ask(_shortened(text, place, digest), name=name, type=approval)
+    return True
+
+
+def cut(text: str, chars: int) -> str:
+    """Return the beginning of a text, and how much more there is."""
+    return (
+        text if len(text) <= chars else f"{text[:chars]}… ({len(text) - chars:,} more characters)"
+    )
+
+
+async def _record(text: str, name: str, digest: str) -> str:
+    """Record all of a question; returns the command that prints it."""
+
+    async def shown() -> dict[str, Any]:
+        run = holdfast.current_run()
+        assert run is not None
+        return {"sha256": digest, "asked": text, "step": run.step}
+
+    with keyed(name):  # That of the question may be the same for all calls.
+        step = (await recorded(shown, name=SHOWN)())["step"]
+    run = holdfast.current_run()
+    assert run is not None
+    return shlex.join(["holdfast", "history", run.run_id, "--step", step, "--json"])
+
+
+def _shortened(text: str, place: str, digest: str) -> str:
+    head = (
+        f"CUT, too long to be shown here. All of it: {place}. "
+        f'To approve all of it, answer {{"sha256":"{digest}"}}; to reject, refuse. '
+    )
+    return head + cut(text, TEXT_MAX_CHARS - len(head) - 50)
