@@ -7,7 +7,7 @@ from typing import Any
 from holdfast import testing
 
 
-def waits_without_a_place(flow: Any, questions: int = 1) -> tuple[Any, int]:
+def waits_without_a_place(flow: Any, questions: int = 1, answer: Any = True) -> tuple[Any, int]:
     """Run a flow in a worker, answer what it asks once it is unloaded; its result, and how often it
     was unloaded."""
     with testing.store(url="sqlite:") as store, store.worker(flows=[flow]):
@@ -20,7 +20,7 @@ def waits_without_a_place(flow: Any, questions: int = 1) -> tuple[Any, int]:
         assert len(asked) == questions
         for it in asked:
             if it.digest is None:
-                store.answer("r", it.name, True, actor="ana")
+                store.answer("r", it.name, answer, actor="ana")
             else:
                 store.approve("r", it.name, digest=it.digest, actor="ana")
         result = handle.result(timeout=60)

@@ -9,7 +9,7 @@ from holdfast import flow
 from holdfast.integrations.openai_agents import durable_runner
 from holdfast.testing import CallTools, ModelServer, Say
 from tests.integrations.openai_agents.made import helper
-from tests.integrations.openai_agents.test_approvals import BOTH, paying
+from tests.integrations.openai_agents.test_approvals import BOTH, DIGEST, LONG, paying
 from tests.integrations.unloading import waits_without_a_place
 
 
@@ -26,6 +26,28 @@ def test_two_approvals_of_the_sdk() -> None:
         assert waits_without_a_place(play, questions=2)[0] == "Done."
         assert len(server.requests) == 2
     assert sorted(calls) == [1, 2]
+
+
+def test_two_approvals_that_are_too_long_to_be_shown() -> None:
+    sent: list[str] = []
+
+    @function_tool(needs_approval=True)
+    def send(text: str) -> str:
+        sent.append(text)
+        return "sent"
+
+    durable_runner(approvals="ask")
+    turn = CallTools(("send", {"text": LONG}, "call_1"), ("send", {"text": LONG}, "call_2"))
+    with ModelServer([turn, Say("Done.")]) as server:
+
+        @flow(name="unloaded-long")
+        async def play() -> str:
+            return str((await Runner.run(helper(server, send), "Go on.")).final_output)
+
+        answer = {"sha256": DIGEST}
+        assert waits_without_a_place(play, questions=2, answer=answer)[0] == "Done."
+        assert len(server.requests) == 2
+    assert sent == [LONG, LONG]
 
 
 def test_a_tool_that_is_an_effect_with_approval() -> None:
