@@ -64,10 +64,10 @@ def command(store: holdfast.Store, folder: Path, *words: str) -> subprocess.Pope
 @contextlib.contextmanager
 def worker(store: holdfast.Store, folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """A worker that is ready; killed at the end with all its processes."""
-    before = len(store.workers())
+    before = {it.pid for it in store.workers()}  # One that was killed may be among them yet.
     process = command(store, folder, "worker", MODULE, *options)
     try:
-        until(lambda: len(store.workers()) > before or process.poll() is not None)
+        until(lambda: {it.pid for it in store.workers()} - before or process.poll() is not None)
         assert process.poll() is None, process.communicate()
         yield process
     finally:
