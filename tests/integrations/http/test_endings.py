@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Generator
 from types import ModuleType
@@ -29,16 +28,6 @@ CHAT = stream(CHUNK, CHUNK, "[DONE]")
 MESSAGE = stream({"type": "message_start"}, {"type": "ping"}, {"type": "message_stop"})
 DELTA = {"type": "response.output_text.delta", "delta": "[DONE]"}
 RESPONSE = stream({"type": "response.created"}, DELTA, {"type": "response.completed"}, end="\r\n")
-
-
-@pytest.fixture(params=["httpx", "httpx2"])
-def library(request: pytest.FixtureRequest) -> ModuleType:
-    return importlib.import_module(request.param)
-
-
-@pytest.fixture(params=["sync", "async"])
-def colour(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 def asks(url: str) -> Any:

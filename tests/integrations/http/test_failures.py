@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import socket
 from collections.abc import Generator
 from types import ModuleType
@@ -14,16 +13,6 @@ from holdfast import testing
 from holdfast.errors import RunFailed, RunHeld
 from tests.integrations.http.lives import runner
 from tests.integrations.http.wire import Wire, whole
-
-
-@pytest.fixture(params=["httpx", "httpx2"])
-def library(request: pytest.FixtureRequest) -> ModuleType:
-    return importlib.import_module(request.param)
-
-
-@pytest.fixture(params=["sync", "async"])
-def colour(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 def everything(store: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -18,16 +17,6 @@ BASE = "https://user:pw@files.test"
 SIGNED = "/file?X-Amz-Signature=hunter2&name=a%20b&flag"
 BROKEN = "http:" + "/" * 2 + "[::"
 CHALLENGE = 'Digest realm="x", nonce="n", qop="auth", algorithm=MD5'
-
-
-@pytest.fixture(params=["httpx", "httpx2"])
-def library(request: pytest.FixtureRequest) -> ModuleType:
-    return importlib.import_module(request.param)
-
-
-@pytest.fixture(params=["sync", "async"])
-def colour(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 stumbles = [False]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Generator
 from types import ModuleType
 from typing import Any
@@ -18,16 +17,6 @@ from tests.integrations.http.lives import runner, stumbles
 
 BASE = "https://files.test"
 REFUSED = "was not sent: the record has this address without its secret"
-
-
-@pytest.fixture(params=["httpx", "httpx2"])
-def library(request: pytest.FixtureRequest) -> ModuleType:
-    return importlib.import_module(request.param)
-
-
-@pytest.fixture(params=["sync", "async"])
-def colour(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 class Files:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Generator
 from types import ModuleType
 from typing import Any
@@ -17,16 +16,6 @@ from tests.integrations.http.lives import runner, stumbles
 from tests.integrations.http.wire import Got, Wire, whole
 
 CHALLENGE = 'www-authenticate: Digest realm="x", nonce="n", qop="auth", algorithm=MD5'
-
-
-@pytest.fixture(params=["httpx", "httpx2"])
-def library(request: pytest.FixtureRequest) -> ModuleType:
-    return importlib.import_module(request.param)
-
-
-@pytest.fixture(params=["sync", "async"])
-def colour(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 def keys(wire: Wire) -> list[str | None]:

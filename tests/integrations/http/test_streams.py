@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import threading
 from collections.abc import Iterator
 from types import ModuleType
@@ -20,11 +19,6 @@ TEXT = "one two three four"
 HEADERS = {"authorization": "Bearer test"}
 PATH = "/v1/chat/completions"
 KEY = "http:POST 127.0.0.1.v1.chat.completions"
-
-
-@pytest.fixture(params=["httpx", "httpx2"])
-def library(request: pytest.FixtureRequest) -> ModuleType:
-    return importlib.import_module(request.param)
 
 
 @pytest.fixture

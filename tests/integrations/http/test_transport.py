@@ -42,16 +42,6 @@ class World:
         return [request.headers.get("idempotency-key") for request in self.requests]
 
 
-@pytest.fixture(params=["httpx", "httpx2"])
-def library(request: pytest.FixtureRequest) -> ModuleType:
-    return importlib.import_module(request.param)
-
-
-@pytest.fixture(params=["sync", "async"])
-def colour(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 Ask = Callable[..., Any]
 Body = Callable[[Ask], list[Any]]
 
