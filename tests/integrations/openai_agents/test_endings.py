@@ -166,7 +166,7 @@ def test_a_stream_without_an_answer_is_the_same_again_for_who_goes_on(store, go,
     with ModelServer([Say(TEXT, end=end)]) as server:
         agent = helper(server)
 
-        @flow(name="going_on")
+        @flow(name="ending_goes_on")
         async def play() -> str:
             result = Runner.run_streamed(agent, "A")
             with pytest.raises(ModelBehaviorError, match=rf"response\.{end}") as told:
