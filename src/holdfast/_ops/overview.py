@@ -91,7 +91,7 @@ def _runs(store: Store, rows: list[RunRow], asking: set[str]) -> list[Shown]:
     for row in rows:
         run = inspect.summary_of(store, row)
         if run.held_reason != inspect.MOVED:
-            found.append(Shown(run, _why(store, row, asking)))
+            found.append(Shown(run, _why(run, asking)))
     for run_id in asking - {shown.run.run_id for shown in found}:
         asks = store.get(run_id)
         if asks is not None and asks.deleted_us is None:
@@ -109,16 +109,14 @@ def _there_may_be(known: list[QueueView]) -> Iterator[Status]:
         yield from (Status.RUNNING, Status.WAITING, Status.QUEUED)
 
 
-def _why(store: Store, row: RunRow, asking: set[str]) -> str:
-    if row.status is Status.HELD:
+def _why(run: RunSummary, asking: set[str]) -> str:
+    if run.status == Status.HELD:
         return "held"  # Also if it asks: an answer alone does not let it go on.
-    if row.run_id in asking:
+    if run.run_id in asking:
         return "asks"
-    if row.status is Status.RUNNING or row.status is Status.WAITING:
-        if row.owner is not None and store.owner_is_dead(row.owner):
-            return "left"
-        return "at work" if row.status is Status.RUNNING else "waiting"
-    return str(row.status)
+    if run.owner_died:
+        return "left"
+    return "at work" if run.status == Status.RUNNING else run.status
 
 
 _ORDER = ("held", "asks", "failed", "left", "at work", "queued", "waiting")
