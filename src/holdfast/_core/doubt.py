@@ -53,11 +53,7 @@ NOTHING: Any = object()
 
 def effect_script(call: StepCall, record: Record | None, run_id: str) -> Script:
     yield from find_name(call, record)
-    if record is None and call.adopted:
-        facts = {"why": "adopted", "ended": True, "key": call.idempotency_key}
-        yield Append(call, [Note(Kind.STEP_IN_DOUBT, facts)])
-        ready = yield from _settle(call, Doubt("adopted", True), run_id)
-    elif record is None:
+    if record is None:
         ready = yield from _first(call, run_id)
     else:
         ready = yield from resume_effect(call, record, run_id)
@@ -77,15 +73,18 @@ def effect_script(call: StepCall, record: Record | None, run_id: str) -> Script:
 
 
 def _first(call: StepCall, run_id: str) -> Script:
-    """Begin an effect that is new to the journal, unless it may be the repetition of another."""
-    if call.position is None and call.business_key is None and not is_undo(call.key):
+    """Begin an effect that is new to the journal, unless it may have happened all the same: before
+    the store lost records, or under another key."""
+    doubt: Doubt | None = None
+    if call.adopted:
+        doubt = Doubt("adopted", True)
+    elif call.position is None and call.business_key is None and not is_undo(call.key):
         other: str | None = yield FindUnmet(call)
-        if other is not None:
-            doubt = Doubt("repeated", True, other=other)
-            facts = {"key": call.idempotency_key}
-            yield Append(call, [doubt.note(facts)])
-            return (yield from _settle(call, doubt, run_id))
-    return (yield from _claim(call, run_id))
+        doubt = None if other is None else Doubt("repeated", True, other=other)
+    if doubt is None:
+        return (yield from _claim(call, run_id))
+    yield Append(call, [doubt.note({"key": call.idempotency_key})])
+    return (yield from _settle(call, doubt, run_id))
 
 
 def resume_effect(call: StepCall, record: Record, run_id: str) -> Script:
