@@ -40,7 +40,8 @@ class Frame:
         self.awaits = awaits
         self.call = call
         self.attempt = call.attempt if call is not None else 0
-        self.line = Line()
+        self.line = Line() if call is None else None
+        """A step body is no line of its own."""
 
     def is_here(self) -> bool:
         """Say whether the executing thread or task is the one that the frame belongs to."""

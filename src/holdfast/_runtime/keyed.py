@@ -58,8 +58,7 @@ def keyed(
     and others like it. Then a worker can unload the run while it waits here, for a person or a time.
     """
     outer = _given.get()
-    with contextlib.ExitStack() as stack:
-        guest = stack.enter_context(_guest(outer.guest)) if awaited else outer.guest
+    with _guest(outer.guest) if awaited else contextlib.nullcontext(outer.guest) as guest:
         if callable(step_key):
             given, placeless = Given(step_key, guest=guest), True
         else:
