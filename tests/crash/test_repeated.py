@@ -14,6 +14,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from holdfast import NOT_DONE, Done, effect, flow, keyed, step
+from holdfast._runtime import repeating
 from tests.crash import probe
 
 @effect(POLICY)
@@ -123,9 +124,13 @@ def test_a_run_does_not_end_with_a_doubt_that_nobody_came_back_to(world: World) 
 def test_calls_at_the_same_time_are_no_repetitions(world: World) -> None:
     """The one in doubt is called again after one that is new: that is waited for."""
     body = """
-    import time
+    looked, look = threading.Event(), repeating._look
+    def spied(execution, request):
+        looked.set()
+        return look(execution, request)
+    repeating._look = spied
     def second():
-        time.sleep(0.3)
+        assert not {both} or looked.wait(20)
         return called("call_1", 3)
     with ThreadPoolExecutor(2) as pool:
         new = pool.submit(copy_context().run, called, "call_2", 4) if {both} else None

@@ -19,6 +19,10 @@ BASE = "https://files.test"
 REFUSED = "was not sent: the record has this address without its secret"
 
 
+def is_no_file(request: Any) -> bool:
+    return bool(request.url.path != "/file")
+
+
 class Files:
     """Signs addresses: each time anew, and only the latest one is good. Breaks down when told to."""
 
@@ -141,8 +145,7 @@ def test_a_target_that_is_not_to_be_recorded_gets_its_own_address(
 ) -> None:
     files = Files(library)
     files.breaks_at = ""
-    record = lambda request: request.url.path != "/file"  # noqa: E731
-    run = runner(library, colour, follow("/go"), files.inner, client=FOLLOWS, record=record)
+    run = runner(library, colour, follow("/go"), files.inner, client=FOLLOWS, record=is_no_file)
     with testing.store():
         stumbles[0] = True
         with pytest.raises(RunFailed):
@@ -180,8 +183,7 @@ def test_a_masked_link_is_not_sent_and_a_fork_asks_anew(library: ModuleType, col
 
 def test_an_effect_to_a_masked_address_did_not_happen(library: ModuleType, colour: str) -> None:
     files = Files(library)
-    effects = lambda request: request.url.path == "/file"  # noqa: E731
-    run = runner(library, colour, next_page, files.inner, effects=effects)
+    run = runner(library, colour, next_page, files.inner, effects=lambda it: not is_no_file(it))
     with testing.store() as store:
         with pytest.raises(RunHeld):
             run("r")
