@@ -27,6 +27,13 @@ class Gone(GeneratorExit):
     """The consumer of a stream has gone away: the call is cut short, and that is no outcome."""
 
 
+class Left(GeneratorExit):
+    """The reader has left an answer before its end. It is asked for again when the run is resumed; the
+    same call made again in this run is the next one (`again`: its key is not given back)."""
+
+    again = False
+
+
 async def arelay(
     record: Callable[[Put[T]], Awaitable[Sequence[T]]],
     *,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import UsageError
+from holdfast.integrations._relay import Left
 from holdfast.integrations.http.answered import Head, head_of, is_final, outcome
 from holdfast.integrations.http.endings import ends_with_connection, is_cut
 from holdfast.integrations.http.failures import for_client, is_unsent, told
@@ -32,12 +33,6 @@ class Unrecorded(GeneratorExit):
     def __init__(self, why: str, error: Exception | None = None) -> None:
         super().__init__(why)
         self.error = error
-
-
-class Left(GeneratorExit):
-    """The reader has left an answer before its end. It is asked for again when the run is resumed."""
-
-    again = False
 
 
 class Unanswered(Exception):

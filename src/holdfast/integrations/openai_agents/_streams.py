@@ -22,7 +22,7 @@ from typing import Any
 from agents.items import TResponseStreamEvent
 
 import holdfast
-from holdfast.integrations._relay import Put, arelay
+from holdfast.integrations._relay import Left, Put, arelay
 from holdfast.integrations.openai_agents._answers import add_event, plain, rebuilt_event
 from holdfast.integrations.openai_agents._provider import ModelCallFailed, note_usage, told_apart
 
@@ -33,12 +33,6 @@ Ended = Callable[[Event], Exception]
 _COMPLETED = "response.completed"
 _UNFINISHED = ("response.incomplete", "response.failed", "response.error", "error")
 _ENDS = (_COMPLETED, *_UNFINISHED)
-
-
-class Left(GeneratorExit):
-    """The reader has left an answer before its end. It is asked for again when the run is resumed."""
-
-    again = False
 
 
 class Unfinished(Exception):

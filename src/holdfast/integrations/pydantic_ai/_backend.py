@@ -36,6 +36,7 @@ from pydantic_ai.toolsets import FunctionToolset
 import holdfast
 from holdfast import AsyncEffect, AsyncStep, Effect, Step, keyed, recorded
 from holdfast.errors import Refused, StepFailed, UsageError
+from holdfast.integrations._relay import Left
 from holdfast.integrations.pydantic_ai import _plain, _streams
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ async def _asked(
         payload = _plain.answer(await body())
     except BaseException as error:
         if _streams.has_left():
-            raise _streams.Left from error
+            raise Left from error
         if isinstance(error, ModelAPIError):
             raise _plain.failed(error) from error
         raise

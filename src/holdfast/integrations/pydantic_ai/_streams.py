@@ -30,12 +30,6 @@ from pydantic_ai.usage import RequestUsage
 from holdfast.integrations._relay import Put, arelay
 
 
-class Left(GeneratorExit):
-    """The reader has left an answer before its end. It is asked for again when the run is resumed."""
-
-    again = False
-
-
 @dataclass
 class _Reader:
     """Who follows a call: what was shown, and whether somebody still reads."""
