@@ -8,8 +8,9 @@
 #                               each framework at its lowest and newest version, in ./.venvs
 #   make demo                   a run that is killed and picked up again
 #   make check                  format, lint, types, layers
+#   make house                  size, tangles and length of the main path, beside their bounds
 #   make bench [N=5] [PEERS=1]  N repetitions against a raw floor; PEERS=1 measures peers beside us
-#   make torture [N=100]        N random kills of real processes on real files
+#   make torture [N=100]        N random kills of real processes on real files, N/2 rounds of scenes
 #   make clean                  removes what the targets made, .venv included
 
 PYTHON ?= python3
@@ -24,7 +25,7 @@ SERVER := $(VENV)/.installed-server
 BROWSER := $(VENV)/.installed-browser
 
 .DEFAULT_GOAL := test
-.PHONY: test test-web test-terminal test-integrations demo check bench torture clean
+.PHONY: test test-web test-terminal test-integrations demo check house bench torture clean
 .NOTPARALLEL:
 
 test: $(DEV)
@@ -50,6 +51,9 @@ check: $(BROWSER)
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-cache
+
+house: $(DEV)
+	@$(BIN)/python -m tests.tidy.house $(ARGS)
 
 bench: $(SERVER)
 	$(BIN)/python -m benchmarks $(if $(N),--repeat $(N)) $(if $(PEERS),--peers) $(ARGS)

@@ -10,6 +10,7 @@ they are kept there, and `make torture` keeps them on the disk.
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,10 @@ ROOM_BYTES = 4 << 30
 
 def pytest_configure() -> None:
     """Choose where temporary files are, before the first one is made; processes that tests start
-    inherit it."""
+    inherit it. Restore the handler of SIGINT, which a shell ignores in background jobs: tests
+    interrupt themselves and their children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if "TMPDIR" in os.environ or not IN_MEMORY.is_dir() or not os.access(IN_MEMORY, os.W_OK):
         return
     if shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES:

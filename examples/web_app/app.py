@@ -1,6 +1,6 @@
 """A web app that starts reports, streams their progress, and survives a redeploy.
 
-    pip install "holdfast[postgres]" fastapi uvicorn
+    pip install -e '.[postgres]' fastapi uvicorn
     HOLDFAST_URL=postgresql://… uvicorn app:app --timeout-graceful-shutdown 5
 
 Start as many of these processes as you like on one store: each has a worker inside. A run is

@@ -25,7 +25,7 @@ from holdfast._core.observing import (
 )
 from holdfast._core.retry import Retry
 from holdfast._core.secrets import Secret
-from holdfast._opened import Store, open, stream  # noqa: A004 - the design's name
+from holdfast._opened import Store, open as open, stream  # noqa: A004 - the design's name
 from holdfast._ops.entries import EntryView as Entry
 from holdfast._runtime.alerting import alert
 from holdfast._runtime.asking import ask
@@ -68,6 +68,7 @@ from holdfast.errors import Rollback
 
 __version__ = "0.1.0"
 
+# `open` is public too; `from holdfast import *` leaves the built-in function alone.
 __all__ = [
     "NOT_DONE",
     "TICK",
@@ -129,7 +130,6 @@ __all__ = [
     "new_id",
     "now",
     "observe",
-    "open",
     "patched",
     "plan",
     "prices",

@@ -217,15 +217,24 @@ class Acting:
         return rollback.plan(self.kept, run_id, to)
 
     def resume_all(
-        self, *, queue: str | None = None, status: str = "failed", actor: str | None = None
+        self,
+        *,
+        queue: str | None = None,
+        flow: str | None = None,
+        status: str = "failed",
+        accept_change: bool = False,
+        actor: str | None = None,
     ) -> list[Resumed]:
-        """Take up again all failed (or `status="quarantined"`) runs of a queue, or of all queues.
+        """Take up again all failed (or `status="quarantined"`) runs of a queue or a flow, or of all.
 
+        `status="diverged"` is for those of one flow, once its old code is back or the new one is
+        repaired: they are replayed once more. `accept_change=True` goes on with the changed code.
         Returns what became of each; the error of one does not stop the others.
         """
         from holdfast._ops import queues
 
-        return list(queues.resume_all(self.kept, queue, status, actor_or_user(actor)))
+        many = queues.Many(queue, status, flow, accept_change)
+        return list(queues.resume_all(self.kept, many, actor_or_user(actor)))
 
     def raise_budget(self, run_id: str, to: Budget, *, actor: str | None = None) -> Any:
         """Set new limits of the budget that a run spends from, which is that of its root; limits

@@ -177,7 +177,7 @@ class Store(Acting, Housekeeping):
         return Handle(self.engine, run_id)
 
     def stream(self, run_id: str, *, after: int = 0) -> Iterator[Emitted]:
-        """Yield what a run emits, from entry number `after` on, until it goes no further."""
+        """Yield what a run emits behind entry number `after`, until it goes no further."""
         return stream_of(self.engine, run_id, after)
 
     def worker(
@@ -221,8 +221,11 @@ class Store(Acting, Housekeeping):
         return patrol.patrol(self.engine, registry.flows, run_id)
 
     def verify(self, run_ids: Iterable[str] | None = None) -> Findings:
-        """Check everything that is stored; an empty list means that all is well."""
-        return self.kept.verify(run_ids)
+        """Check everything that is stored; an empty list means that all is well. An id that no run
+        has is RunNotFound."""
+        from holdfast._ops.inspect import verified
+
+        return verified(self.kept, run_ids)
 
     def backup(self, path: str) -> None:
         """Write a consistent copy to a new file."""
@@ -265,8 +268,15 @@ def open(
     from holdfast._store.locate import open_store
 
     checked_watch("open", watch)
-    if lease_s <= 0:
-        raise UsageError(f"lease_s={lease_s!r}: positive seconds")
+    if url is not None and not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(
+            f"open({url!r}): the store is a text such as 'sqlite:///runs.db', "
+            "'postgresql://user@host/database' or 'memory:'"
+        )
+    if not isinstance(namespace, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"open(namespace={namespace!r}): namespace is a text")
+    if not isinstance(lease_s, int | float) or lease_s <= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"open(lease_s={lease_s!r}): lease_s is seconds above 0")
     address = engines.url_at_hand() if url is None else url
     kept = open_store(address, namespace=namespace, lease_s=lease_s)
     engine = Engine(kept)

@@ -2,7 +2,8 @@
 
 HoldfastError
 ├── UsageError                 the code is wrong: change it
-│   └── ValueRefused           a value would not survive: change what the step takes or returns
+│   ├── ValueRefused           a value would not survive: change what the step takes or returns
+│   └── ClassChanged           a stored value does not fit today's class: register an upgrade
 ├── StepFailed                 a step gave up: the flow may handle it
 ├── ChildFailed                a child run failed or was cancelled: the flow may handle it
 ├── WaitTimedOut               nothing came in time: the flow may handle it
@@ -54,6 +55,49 @@ class ValueRefused(UsageError):
         super().__init__(f"{whose and whose + ': '}{path}: {why}")
         self.path = path
         self.why = why
+
+
+class ClassChanged(UsageError):
+    """A stored value does not fit the class of its name as it is in this process. Nothing is damaged."""
+
+    def __init__(
+        self,
+        class_name: str,
+        stored: Sequence[str],
+        today: Sequence[str] | None,
+        why: str,
+        *,
+        run_id: str | None = None,
+    ) -> None:
+        where = f"run {run_id!r}: " if run_id is not None else ""
+        now = "this process does not know it" if today is None else f"today it has {_listed(today)}"
+        super().__init__(
+            f"{where}a stored {class_name} does not fit today's class: it was stored with "
+            f"{_listed(stored)}; {now} ({why})"
+        )
+        self.class_name = class_name
+        self.stored = tuple(stored)
+        """The fields that the stored value has; of an enum, its member."""
+        self.today = None if today is None else tuple(today)
+        """The fields, or members, that the class has now; None if this process does not know it."""
+        self.why = why
+        self.run_id = run_id
+
+    def in_run(self, run_id: str) -> ClassChanged:
+        """Return the same, naming the run that has the value."""
+        return ClassChanged(self.class_name, self.stored, self.today, self.why, run_id=run_id)
+
+    @property
+    def remedy(self) -> str:
+        """The line of code that makes the stored value readable."""
+        if self.today is None:
+            return f"import the module that defines it, or: holdfast.register({self.class_name})"
+        return f"holdfast.register({self.class_name}, upgrade=…)"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+    return shown or "no fields"
 
 
 class StepFailed(HoldfastError):
@@ -187,18 +231,29 @@ class RunBusy(RunError):
 
 
 class RunHeld(RunError):
-    """The run waits for a decision."""
+    """The run waits for a decision; or, with `unfit_version`, code of that version does not fit, and
+    gave the run back to those of its own version."""
 
     def __init__(
-        self, run_id: str, reason: str, detail: str, actions: Sequence[str] = (), step: str = ""
+        self,
+        run_id: str,
+        reason: str,
+        detail: str,
+        actions: Sequence[str] = (),
+        step: str = "",
+        unfit_version: str = "",
     ) -> None:
-        lines = [f"run {run_id!r} is held ({reason}): {detail}"]
+        became = f"is held ({reason})"
+        if unfit_version:
+            became = f"does not fit version {unfit_version}, and was given back"
+        lines = [f"run {run_id!r} {became}: {detail}"]
         lines += [f"  {action}" for action in actions]
         super().__init__(run_id, "\n".join(lines))
         self.reason = reason
         self.detail = detail
         self.actions = tuple(actions)
         self.step = step
+        self.unfit_version = unfit_version
 
 
 class RunFailed(RunError):
@@ -312,11 +367,15 @@ class Regressed(StoreError):
 
 
 class Corrupt(StoreError):
-    """Stored bytes are damaged."""
+    """Stored bytes are damaged: of the store, or of an exported `file`."""
 
-    def __init__(self, what: str, *, run_id: str | None = None, why: str = "") -> None:
+    def __init__(
+        self, what: str, *, run_id: str | None = None, why: str = "", file: str | None = None
+    ) -> None:
         where = f"run {run_id!r}: " if run_id is not None else ""
-        super().__init__(f"{where}{what} is damaged{why and ': ' + why}")
+        place = "" if file is None else f". The damage is in the file {file}, and not in the store"
+        super().__init__(f"{where}{what} is damaged{why and ': ' + why}{place}")
         self.what = what
         self.run_id = run_id
         self.why = why
+        self.file = file

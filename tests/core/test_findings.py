@@ -363,6 +363,14 @@ def test_the_budget_of_the_family_is_a_limit_too():
     assert not list(runaway_cost(past.seen(pot=pot)))
 
 
+@given(st.integers(1, 79), st.integers(2, 20))
+def test_a_short_run_within_its_budget_is_healthy(percent, calls):
+    """At its pace the rest would be gone in minutes; but so will the run."""
+    past = spending([0.1] * calls)
+    pot = Pot("r", START_US, usd_nanos=10**9, spent_usd_nanos=percent * 10**7)
+    assert not list(runaway_cost(past.seen(pot=pot)))
+
+
 @given(st.integers(1, 30), st.integers(3, 20))
 def test_calls_that_cost_more_and_more(factor, third):
     past = spending([1.0] * third * 2 + [float(factor)] * third)
@@ -409,8 +417,12 @@ def test_a_decision_is_written_once_and_a_hold_only_where_it_goes_on():
     decision = read(told(decided(found, "hold"), past.now_us))
     history = History.fold("r", past.entries)
     past.row.owner = None
-    write = finding_write(past.row, history, past.entries, [], decision, past.now_us)
+    write = finding_write(
+        Lease(past.row, acting=True), history, past.entries, [], decision, past.now_us
+    )
     assert [draft.kind for draft in write.drafts] == [Kind.FINDING_NOTED]
     past.entries += apply(past.row, write, 0).entries
-    again = finding_write(past.row, history, past.entries, [], decision, past.now_us)
+    again = finding_write(
+        Lease(past.row, acting=True), history, past.entries, [], decision, past.now_us
+    )
     assert again.drafts == []

@@ -142,7 +142,7 @@ class Bench:
             self.copied.append(request.key)
             return "copied"
         assert isinstance(request, FindKey)
-        assert request.key.state == "in_progress"
+        assert request.key.state in ("in_progress", "in_doubt")
         self.waited += 1
         return self.stranded
 
@@ -303,7 +303,7 @@ def test_a_subclass_of_a_declared_error_is_not_declared():
         bench.run(plain(raises=(Declined,)), raised(More()))
 
 
-def test_a_declared_error_that_cannot_be_built_from_its_args_keeps_them():
+def test_a_declared_error_keeps_args_that_its_init_does_not_take():
     bench = Bench()
     for answers in (raised(Picky(4, "x")), NO_CALL):
         with pytest.raises(Picky) as found:
@@ -311,13 +311,16 @@ def test_a_declared_error_that_cannot_be_built_from_its_args_keeps_them():
         assert found.value.args == ("4: x",)
 
 
-def test_a_declared_error_whose_args_do_not_survive_is_told_by_its_message():
+def test_a_declared_error_that_does_not_survive_is_refused_and_says_so():
     bench = Bench()
-    with pytest.raises(Declined):
-        bench.run(plain(raises=(Declined,)), raised(Declined("no")), refuse=1)
-    with pytest.raises(Declined) as found:
-        bench.run(plain(raises=(Declined,)), {"body": []})
-    assert found.value.args == ("no",)
+    told = []
+    for answers, refuse in ((raised(Declined("no")), 1), (NO_CALL, 0)):
+        with pytest.raises(StepFailed, match="no .*'load' declares Declined in raises=") as found:
+            bench.run(plain(raises=(Declined,)), answers, refuse=refuse)
+        assert found.value.type_name == "Declined"
+        told.append(str(found.value))
+    assert told[0] == told[1]
+    assert bench.kinds() == ["step_failed"]
 
 
 def test_a_result_that_does_not_survive_is_a_failure():
@@ -731,11 +734,21 @@ def test_a_key_whose_run_goes_no_further_is_not_waited_for():
     assert "'other'" in held(lambda: bench.run(effect("ask", key="k"))).detail
 
 
+def test_a_key_in_doubt_is_waited_for_while_its_run_may_settle_it():
+    bench = Bench()
+    bench.claims = [taken("in_doubt"), taken("completed")]
+    assert bench.run(effect("ask", key="k")) == "copied"
+    assert bench.waited == 1
+
+
 def test_a_key_in_doubt_holds_and_names_the_other_run():
     bench = Bench()
+    bench.stranded = True
     bench.claims = [taken("in_doubt")]
+    bench.stranded = True
     with pytest.raises(Unwind) as stopped:
         bench.run(effect("ask", key="k"))
+    assert bench.waited == 1  # It asks first whether a process is at work on it.
     error = stopped.value.error
     assert isinstance(error, RunHeld)
     assert "'other'" in error.detail

@@ -213,7 +213,7 @@ def test_a_start_without_a_zone_is_refused():
 
 def test_without_the_library_cron_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cronsim", None)
-    with pytest.raises(UsageError, match=r"pip install 'holdfast\[schedules\]'"):
+    with pytest.raises(UsageError, match=r"pip install -e '\.\[schedules\]' in a clone"):
         When(cron="0 9 * * *").checked()
     assert When(every_us=SECOND_US).checked().following(0) == SECOND_US
 

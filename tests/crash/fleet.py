@@ -163,7 +163,7 @@ def judge(
 
 def open_runs(store: holdfast.Store) -> int:
     """Return how many runs have not ended yet."""
-    return sum(q.ready + q.delayed + q.running for q in store.queues())
+    return sum(q.ready + q.delayed + q.running + q.abandoned for q in store.queues())
 
 
 def executions(world: World) -> dict[str, dict[str, list[str]]]:

@@ -8,12 +8,19 @@ recorded; one charge per effect, and no request without an intent.
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import holdfast
+from holdfast._core.entries import Draft, Kind
+from holdfast._core.rows import Write
+from holdfast.testing.store_contract import new_run
 from tests.crash.harness import Ended, World
 from tests.crash.payments import Client
 
@@ -26,6 +33,8 @@ CROWD = 3
 """Processes that work on the same runs at once."""
 STARTING_S = 0.3
 SHARE_WHILE_STARTING = 0.2
+
+CHECKS_PAUSE = 9
 
 TURNS = 4
 STEPS = [
@@ -85,8 +94,52 @@ class Summary:
         )
 
 
+@dataclass
+class Checks:
+    """What was found beside the runs, and how often somebody looked."""
+
+    done: int = 0
+    found: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def checked(world: World, pause: int = CHECKS_PAUSE) -> Iterator[Checks]:
+    """Meanwhile, verify the store again and again, and let `gc` remove runs from it: a healthy
+    store is never called damaged, whatever works on it and dies. A check is followed by a pause of
+    so many times its length."""
+    checks = Checks()
+    enough = threading.Event()
+
+    def check() -> None:
+        with world.store() as store:
+            owner = store.kept.register_owner()
+            while not enough.is_set():
+                began_s = time.monotonic()
+                lease = store.kept.start(new_run(f"waste-{checks.done}", "waste"), owner).lease
+                assert lease is not None
+                store.kept.append([Write(lease, [Draft(Kind.RUN_COMPLETED, 3, body=b"{}")])])
+                store.gc(older_than=0, flow="waste")
+                checks.found += [f"beside the runs, verify: {wrong}" for wrong in store.verify()]
+                checks.done += 1
+                enough.wait(pause * (time.monotonic() - began_s))
+
+    with ThreadPoolExecutor(1) as pool:
+        checking = pool.submit(check)
+        try:
+            yield checks
+        finally:
+            enough.set()
+            checking.result()
+
+
 def kill_at_random(world: World, payments: Client, *, kills: int, seed: int) -> Summary:
     """Kill the agent this often at random times, then let it finish, then compare."""
+    with checked(world) as checks:
+        done, runs, broken = _kill_at_random(world, kills, seed)
+    return summary(world, payments, kills=done, runs=runs, before=broken + checks.found)
+
+
+def _kill_at_random(world: World, kills: int, seed: int) -> tuple[int, int, list[str]]:
     rng = random.Random(seed)
     first, done = 0, 0
     broken: list[str] = []
@@ -108,11 +161,17 @@ def kill_at_random(world: World, payments: Client, *, kills: int, seed: int) -> 
             first += BATCH
     if not broken:
         broken += _wrong_results(world.run(SCRIPT, first, first + BATCH - 1), first)
-    return summary(world, payments, kills=done, runs=first + BATCH, before=broken)
+    return done, first + BATCH, broken
 
 
 def kill_several(world: World, payments: Client, *, kills: int, seed: int) -> Summary:
     """The same with several processes that want the same runs: one dies, another takes over."""
+    with checked(world) as checks:
+        done, runs, broken = _kill_several(world, kills, seed)
+    return summary(world, payments, kills=done, runs=runs, before=broken + checks.found)
+
+
+def _kill_several(world: World, kills: int, seed: int) -> tuple[int, int, list[str]]:
     rng = random.Random(seed)
     first, done = 0, 0
     broken: list[str] = []
@@ -128,7 +187,7 @@ def kill_several(world: World, payments: Client, *, kills: int, seed: int) -> Su
         for script in crowd:
             broken += _wrong_results(script.end(), first)
         first += BATCH
-    return summary(world, payments, kills=done, runs=first, before=broken)
+    return done, first, broken
 
 
 def _wrong_results(ended: Ended, first: int) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import NOT_DONE, Done, aio, effect, flow, gather
 from holdfast.errors import KeyConflict, RunFailed
-from tests.crash.harness import World, kinds, wait_for
+from tests.crash.harness import BOTH_STORES, World, kinds, wait_for
 from tests.crash.payments import Client
 
 CHARGE = {"charge": "ch-1", "amount": 5}
@@ -126,6 +126,65 @@ def test_not_done_may_be_claimed_by_either(in_doubt: World, payments: Client, cl
     assert order(in_doubt, other).result == CHARGE
     assert payments.seen() == (2, 1, 1), "one key: the server knew it already"
     assert kinds(in_doubt.history(other)).count("skipped_duplicate") == 1
+
+
+SETTLES = """
+import os
+import signal
+import sys
+import threading
+from holdfast import UNKNOWN, Done, effect, flow
+from holdfast._runtime import inbox
+from tests.crash import probe
+
+@effect(key="receipt:{order}")
+def send(order: str) -> str:
+    probe.executed("send")
+    raise TimeoutError("no answer")
+
+@send.on_doubt
+def ask(order: str):
+    return Done("receipt") if "CRASH_KNOWS" in os.environ else UNKNOWN
+
+@flow
+def close(order: str) -> str:
+    return send(order)
+
+releases = inbox.free_waiting
+
+def free_waiting(engine, write) -> None:
+    probe.point("settled")
+    releases(engine, write)
+
+inbox.free_waiting = free_waiting
+
+if __name__ == "__main__":
+    with probe.open_store() as store:
+        if sys.argv[1] == "work":
+            ending = threading.Event()
+            signal.signal(signal.SIGTERM, lambda *_: ending.set())
+            with store.worker(flows=[close]):
+                ending.wait()
+        else:
+            probe.end(lambda: close.run(sys.argv[1], "42"))
+"""
+
+
+@BOTH_STORES
+def test_who_settles_a_key_dies_before_the_other_run_is_released(world: World) -> None:
+    script = world.root / "settles.py"
+    script.write_text(SETTLES)
+    for run_id in ("first", "second"):
+        assert world.run(script, run_id).error == "RunHeld"
+    world.crash(script, "first", at="settled", knows=1, lease_s=2)
+    assert world.status("second") == "held"
+    worker = world.start(script, "work", lease_s=2)
+    wait_for(
+        lambda: {world.status("first"), world.status("second")} == {"completed"}, "both to end"
+    )
+    worker.signal(signal.SIGTERM)
+    assert worker.end().code == 0
+    assert world.counts() == {"send": 1}
 
 
 def test_a_failure_that_did_not_happen_leaves_the_key_free(world: World, payments: Client) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from holdfast import NOT_DONE
-from tests.crash.harness import World, assert_sound, kinds
+from tests.crash.harness import BOTH_STORES, Script, World, assert_sound, kinds, wait_for
 
 HEAD = """
 import sys
@@ -175,6 +176,177 @@ def report() -> str:
         store.resume("r", actor="ops", accept_change=True, confirm=True)
     assert world.run(module(world, without)).result == "summary of what was published"
     assert world.counts()["publish"] == 1
+
+
+# -- workers, deployed one after the other ---------------------------------------------------------
+
+WORKS = """
+import signal
+import sys
+import threading
+from holdfast import flow, step
+from tests.crash import probe
+
+@step
+def search(topic: str) -> str:
+    probe.executed("search", run=topic)
+    return f"notes on {topic}"
+
+@step
+def rank(notes: str) -> str:
+    return f"ranked {notes}"
+
+@step
+def summarize(notes: str) -> str:
+    probe.executed("summarize", run=notes.removeprefix("notes on "))
+    if "fresh" not in notes:
+        probe.mark(f"in summarize of {notes}")
+        probe.wait("go on")
+    return f"summary of {notes}"
+
+@flow
+def report(topic: str) -> str:
+BODY
+
+if __name__ == "__main__":
+    ending = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    with probe.open_store() as store:
+        for name in sys.argv[1:]:
+            report.submit(name, name)
+        with store.worker(flows=[report], concurrency=4, drain_s=0.2):
+            ending.wait()
+"""
+OLD_BODY = "    return summarize(search(topic))"
+BAD_BODY = "    rank('everything')\n" + OLD_BODY
+
+
+class Deploys:
+    """Workers of one world, of which each may have other code."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def start(self, body: str, *submits: str) -> Script:
+        """Deploy this code; the process submits runs, and works."""
+        path = self.world.root / f"deploy_{len(self.world.scripts)}.py"
+        path.write_text(WORKS.replace("BODY", body))
+        return self.world.start(path, *submits, lease_s=2)
+
+    def end(self, worker: Script) -> None:
+        worker.signal(signal.SIGTERM)
+        ended = worker.end()
+        assert ended.code == 0, ended
+
+    def until(self, status: str, *runs: str) -> None:
+        with self.world.store() as store:
+
+            def found() -> bool:
+                seen = {run.run_id: str(run.status) for run in store.list(limit=100)}
+                return {seen.get(run) for run in runs} == {status}
+
+            wait_for(found, f"{', '.join(runs)} to be {status}")
+
+    def claims(self, run: str) -> int:
+        return sum(entry.kind == "run_claimed" for entry in self.world.history(run))
+
+
+@BOTH_STORES
+def test_a_deploy_that_fits_frees_what_the_one_before_could_not_replay(world: World) -> None:
+    deploys, runs = Deploys(world), ("r1", "r2", "r3")
+    first = deploys.start(OLD_BODY, *runs)
+    for run in runs:
+        first.until(f"in summarize of notes on {run}")
+    assert first.kill().killed
+    bad = deploys.start(BAD_BODY)
+    deploys.until("held", *runs)
+    assert [deploys.claims(run) for run in runs] == [2, 2, 2]
+    deploys.end(bad)
+    # The same code in another process does not try again. What a worker tries again, it takes before
+    # anything else.
+    same = deploys.start(BAD_BODY, "fresh")
+    deploys.until("completed", "fresh")
+    deploys.end(same)
+    assert [deploys.claims(run) for run in runs] == [2, 2, 2]
+
+    world.mark("go on")
+    good = deploys.start(OLD_BODY)
+    deploys.until("completed", *runs)
+    deploys.end(good)
+    for run in runs:
+        assert deploys.claims(run) == 3
+        assert world.counts(run) == {"search": 1, "summarize": 2}
+        history = world.history(run)
+        assert not {"run_resumed", "change_accepted"} & {entry.kind for entry in history}
+        [released] = [entry.body for entry in history if entry.kind == "run_released"]
+        assert (released["why"], released["actor"]) == ("other_code", "holdfast")
+        with world.store() as store:
+            assert_sound(store, run)
+
+
+# -- loops ---------------------------------------------------------------------------------------
+
+LOOPS = """
+from holdfast import effect, flow, turns
+from tests.crash import probe
+
+@effect
+def refund(n: int) -> int:
+    probe.executed(f"refund {n}")
+    return n + 1
+
+@effect
+def invoice(n: int) -> int:
+    probe.executed(f"invoice {n}")
+    return n + 1
+
+def refunds() -> int:
+    for state in turns({"n": 0}, limit=9):
+        if state["n"] == 2:
+            return state["n"]
+        if state["n"] == 1 and WHERE == "between two turns":
+            probe.point("refunds")
+        state["n"] = refund(state["n"])
+        if state["n"] == 2 and WHERE == "in a turn":
+            probe.point("refunds")
+    raise AssertionError
+
+def invoices() -> int:
+    for state in turns({"n": 0}, limit=9):
+        if state["n"] == 2:
+            return state["n"]
+        state["n"] = invoice(state["n"])
+    raise AssertionError
+"""
+LOOPS_FLOW = """
+@flow
+def report() -> list[int]:
+    return [refunds(), invoices()]
+"""
+LOOPS_SWAPPED = LOOPS_FLOW.replace("refunds(), invoices()", "invoices(), refunds()")
+LOOPS_REMOVED = LOOPS_FLOW.replace("refunds(), invoices()", "invoices()")
+LOOPS_INSERTED = LOOPS_FLOW.replace("refunds(), invoices()", "invoices(), refunds(), invoices()")
+
+
+@pytest.mark.parametrize("where", ["between two turns", "in a turn"])
+def test_loops_that_changed_places(world: World, where: str) -> None:
+    head = LOOPS.replace("WHERE", repr(where))
+
+    def loops(flow: str) -> Path:
+        path = world.root / "agent.py"
+        path.write_text(head + flow + TAIL)
+        return path
+
+    world.crash(loops(LOOPS_FLOW), at="refunds")
+    recorded = world.counts()
+    for changed in (LOOPS_SWAPPED, LOOPS_REMOVED, LOOPS_INSERTED):
+        ended = world.run(loops(changed))
+        assert (ended.error, ended.said["reason"]) == ("RunHeld", "diverged"), changed
+        assert world.counts() == recorded, "nothing was executed"
+    assert world.run(loops(LOOPS_FLOW)).result == [2, 2]
+    assert set(world.counts().values()) == {1}
+    with world.store() as store:
+        assert_sound(store)
 
 
 # -- an effect in doubt --------------------------------------------------------------------------

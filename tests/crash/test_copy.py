@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -56,8 +57,9 @@ def arrived(store: holdfast.Store) -> set[str]:
     return {row.run_id for row in store.kept.list(Query(limit=2 * TOTAL))}
 
 
-def killed_half_way(source: str, target: str, at: int) -> None:
-    """Kill a copy as soon as so many runs have arrived; nothing may be able to go on in both."""
+def killed_half_way(source: str, target: str, at: int) -> bool:
+    """Kill a copy as soon as so many runs have arrived; nothing may be able to go on in both.
+    Returns whether it was killed: on a busy machine it may be over when we see how far it got."""
     process = copier(source, target)
     with holdfast.open(target, default=False) as there:
         wait_for(
@@ -66,20 +68,21 @@ def killed_half_way(source: str, target: str, at: int) -> None:
         process.kill()
         process.communicate()
         here_and_there = arrived(there)
-    assert at <= len(here_and_there) < TOTAL
+    assert at <= len(here_and_there) <= TOTAL
     with holdfast.open(source, default=False) as here:
         for run_id in here_and_there:
             row = here.kept.get(run_id)
             assert row is not None
             moved = row.status in FINAL or (row.status, row.held_reason) == ("held", "paused")
             assert moved, f"{run_id} is {row.status} in the source, and arrived"
+    return process.returncode == -signal.SIGKILL
 
 
 def test_two_hundred_runs_move_through_kills(world: World, payments: Client, target: str) -> None:
     source = world.url
     world.crash("moving.py", "populate", PER_STATE, at="populated")
-    for at in (30, 90, 150):
-        killed_half_way(source, target, at)
+    killed = [killed_half_way(source, target, at) for at in (30, 90, 150)]
+    assert any(killed)
 
     process = copier(source, target)
     said, complaints = process.communicate()

@@ -16,7 +16,7 @@ from typing import Any, Self
 import pytest
 
 import holdfast
-from holdfast import NOT_DONE, Done, aio, effect, flow, idempotency_key, step
+from holdfast import NOT_DONE, Done, aio, effect, flow, gather, idempotency_key, step
 from holdfast.errors import RunHeld
 from tests.crash.harness import World, assert_once, kinds
 
@@ -26,6 +26,8 @@ LONG_ENOUGH_TO_LEAVE_S = 1.0
 """A process that does not wait for its branches ends well within this time."""
 LINES_BETWEEN_INTERRUPTS = 41
 """A prime, so that different places are met in loops."""
+WHERE_BRANCHES_START = ("/_runtime/parallel.py", "/_runtime/shield.py")
+"""The files in which the main thread is while branches start, work and end."""
 
 
 # --- SIGINT -----------------------------------------------------------------------------------
@@ -198,16 +200,18 @@ def ordered(bank: Bank) -> holdfast.Flow[[], list[str]]:
 
 
 class Interrupter:
-    """Sends SIGINT at the n-th line that this thread executes in Holdfast."""
+    """Sends SIGINT at the n-th line that this thread executes in Holdfast, or in files of it."""
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, files: tuple[str, ...] = (".py",)) -> None:
         self.at = at
+        self.files = files
         self.lines = 0
         self.where = ""
         self.ours = str(Path(holdfast.__file__).parent)
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> Any:
-        if not frame.f_code.co_filename.startswith(self.ours):
+        name = frame.f_code.co_filename
+        if not name.startswith(self.ours) or not name.endswith(self.files):
             return None
         if event == "line":
             self.lines += 1
@@ -246,6 +250,63 @@ def test_interrupted_at_any_line_of_the_library(store: holdfast.Store) -> None:
         assert kinds(store.history(run_id)).count("step_completed") <= 3
     assert set(bank.requests.values()) == {1}
     assert not list(store.verify())
+
+
+def test_interrupted_at_any_line_while_branches_work(store: holdfast.Store) -> None:
+    """No effect of a branch is at work when the interrupt leaves `run`, wherever it strikes."""
+    at_work: Counter[str] = Counter()
+    sent: Counter[str] = Counter()
+    go_on = threading.Event()
+
+    @effect(key="{run}:{name}")
+    def send(run: str, name: str) -> str:
+        at_work[run] += 1
+        go_on.wait(0.002)
+        sent[f"{run}:{name}"] += 1
+        at_work[run] -= 1
+        return name
+
+    @flow
+    def both(run: str) -> list[str]:
+        return list(gather(lambda: send(run, "left"), lambda: send(run, "right")))
+
+    both.run("warm", "warm")
+    with Interrupter(-1, WHERE_BRANCHES_START) as counter:
+        both.run("whole", "whole")
+    assert counter.lines > 50
+    for at in range(1, counter.lines):
+        run_id, where = f"r{at}", Interrupter(at, WHERE_BRANCHES_START)
+        with suppress(KeyboardInterrupt), where:
+            both.run(run_id, run_id)
+        assert at_work[run_id] == 0, where.where
+        assert both.run(run_id, run_id) == ["left", "right"], where.where
+    assert set(sent.values()) == {1}
+
+
+def test_a_handler_of_the_users_own_is_called_while_branches_work(store: holdfast.Store) -> None:
+    """Only what a handler raises waits for the branches: one that tells them to end is in time."""
+    stop, started = threading.Event(), threading.Event()
+    main = threading.get_ident()
+
+    @step
+    def work_until_stopped() -> bool:
+        started.set()
+        return stop.wait(60)
+
+    @step
+    def interrupt() -> None:
+        started.wait(60)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    @flow
+    def both() -> bool:
+        return gather(lambda: work_until_stopped(), lambda: interrupt())[0]
+
+    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
+    try:
+        assert both.run("r") is True
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # --- asyncio ----------------------------------------------------------------------------------

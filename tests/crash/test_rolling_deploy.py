@@ -143,3 +143,51 @@ def until_completed(store: holdfast.Store, count: int) -> None:
     wait_for(
         lambda: len(store.list(status="completed", limit=count)) == count, f"{count} completed runs"
     )
+
+
+AGENT = """
+import holdfast
+from holdfast import flow, step
+from tests.crash import probe
+
+@step
+def a() -> None:
+    probe.executed("a")
+
+@step
+def c() -> None:
+    probe.executed("c")
+
+{flow}
+
+if __name__ == "__main__":
+    import sys
+    with probe.open_store() as store:
+        if sys.argv[1] == "submit":
+            f.submit("r")
+        probe.end(lambda: store.recover())
+"""
+FIRST = AGENT.format(flow='@flow(version="1")\ndef f():\n    a()\n    return holdfast.wait("go")\n')
+SECOND = AGENT.format(
+    flow='@flow(version="2", accepts=("1",))\ndef f():\n    c()\n    a()\n    return holdfast.wait("go")\n'
+)
+
+
+@stores
+def test_newer_code_that_does_not_fit_leaves_the_run_to_the_older(world: World) -> None:
+    def run(text: str, what: str) -> None:
+        path = world.root / "agent.py"
+        path.write_text(text)
+        ended = world.run(path, what)
+        assert (ended.code, ended.result) == (0, ["r"]), ended
+
+    run(FIRST, "submit")
+    with world.store() as store:
+        store.signal("r", "go", 5)
+    for _ in range(2):
+        run(SECOND, "recover")
+        assert world.status() == "queued"
+    with world.store() as store:
+        assert [run.run_id for run in store.list(version="1")] == ["r"]
+    run(FIRST, "recover")
+    assert (world.status(), world.counts()) == ("completed", {"a": 1})

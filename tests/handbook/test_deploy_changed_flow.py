@@ -31,7 +31,7 @@ def report(topic):
 
 
 if __name__ == "__main__":
-    for run_id in ("back", "forward"):
+    for run_id in ("back", "forward", "third", "fourth"):
         in_a_process(report.run, run_id, run_id)
 """
 NEW = OLD.replace(
@@ -44,20 +44,26 @@ def test_the_old_code_ends_one_and_the_new_code_another(world: World):
     assert world.shell("python agent.py").returncode == 0
     world.program(NEW)
     assert world.shell("python agent.py").returncode == 0
-    for run_id in ("back", "forward"):
+    for run_id in ("back", "forward", "third", "fourth"):
         assert world.status(run_id) == "held: diverged"
     assert "checked" not in (world.folder / "done.log").read_text()
 
     world.says("held: diverged", world.paste("runs --held diverged"))
     assert "Effects that have happened" in world.paste("explain", RUN="forward")
-    world.paste("resume", RUN="forward")
+    world.paste("resume RUN", RUN="forward")
     assert world.shell("holdfast run agent.py:report forward").returncode == 0
     assert world.did("checked forward") == 1
 
     world.program(OLD)
     world.paste("run ", FLOW="report", RUN="back")
     assert world.did("checked back") == 0
-    for run_id in ("back", "forward"):
+    told = world.paste("resume --diverged", FLOW="report")
+    assert "Taken up again: 2 of flow report." in told
+    with world.started("holdfast worker agent.py"):
+        for run_id in ("third", "fourth"):
+            world.until(run_id, "completed")
+            assert world.did(f"checked {run_id}") == 0
+    for run_id in ("back", "forward", "third", "fourth"):
         assert (world.did(f"searched {run_id}"), world.did(f"mailed {run_id}")) == (1, 1)
     assert "completed" in world.paste("show", RUN="back")
     world.paste("doctor")

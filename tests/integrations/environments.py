@@ -23,6 +23,8 @@ from typing import Any, Literal, get_args
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".venvs"
+SOURCES = "sources"
+"""The folder of an environment that has the sources of packages, with their tests."""
 
 Edge = Literal["lowest", "newest"]
 EDGES: tuple[Edge, ...] = get_args(Edge)
@@ -48,6 +50,8 @@ class Framework:
     """Packages that only tests and examples need, at both edges."""
     lowest: tuple[str, ...] = ()
     """Further pins at the lowest edge, where an old release does not bear a new dependency."""
+    sources: tuple[str, ...] = ()
+    """Packages whose own tests are run at the newest edge: their sources are unpacked beside."""
 
 
 TABLE: Mapping[str, Framework] = {
@@ -59,9 +63,24 @@ TABLE: Mapping[str, Framework] = {
     ),
     "langgraph": Framework(
         "langgraph",
-        tests=("langgraph-checkpoint-conformance==0.0.2", "langchain-openai>=1.1,<2"),
+        tests=(
+            "langgraph-checkpoint-conformance==0.0.2",
+            "langchain-openai>=1.1,<2",
+            "pytest-mock>=3.14,<4",
+            "syrupy>=4.9,<8",
+        ),
+        sources=("langgraph", "langgraph-checkpoint", "langgraph-prebuilt"),
     ),
-    "openai_agents": Framework("openai-agents"),
+    "openai_agents": Framework(
+        "openai-agents",
+        tests=(
+            "httpx>=0.28,<1",
+            "inline-snapshot>=0.20,<1",
+            "pytest-asyncio>=1,<2",
+            "pytest-mock>=3.14,<4",
+        ),
+        sources=("openai-agents",),
+    ),
     "mcp": Framework("mcp"),
 }
 
@@ -92,6 +111,10 @@ class Environment:
     def extras(self) -> tuple[str, ...]:
         return (*OUR_EXTRAS, TABLE[self.framework].extra)
 
+    def sources(self) -> tuple[str, ...]:
+        """Packages whose own tests are run here."""
+        return TABLE[self.framework].sources if self.edge == "newest" else ()
+
     def requirements(self) -> list[str]:
         """What is installed beside Holdfast and its extras, which bring the ranges."""
         line = TABLE[self.framework]
@@ -104,7 +127,7 @@ class Environment:
         """Changes when something else would have to be installed."""
         project = _project()
         ranges = [project["optional-dependencies"][extra] for extra in self.extras()]
-        asked = [sys.version, project["dependencies"], ranges, self.requirements()]
+        asked = [sys.version, project["dependencies"], ranges, self.requirements(), *self.sources()]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
     def installed(self) -> dict[str, Any] | None:
@@ -168,6 +191,8 @@ def prepare(environment: Environment) -> float:
         installing.install(
             environment.folder, ROOT, environment.extras(), environment.requirements()
         )
+        pinned = installing.versions(environment.python, environment.sources())
+        installing.unpack_sources(environment.folder / SOURCES, pinned)
         seconds = time.monotonic() - began
         versions = installing.versions(environment.python, packages(environment.framework))
         stamp = {"digest": environment.digest(), "seconds": seconds, "versions": versions}

@@ -50,6 +50,7 @@ class Life:
     def __init__(self, agent: Agent, code: int, output: str) -> None:
         self.code = code
         self.output = output
+        agent.server.until_disconnected()
         self.requests = agent.server.count - agent.base
         self.begun = Counter(
             it["tool"] for it in world.lines(agent.folder, "calls") if it["what"] == "begin"

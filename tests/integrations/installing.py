@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -44,6 +46,20 @@ def versions(python: Path, packages: Iterable[str]) -> dict[str, str]:
     )
     found: dict[str, str] = json.loads(done.stdout)
     return found
+
+
+def unpack_sources(folder: Path, releases: Mapping[str, str]) -> None:
+    """Download the source distributions of releases, which have their tests, and unpack them."""
+    for name, version in releases.items():
+        with tempfile.TemporaryDirectory() as downloads:
+            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", downloads]
+            only_this = ["--no-deps", "--no-binary", name, f"{name}=={version}"]
+            done = subprocess.run([*pip, *only_this], check=False, capture_output=True, text=True)
+            if done.returncode:
+                raise RuntimeError(f"pip download {name} failed:\n{done.stderr.strip()}")
+            (archive,) = Path(downloads).glob("*.tar.gz")
+            with tarfile.open(archive) as unpacked:
+                unpacked.extractall(folder, filter="data")
 
 
 def settings(pip_config: str) -> dict[str, str]:

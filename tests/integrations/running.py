@@ -78,7 +78,8 @@ def _pytest(environment: Environment, results: Path, args: Sequence[str]) -> lis
     chosen = [] if any(_is_path(arg) for arg in args) else folders_of(environment.framework)
     return [
         *(str(environment.python), "-m", "pytest", f"--junitxml={results}"),
-        *("-o", f"cache_dir={environment.folder / 'pytest_cache'}"),
+        # A framework's own tests may need it; ours have event loops of their own.
+        *("-p", "no:asyncio", "-o", f"cache_dir={environment.folder / 'pytest_cache'}"),
         *chosen,
         *args,
     ]

@@ -28,6 +28,7 @@ from holdfast._core.rows import (
     Spend,
     Write,
 )
+from holdfast._store import sweeping
 from holdfast._store.contract import Broken, Limits, NewRun, Query, ScheduleRow, Wanted
 from holdfast._store.memory import MemoryStore, MemoryWorld
 from holdfast._store.sqlite import SqliteStore
@@ -312,6 +313,10 @@ class Stores(RuleBasedStateMachine):
     def put_memo(self, process, memo, expected):
         self.both(process, lambda store: store.put_memo(memo, expected))
 
+    @rule(process=processes, space=st.sampled_from([None, "s"]))
+    def end_memos(self, process, space):
+        self.both(process, lambda store: sweeping.end_memos(store, space))
+
     @rule(process=processes, seconds=st.sampled_from([0, 30]))
     def drop_memos(self, process, seconds):
         before_us = self.clock() - seconds * 1_000_000
@@ -375,6 +380,8 @@ class Stores(RuleBasedStateMachine):
         self.both(process, lambda store: store.questions(limit=limit))
         self.both(process, lambda store: store.memos("s", limit=limit))
         self.both(process, lambda store: store.memos("t", "p"))
+        self.both(process, lambda store: store.expired_memos(limit=limit))
+        self.both(process, lambda store: store.expired_memos("s"))
         self.both(process, lambda store: store.spaces())
 
     @rule(process=processes, run_id=st.sampled_from(IDS), skip=st.integers(0, 4))

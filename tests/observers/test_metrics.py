@@ -1,6 +1,7 @@
 """Figures for Prometheus: what a process counts, what several count together, and what a store says."""
 
 import asyncio
+import math
 import threading
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from holdfast._ops import metrics as store_side
 from holdfast._ops.figures import Family, Sums, collected, text_of
 from holdfast._ops.metrics import store_metrics
 from holdfast._ops.trends import trends
-from holdfast.errors import RunFailed, RunHeld, RunRolledBack
+from holdfast.errors import Corrupt, RunFailed, RunHeld, RunRolledBack
 from holdfast.observers import metrics
 from holdfast.testing.store_contract.ground import new_run
 
@@ -79,6 +80,17 @@ def counted_doubtful(text: str) -> str:
 @flow
 def counted_failing(text: str) -> str:
     raise ValueError(CANARY)
+
+
+@effect
+def counted_sent() -> str:
+    return "sent"
+
+
+@flow
+def counted_half_way() -> None:
+    counted_sent()
+    raise ValueError("half way")
 
 
 def test_a_process_counts_attempts_runs_tokens_and_cost(holdfast_store, counted):
@@ -316,9 +328,103 @@ def test_ten_thousand_runs_are_counted_in_a_moment(tmp_path: Path):
         text = store_metrics(store.kept)
         took_s = []
         for _ in range(5):
-            store_side._found.clear()  # The findings are looked for each time.
+            store_side._rounds.clear()  # The findings are looked for each time.
             began_s = time.perf_counter()
             text = store_metrics(store.kept)
             took_s.append(time.perf_counter() - began_s)
     assert value(text, "queue_runs", queue="default", status="ready") == 10_000
     assert min(took_s) < 0.1
+
+
+# -- what is not known -------------------------------------------------------------------------
+
+
+def unreadable(*_args: object, **_named: object) -> None:
+    raise Corrupt("planted damage", run_id=None)
+
+
+READS = {
+    "queues": "queues",
+    "workers": "pulses",
+    "questions": "questions",
+    "held": "list",
+    "findings": "list",
+    "recent": "measures",
+}
+"""Which operation of the store each figure stands on."""
+
+SAMPLES = {
+    "queues": "queue_",
+    "workers": "workers",
+    "questions": "questions_open",
+    "held": "runs_held_now",
+    "findings": "findings",
+}
+
+
+def test_every_figure_is_in_the_table_of_failing_reads():
+    assert set(store_side.FIGURES) == {*READS, "store"}  # What `store` says is in memory.
+
+
+@pytest.mark.parametrize("figure", READS)
+def test_a_figure_that_cannot_be_read_is_absent_and_said_to_be(
+    tmp_path: Path, monkeypatch, figure: str
+):
+    monkeypatch.setattr(store_side, "FINDINGS_EVERY_S", 0.0)
+    with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
+        counted_report.submit("count-30", "x")
+        before = store_metrics(store.kept)
+        assert value(before, "incomplete", figure=figure) == 0
+        monkeypatch.setattr(store.kept, READS[figure], unreadable)
+        text = store_metrics(store.kept)
+        assert value(text, "incomplete", figure=figure) == 1
+        assert value(text, "store_regressed") == 0  # Another figure is not taken away.
+        if figure in SAMPLES:
+            name = f"holdfast_{SAMPLES[figure]}"
+            assert not [key for key in figures(text) if key[0].startswith(name)]
+
+
+def test_findings_of_old_runs_are_counted_however_many_are_newer(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(store_side, "FINDINGS_EVERY_S", 0.0)
+    monkeypatch.setattr(store_side, "FINDINGS_BUDGET_S", 0.0)  # One run at a time.
+    with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
+        with pytest.raises(RunFailed):
+            counted_half_way.run("count-40")
+        for number in range(5):
+            counted_report.submit(f"count-5{number}", "x")
+        seen = [store_metrics(store.kept) for _ in range(7)]
+        assert math.isnan(value(seen[0], "findings", kind="partial_failure", severity="warning"))
+        assert math.isnan(value(seen[0], "findings_age_seconds"))
+        assert value(seen[0], "findings_complete") == 0
+        assert value(seen[0], "incomplete", figure="findings") == 1
+        assert value(seen[-1], "findings", kind="partial_failure", severity="error") == 1
+        assert value(seen[-1], "findings", kind="looping", severity="warning") == 0
+        assert value(seen[-1], "findings_complete") == 1
+        assert value(seen[-1], "findings_runs") == 6
+        assert value(seen[-1], "findings_age_seconds") >= 0
+        store.cancel("count-50", actor="kim")
+        later = [store_metrics(store.kept) for _ in range(12)][-1]
+        assert value(later, "findings_runs") == 5
+        assert value(later, "findings", kind="partial_failure", severity="error") == 1
+
+
+def test_counts_that_stop_early_tell_no_nought(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(store_side, "HELD_MAX", 1)
+    monkeypatch.setattr(store_side, "QUESTIONS_MAX", 0)
+    with holdfast.open(f"sqlite:///{tmp_path}/runs.db") as store:
+        for number in range(2):
+            counted_report.submit(f"count-6{number}", "x")
+            store.pause(f"count-6{number}", actor="kim")
+        assert value(store_metrics(store.kept), "incomplete", figure="questions") == 0
+        with store.worker(flows=[counted_asking]):
+            counted_asking.submit("count-63")
+            deadline = time.monotonic() + 30
+            while not store.questions():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        text = store_metrics(store.kept)
+    assert value(text, "runs_held_now", reason="paused") == 1
+    assert math.isnan(value(text, "runs_held_now", reason="in_doubt"))
+    assert value(text, "incomplete", figure="held") == 1
+    assert math.isnan(value(text, "questions_open", kind="approval"))
+    assert value(text, "incomplete", figure="questions") == 1

@@ -52,6 +52,20 @@ def queued_since_its_worker_gave_it_back(store: MemoryStore):
 
 
 @case
+def queued_since_newer_code_does_not_fit(store: MemoryStore):
+    detail = "at think: the journal has search at call 0, the flow now calls think."
+    Journal(store, "r").step("search").effect("mail").unfit("2/0a1b", detail, "think")
+
+
+@case
+def queued_since_newer_code_leaves_out_an_effect(store: MemoryStore):
+    detail = "the flow ended without calling what the journal has: mail."
+    Journal(store, "r").step("search").effect("mail").unfit(
+        "2/0a1b", detail, "mail", actions=("holdfast resume r --accept-change --confirm",)
+    )
+
+
+@case
 def running_lease_ran_out(store: MemoryStore):
     Journal(store, "r").step("search").intent("mail", {"to": "kim"})
     store.world.clock.advance(95)  # type: ignore[attr-defined]
@@ -237,6 +251,13 @@ def failed(store: MemoryStore):
 @case
 def failed_in_the_flow_itself(store: MemoryStore):
     Journal(store, "r").step("search").failed(error=("KeyError", "'title'"))
+
+
+@case
+def failed_beside_a_step_that_was_cancelled(store: MemoryStore):
+    journal = Journal(store, "r").step("search")
+    journal.write(journal._call(journal.draft(Kind.STEP_CANCELLED, "http:GET", 1)))
+    journal.failed(error=("TimeoutError", ""))
 
 
 @case

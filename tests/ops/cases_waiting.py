@@ -96,6 +96,38 @@ def waiting_for_an_approval_that_was_refused(store: MemoryStore):
 
 
 @case
+def held_in_doubt_after_its_approval_was_used(store: MemoryStore):
+    journal = Journal(store, "r").step("search")
+    journal.asks_approval("charge", {"order": "42", "amount": 10})
+    grant = {"id": "answer:approve:charge:1", "actor": "kim", "sent_us": store.now_us()}
+    draft = journal.draft(
+        Kind.STEP_STARTED, "charge", 1, effect=True, key="k", on_doubt="ask", approved=grant
+    )
+    journal.write(draft, closes=["approve:charge"]).doubt("charge", "error")
+    journal.held("in_doubt", "charge may or may not have happened", "charge")
+
+
+@case
+def queued_since_its_process_ended_before_an_approval(store: MemoryStore):
+    journal = Journal(store, "r").step("search")
+    journal.asks_approval("charge", {"order": "42", "amount": 10})
+    journal.released("closed")
+
+
+@case
+def queued_since_its_process_ended_and_with_an_approval(store: MemoryStore):
+    queued_since_its_process_ended_before_an_approval(store)
+    people.approve(store, "r", "charge", actor="kim")
+
+
+@case
+def running_owner_died_while_one_line_asks(store: MemoryStore):
+    journal = Journal(store, "r").step("search")
+    journal.asks("gather[0]/ask", "go", "Shall it be sent?", choices=["yes", "no"])
+    store.world.kill(journal.step("gather[1]/think").owner)
+
+
+@case
 def waiting_for_an_answer_that_was_given(store: MemoryStore):
     waiting_for_an_answer(store)
     people.answer(store, "r", "amount", 5, actor="kim")

@@ -86,10 +86,11 @@ class Journal:
         claim: KeyClaim | None = None,
         keys: list[KeyChange] | None = None,
         opens: list[Question] | None = None,
+        closes: list[str] | None = None,
         **changes: Any,
     ) -> Journal:
         write = Write(self.lease, list(drafts), claim=claim, keys=keys or [], changes=changes)
-        write.opens = opens or []
+        write.opens, write.closes = opens or [], closes or []
         [outcome] = self.store.append([write])
         assert isinstance(outcome, Committed), outcome
         return self
@@ -251,3 +252,12 @@ class Journal:
 
     def released(self, why: str = "interrupted") -> Journal:
         return self.write(self.draft(Kind.RUN_RELEASED, why=why))
+
+    def unfit(
+        self, code: str, detail: str, step: str = "", actions: tuple[str, ...] = ()
+    ) -> Journal:
+        """Code of another version could not replay it, and gave it back."""
+        facts: dict[str, Any] = {"why": "does_not_fit", "reason": "diverged", "detail": detail}
+        facts |= {"step": step, "actions": actions, "code": code}
+        draft = Draft(Kind.RUN_RELEASED, self.store.now_us(), body=msgspec.json.encode(facts))
+        return self.write(draft)

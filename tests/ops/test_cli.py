@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +13,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from holdfast import ask, flow, open as opened
 from holdfast._ops.cli import session
 from holdfast._ops.cli.main import main
-from holdfast._ops.cli.session import EXIT_CODES
-from holdfast._store.contract import Store
+from holdfast._ops.cli.session import EXIT_CODES, Session
+from holdfast._store.contract import Query, Store
 from holdfast.errors import Corrupt, Refused
 from tests.ops.journals import Journal
 
@@ -151,7 +155,8 @@ def test_history(holdfast, runs):
     kinds = ["run_started", "run_claimed", "step_started", "step_completed", "run_completed"]
     assert [entry["kind"] for entry in entries] == kinds
     assert entries[3]["body"] == {"result": ["a"]}
-    assert [line.split()[2] for line in holdfast("history", "done").stdout.splitlines()] == kinds
+    _, *lines = holdfast("history", "done").stdout.splitlines()  # The first is the date.
+    assert [line.split()[2] for line in lines] == kinds
     some = as_json(holdfast("history", "done", "--json", "--step", "search", "--after", "3"))
     assert [entry["seq"] for entry in some["entries"]] == [4]
     assert "more: --after 2" in holdfast("history", "done", "--limit", "2").stdout
@@ -242,6 +247,50 @@ def test_resume(holdfast, runs):
     assert held["error"]["actions"]
 
 
+def test_diverged_runs_of_a_flow_are_taken_up_together(holdfast, runs):
+    Journal(runs, "other", flow="bill").step("search").held("diverged", "at think: …", "think")
+    Journal(runs, "second").step("search").held("diverged", "at think: …", "think")
+    many = ("resume", "--diverged", "--flow", "pay")
+    asked = holdfast(*many)  # Nobody answers.
+    assert "Take up 2 diverged runs of flow pay again?" in asked.stderr
+    assert [run.status for run in runs.list(Query(flow="pay", held_reason="diverged"))] == [
+        "held",
+        "held",
+    ]
+    told = as_json(holdfast(*many, "--json"))
+    assert [one["run_id"] for one in told["resumed"]] == ["second", "diverged"]
+    assert (told["answer"], told["refused"]) == (None, 0)
+    for run_id in ("second", "diverged"):
+        last = as_json(holdfast("history", run_id, "--json"))["entries"][-1]
+        assert (last["kind"], last["body"]["why"]) == ("run_released", "try_again")
+    assert as_json(holdfast("show", "other", "--json"))["run"]["status"] == "held"
+    assert "Taken up again: 0 of flow pay." in holdfast(*many, "--yes").stdout
+
+
+def test_a_change_is_accepted_of_all_diverged_runs_of_a_flow(holdfast, runs):
+    many = ("resume", "--diverged", "--flow", "pay", "--accept-change")
+    assert "1 diverged run of flow pay again, with the changed code?" in (holdfast(*many).stderr)
+    assert "diverged: the change is accepted" in holdfast(*many, "--yes").stdout
+    kinds = [it["kind"] for it in as_json(holdfast("history", "diverged", "--json"))["entries"]]
+    assert kinds[-2:] == ["change_accepted", "run_released"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--diverged"],
+        ["--flow", "report"],
+        ["diverged", "--diverged", "--flow", "report"],
+        ["--diverged", "--failed", "--flow", "report"],
+        ["--failed", "--accept-change"],
+        ["--diverged", "--flow", "report", "--confirm"],
+    ],
+)
+def test_what_cannot_be_meant_of_many_runs_is_refused(holdfast, runs, words):
+    assert holdfast("resume", *words, "--yes").exit_code == 2
+    assert as_json(holdfast("show", "diverged", "--json"))["run"]["status"] == "held"
+
+
 def test_what_is_not_there(holdfast, runs):
     for words in (["show"], ["history"], ["explain"], ["resume"]):
         assert holdfast(*words, "nope").exit_code == 6
@@ -258,6 +307,16 @@ def test_a_misspelt_run_id_names_the_nearest(holdfast, sqlite: Store):
     told = as_json(holdfast("show", "tiket-1", "--json"))["error"]["message"]
     assert told.endswith("; did you mean 'ticket-1'?")
     assert "did you mean" not in holdfast("show", "something-else").stderr
+
+
+def test_verify_of_an_unknown_run_finds_no_damage(holdfast, sqlite: Store):
+    Journal(sqlite, "ticket-1").completed()
+    wrong = holdfast("verify", "tiket-1")
+    assert wrong.exit_code == 6
+    assert "there is no run 'tiket-1' in sqlite:" in wrong.stderr
+    assert "did you mean 'ticket-1'?" in wrong.stderr
+    assert "damage" not in wrong.output
+    assert as_json(holdfast("verify", "tiket-1", "--json"))["error"]["type"] == "RunNotFound"
 
 
 # -- the store as a whole ----------------------------------------------------------------------
@@ -287,6 +346,66 @@ def test_a_store_that_lost_commits_has_a_banner(holdfast, runs, monkeypatch):
     assert "held" in result.stdout
     told = as_json(holdfast("show", "done", "--json"))
     assert told["warning"] == "commit 7 is missing"
+
+
+def test_verify_says_of_a_store_that_lost_commits_that_they_are_missing(
+    holdfast, runs, tmp_path, url
+):
+    from holdfast._store.sqlite import SqliteStore
+    from holdfast.testing.store_contract import new_run
+
+    path, kept = url.removeprefix("sqlite:///"), tmp_path / "kept"
+    runs.close()  # What it wrote is in the file then, and not in a second one.
+    shutil.copy(path, kept)
+    store = SqliteStore(path)
+    store.start(new_run("lost"), None)
+    store.close()
+    shutil.copy(kept, path)
+    for words in (["verify"], ["verify", "done"]):
+        result = holdfast(*words)
+        assert result.exit_code == 7
+        assert "1 damage found" in result.stderr
+        assert "the end of the store: the last 1 of" in result.stdout
+        assert "which of them have lost" in result.stdout
+        assert "Everything that is stored is as it was written" not in result.output
+    assert as_json(holdfast("verify", "--json"))["sound"] is False
+
+
+def test_long_commands_tell_how_far_they_are(holdfast, runs, tmp_path, monkeypatch, url):
+    told = []
+
+    @contextlib.contextmanager
+    def progress(session):
+        yield lambda *how_far: told.append(how_far)
+
+    monkeypatch.setattr(Session, "progress", progress)
+
+    def heard(*words):
+        told.clear()
+        assert holdfast(*words).exit_code == 0
+        return list(told)
+
+    file, other = str(tmp_path / "done.jsonl"), f"sqlite:///{tmp_path}/other.db"
+    assert heard("verify")[-1] == ("runs", 5, 5)
+    assert heard("verify", "done") == [("runs", 1, 1)]
+    *_, (what, done, total) = heard("backup", str(tmp_path / "copy.db"))
+    assert (what, done > 0, done) == ("pages", True, total)
+    assert heard("export", "done", file) == [("runs", 1, 1)]
+    assert heard("import", file, "--url", other) == [("runs read", 1, 1), ("runs", 1, 1)]
+    assert heard("gc", "--older-than", "0s", "--dry-run", "--url", other)[-1][0] == "runs"
+    assert heard("copy", url, other, "--run", "done") == [("runs", 1, 1)]
+
+
+def test_how_far_it_is_is_drawn_on_a_terminal_only():
+    for is_terminal in (True, False):
+        session = Session("verify", None, None, as_json=False)
+        drawn = io.StringIO()
+        session.err = Console(file=drawn, force_terminal=is_terminal, width=80)
+        with session.progress() as tell:
+            tell("pages", 0, 0)
+            tell("runs", 1, 2)
+            tell("runs", 2, 2)
+        assert ("runs" in drawn.getvalue()) is is_terminal
 
 
 def test_a_damaged_run_ends_with_its_own_code(holdfast, runs, monkeypatch):

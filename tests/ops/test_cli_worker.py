@@ -114,6 +114,54 @@ def test_it_executes_and_drains(holdfast: Command, store: hf.Store):
     assert (status(store, "long"), status(store, "later")) == ("completed", "queued")
 
 
+SLOW_TO_START = """
+import signal, threading
+from pathlib import Path
+import holdfast
+
+@holdfast.effect(name="slow.charge")
+def charge(number: int) -> int:
+    Path(f"charged-{number}").touch()
+    return number
+
+@holdfast.flow(name="slow.pay")
+def pay(number: int) -> int:
+    return charge(number)
+
+told = signal.getsignal(signal.SIGTERM)
+if callable(told):  # In a process of a worker, which is imported as long as it was not told to end.
+    ended = threading.Event()
+
+    def end(number, frame):
+        told(number, frame)
+        ended.set()
+
+    signal.signal(signal.SIGTERM, end)
+    Path(f"starts-{__import__('os').getpid()}").touch()
+    ended.wait()
+    signal.signal(signal.SIGTERM, told)
+"""
+
+
+def test_a_process_that_starts_while_it_drains_takes_nothing(holdfast: Command, store: hf.Store):
+    (holdfast.folder / "slow.py").write_text(SLOW_TO_START)
+    submits = "import slow; [slow.pay.submit(f'r{n}', n) for n in range(4)]"
+    subprocess.run(
+        [sys.executable, "-c", submits], cwd=holdfast.folder, env=holdfast.env, check=True
+    )
+    process = holdfast.start("worker", "slow.py", "--processes", "2")
+    try:
+        until(lambda: len(list(holdfast.folder.glob("starts-*"))) == 2, process)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, "draining" in err) == (0, True), err
+    assert list(holdfast.folder.glob("charged-*")) == []
+    assert [status(store, f"r{n}") for n in range(4)] == ["queued"] * 4
+
+
 def test_what_does_not_end_in_time_is_given_back(holdfast: Command, store: hf.Store):
     submit(holdfast, "waits", "r")
     with worker(holdfast, store, "--drain", "0") as process:
@@ -245,7 +293,7 @@ def test_health(holdfast: Command, store: hf.Store):
     [
         (["nowhere"], "no module 'nowhere'"),
         (["nowhere.py"], "no file nowhere.py"),
-        (["json"], "needs flows"),
+        (["json"], "MODULE json: no flow is defined there"),
         ([MODULE, "--url", "memory:"], "other processes can reach"),
         ([MODULE, "--health", "8080"], "HOST:PORT"),
         ([], "Missing argument"),

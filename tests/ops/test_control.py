@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from holdfast._core.control import pause_write
 from holdfast._core.entries import Kind
+from holdfast._ops import control
 from holdfast._ops.cli.main import main
-from holdfast._store.contract import Store
+from holdfast._store.contract import Committed, Store
 from tests.ops.journals import Journal
 
 
@@ -144,3 +146,22 @@ def test_what_was_carried_out_is_asked_no_more(sqlite: Store, holdfast):
     Journal(sqlite, "r").step("search").released()
     holdfast("cancel", "r")
     assert as_json(holdfast("show", "r", "--json"))["run"]["stopping"] is None
+
+
+def test_a_pause_that_the_owner_carries_out_while_the_actor_looks_is_told_as_a_pause(
+    sqlite: Store, monkeypatch: pytest.MonkeyPatch
+):
+    journal = Journal(sqlite, "r").step("a")
+    inbox = sqlite.inbox
+
+    def owner_is_quicker(run_no: int, after: int = 0):
+        for message in inbox(run_no):
+            write = pause_write(journal.lease, None, "ana", "", sqlite.now_us())
+            write.took = [message.message_id]
+            assert isinstance(sqlite.append([write])[0], Committed)
+        return inbox(run_no, after)
+
+    monkeypatch.setattr(sqlite, "inbox", owner_is_quicker)
+    stopped = control.pause(sqlite, "r", actor="ana")
+    assert (stopped.outcome, stopped.status) == ("paused", "held")
+    assert "resumed" not in stopped.detail

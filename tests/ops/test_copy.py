@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -23,6 +23,7 @@ from holdfast._ops.copying import Fate, Moved
 from holdfast._runtime import alerter, patrol, queues
 from holdfast._store.contract import Busy, Limits, NewRun, ScheduleRow, Store as Kept
 from holdfast.errors import Regressed, RunHeld, StoreError, UsageError
+from tests.ops.meanwhile import Meanwhile
 
 PAIRS = [
     ("memory", "memory"),
@@ -664,6 +665,69 @@ def test_a_value_that_arrived_differently_is_noticed(
         remembered(pair)
 
 
+# --- runs that are deleted meanwhile ------------------------------------------------------------
+
+
+def a_run_and_its_fork(store: testing.PrivateStore, number: int) -> tuple[str, str]:
+    ids = (f"r{number}", f"f{number}")
+    run(store, ids[0], "tea")
+    store.fork(ids[0], ids[1], before="cp-send", confirm=True)
+    run(store, ids[1], "tea")
+    return ids
+
+
+def remove(kept: Kept, ids: tuple[str, str]) -> None:
+    for run_id in reversed(ids):  # The fork first: the other one stands as long as it does.
+        row = kept.get(run_id)
+        assert row is not None
+        assert kept.forget(row, 99)
+
+
+@pytest.mark.parametrize("there_before", [False, True])
+def test_a_run_that_is_deleted_at_any_moment_is_skipped_and_not_damaged(
+    pair: Pair, there_before: bool
+) -> None:
+    """Whichever call of the copy the deletion comes before, nothing is told but the truth."""
+    here, there = pair.source.kept, pair.target.kept
+    met: set[Fate] = set()
+    ended = False
+    for at in range(1, 100):
+        ids = a_run_and_its_fork(pair.source, at)
+        if there_before:
+            pair.copy(*ids)
+        source = Meanwhile(here, at, lambda ids=ids: remove(here, ids))  # type: ignore[misc]
+        moved = list(copying.copy_runs(cast("Kept", source), there, ids, actor="ann"))
+        if ended := source.left > 0:
+            break
+        assert {one.fate for one in moved} <= {Fate.COPIED, Fate.THERE, Fate.DELETED}, (at, moved)
+        met |= {one.fate for one in moved}
+        for one in moved:
+            left = there.get(one.run_id)
+            assert (left is None) == (one.fate is Fate.DELETED and not there_before)
+            assert left is None or left.deleted_us is None
+    assert ended
+    assert met == {Fate.DELETED, Fate.THERE if there_before else Fate.COPIED}
+    assert list(pair.target.verify()) == []
+
+
+def test_a_run_that_is_deleted_in_the_target_meanwhile_is_a_conflict(pair: Pair) -> None:
+    here, there = pair.source.kept, pair.target.kept
+    ended = False
+    for at in range(1, 100):
+        ids = a_run_and_its_fork(pair.source, at)
+        pair.copy(*ids)
+        target = Meanwhile(there, at, lambda ids=ids: remove(there, ids))  # type: ignore[misc]
+        moved = list(copying.copy_runs(here, cast("Kept", target), ids, actor="ann"))
+        if ended := target.left > 0:
+            break
+        fates = {one.fate for one in moved}
+        assert fates <= {Fate.THERE, Fate.CONFLICT, Fate.STAYS}, (at, moved)
+        assert all(one.fate is Fate.THERE or "delete" in one.why for one in moved) or (
+            Fate.STAYS in fates
+        ), (at, moved)
+    assert ended
+
+
 # --- the command ------------------------------------------------------------------------------
 
 
@@ -740,6 +804,18 @@ def test_the_command_tells_by_its_exit_code_that_something_stayed(files: tuple[s
     assert "queued: busy" in said
     assert command(*files, "--run", "nobody")[0] == 6
     assert command(*files)[0] == 0
+
+
+def test_the_command_says_of_a_deleted_run_that_was_named_that_it_is_not_there(
+    files: tuple[str, str],
+) -> None:
+    with holdfast.open(files[0], default=False) as store:
+        row = store.kept.get("done")
+        assert row is not None
+        assert store.kept.forget(row, 99)
+    code, said = command(*files, "--run", "done")
+    assert (code, "done: missing: it was deleted" in said) == (6, True)
+    assert command(*files) == (0, "Copied and compared: 2 runs.\n")
 
 
 def test_the_command_refuses_what_cannot_be_copied(tmp_path: Path) -> None:

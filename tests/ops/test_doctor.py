@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast._core.entries import Kind
-from holdfast._ops import doctor
+from holdfast._ops import doctor, metrics
 from holdfast._ops.cli.main import main
 from holdfast._store import watchdog
 from holdfast._store.contract import Limits, Store
@@ -126,6 +126,65 @@ def test_a_lease_that_ran_out(clock):
     clock.advance(95)
     [trouble] = doctor.checkup(store)[0].troubles
     assert (trouble.what, trouble.actions) == ("lease", ("holdfast explain r",))
+
+
+def test_runs_whose_process_died_are_said_to_be_abandoned(holdfast, sqlite, url):
+    other = open_store(url)
+    Journal(other, "lost-1").step("search")
+    Journal(other, "lost-2").step("search")
+    mine = Journal(sqlite, "mine").step("search")
+    [before] = as_json(holdfast("queues", "--json"))["queues"]
+    assert (before["running"], before["abandoned"], before["oldest_s"]) == (3, 0, None)
+    other.close()
+    [after] = as_json(holdfast("queues", "--json"))["queues"]
+    assert (after["running"], after["abandoned"]) == (1, 2)
+    assert after["oldest_s"] is not None
+    assert "1, 2 abandoned" in holdfast("queues").stdout
+    result = holdfast("doctor")
+    assert result.exit_code == 3
+    assert "abandoned: 2 runs, such as lost-1" in result.stdout
+    assert "explain lost-1" in result.stdout
+    runs = {it["run_id"]: it for it in as_json(holdfast("runs", "--json"))["runs"]}
+    assert [it for it in runs if runs[it]["abandoned"]] == ["lost-2", "lost-1"]
+    text = metrics.store_metrics(sqlite)
+    assert 'holdfast_queue_runs{queue="default",status="running"} 1.0' in text
+    assert 'holdfast_queue_runs{queue="default",status="abandoned"} 2.0' in text
+    assert 'holdfast_queue_oldest_ready_seconds{queue="default"} 0.0\n' not in text
+    mine.completed()
+
+
+def test_what_was_not_read_is_said(holdfast, sqlite):
+    Journal(sqlite, "done").step("search").completed()
+    Journal(sqlite, "open-1").released()
+    Journal(sqlite, "open-2").released()
+    assert "Not read: runs that have ended, keys of effects" in holdfast("doctor").stdout
+    told = as_json(holdfast("doctor", "--limit", "1", "--json"))["checkup"]
+    assert told["unchecked"][0] == "open and failed runs that are older"
+
+
+@pytest.mark.parametrize("read", ["questions", "queues", "claimable", "pulses"])
+def test_a_look_that_fails_is_damage_and_not_silence(sqlite, monkeypatch, read):
+    Journal(sqlite, "r").step("search")
+
+    def unreadable(*_args: object, **_named: object) -> None:
+        raise Corrupt("planted")
+
+    monkeypatch.setattr(sqlite, read, unreadable)
+    told, _ = doctor.checkup(sqlite)
+    assert told.is_damaged
+
+
+def test_a_run_that_may_ask_and_cannot_be_read_is_damage(sqlite, monkeypatch):
+    Journal(sqlite, "asks").asks("ask:size", "size", "How large?").unloaded("answer:size")
+
+    def unreadable(*_args: object, **_named: object) -> None:
+        raise Corrupt("its inbox", run_id="asks")
+
+    monkeypatch.setattr(sqlite, "inbox", unreadable)
+    told, _ = doctor.checkup(sqlite)
+    assert [it.actions for it in told.troubles if it.what == "damage"] == [
+        ("holdfast verify asks",)
+    ]
 
 
 def test_a_store_that_lost_commits(holdfast, sqlite, url, monkeypatch):

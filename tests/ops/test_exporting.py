@@ -187,6 +187,20 @@ def test_an_edit_is_named(
         assert store.list() == []
 
 
+def test_a_damaged_file_is_no_damage_of_the_store(exported: bytes, tmp_path: Path) -> None:
+    path, url = tmp_path / "r.jsonl", f"sqlite:///{tmp_path}/a.db"
+    path.write_bytes(exported.replace(b'"sent 2"', b'"sent 3"', 1))
+    with holdfast.open(url, default=False) as store:
+        with pytest.raises(Corrupt) as caught:
+            store.import_run(path)
+        assert caught.value.file == str(path)
+        assert store.verify() == []
+    result = CliRunner().invoke(main, ["--url", url, "import", str(path)])
+    assert result.exit_code == 1
+    assert f"in the file {path}, and not in the store" in result.output
+    assert "holdfast verify" not in result.output
+
+
 def test_missing_lines_are_noticed(exported: bytes, tmp_path: Path) -> None:
     lines = exported.splitlines(keepends=True)
     path = tmp_path / "r.jsonl"

@@ -18,11 +18,15 @@ from click.testing import CliRunner, Result
 import holdfast
 from holdfast import effect, flow, step, testing, turns
 from holdfast._core.known import KNOWN
-from holdfast._ops import copying
+from holdfast._ops import copying, inspect
 from holdfast._ops.cli.main import main
 from holdfast._ops.copying import Fate
+from holdfast._ops.explain import explain
+from holdfast._ops.exporting import export
+from holdfast._ops.timeline import timeline
 from holdfast._store.records import SEQ_BITS
 from holdfast.errors import Corrupt, NotConfirmed, RunDeleted, UsageError
+from tests.ops.meanwhile import Meanwhile
 
 calls: Counter[str] = Counter()
 
@@ -380,3 +384,44 @@ def test_what_was_taken_back_in_a_turn_that_is_over_is_said(opened: holdfast.Sto
         *(f"turns[{n}]/fk.mail (was taken back, and is not done again)" for n in range(3)),
         "turns[3]/fk.mail (happened, and was taken back)",
     )
+
+
+# -- forks that are deleted meanwhile -------------------------------------------------------------
+
+
+LOOKS: dict[str, Callable[[Any, Path], object]] = {
+    "explain": lambda kept, _: explain(kept, "f"),
+    "show": lambda kept, _: inspect.view(kept, "f"),
+    "history": lambda kept, _: inspect.history(kept, "f"),
+    "timeline": lambda kept, _: timeline(kept, "f"),
+    "export": lambda kept, to: export(kept, "f", to),
+}
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///here.db"])
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_fork_that_is_deleted_while_one_looks_is_told_as_deleted(
+    look: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever call of the look the deletion comes before: deleted, and never damaged."""
+    monkeypatch.chdir(tmp_path)
+    deleted, ended = 0, False
+    for at in range(1, 100):
+        with testing.store(url=url.replace("here", f"{at}")) as store:
+            report.with_options(store=store).run("r", "refunds", "ann")
+            store.fork("r", "f", before="fk.write")
+            report.with_options(store=store).run("f", "refunds", "ann")
+            meanwhile = Meanwhile(store.kept, at, lambda kept=store.kept: remove(kept))  # type: ignore[misc]
+            try:
+                assert "damaged" not in repr(LOOKS[look](meanwhile, tmp_path / f"{at}.run"))
+            except RunDeleted:
+                deleted += 1
+            if ended := meanwhile.left > 0:
+                break
+    assert ended
+    assert deleted
+
+
+def remove(kept: Any) -> None:
+    for run_id in ("f", "r"):  # The fork first: the other one stands as long as it does.
+        assert kept.forget(kept.get(run_id), 99)

@@ -20,9 +20,9 @@ import pytest
 from click.testing import CliRunner
 
 import holdfast
-from holdfast import Budget, ask, effect, flow, step, turns, wait
+from holdfast import Budget, ask, effect, errors, flow, step, turns, wait
 from holdfast._core.ticks import Spec, When
-from holdfast._ops.cli import json_page
+from holdfast._ops.cli import json_page, session
 from holdfast._ops.cli.main import COMMANDS as MODULES, main
 from holdfast._ops.cli.reference import reference
 from holdfast._ops.cli.sections import SECTIONS
@@ -32,6 +32,11 @@ from holdfast._store.contract import ScheduleRow, Store
 from holdfast.errors import RunFailed, RunHeld
 from tests.ops.journals import Journal
 from tests.tidy.source import ROOT
+
+CODE_NAMES = {
+    *("OK", "ERROR", "USAGE", "HELD", "FAILED", "BUSY"),
+    *("NOT_FOUND", "DAMAGED", "CANCELLED", "INTERRUPTED"),
+}
 
 
 def command_names(group: click.Group = main, before: str = "") -> Iterator[str]:
@@ -47,8 +52,35 @@ def test_every_command_is_in_it() -> None:
     page = reference()
     for name in main.commands:
         assert f"## holdfast {name}\n" in page
-    assert "130  interrupted" in page
     assert "\x08" not in page
+    assert re.findall(r"^  --help", page, re.M) == []  # Every command takes -h as well.
+
+
+def exit_code_rows(page: Path) -> list[list[str]]:
+    """Return the cells of the table under the heading "Exit codes" of a page."""
+    text = page.read_text(encoding="utf-8").partition("\n## Exit codes\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\| (\d+) \| (.*?) \|(?: (.*?) \|)?$", text, re.M)
+
+
+def test_the_table_of_exit_codes_says_what_the_code_does() -> None:
+    rows = exit_code_rows(ROOT / "docs" / "cli.md")
+    constants = {number for name, number in vars(session).items() if name in CODE_NAMES}
+    assert {int(code): meaning for code, meaning, _errors in rows} == session.MEANINGS
+    assert [int(code) for code, _meaning, _errors in rows] == sorted(constants)
+
+    named = {name: int(code) for code, _, names in rows for name in re.findall(r"`(\w+)`", names)}
+    for kind in vars(errors).values():
+        if not isinstance(kind, type) or not issubclass(kind, errors.HoldfastError):
+            continue
+        error = kind.__new__(kind)
+        error.__dict__.setdefault("file", None)
+        told = [named[base.__name__] for base in kind.__mro__ if base.__name__ in named]
+        assert session.code_of(error) == (told or [session.ERROR])[0], kind
+
+
+def test_only_the_reference_has_a_table_of_exit_codes() -> None:
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if exit_code_rows(page)]
+    assert [page.name for page in pages] == ["cli.md"]
 
 
 def test_the_help_has_every_command_once_and_fits_into_80_columns() -> None:
@@ -185,6 +217,7 @@ COMMANDS: dict[str, list[str]] = {
     "settle": ["settle", "held", "rf.pay", "--done", '"paid"'],
     "resume": ["resume", "failed"],
     "resume --failed": ["resume", "--failed", "--yes"],
+    "resume --diverged": ["resume", "--diverged", "--flow", "rf.flow", "--yes"],
     "pause": ["pause", "queued"],
     "cancel": ["cancel", "queued-2"],
     "answer": ["answer", "asks", "which", "this"],

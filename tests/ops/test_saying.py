@@ -307,7 +307,7 @@ def test_a_held_run_that_asks_stays_held_and_says_so(
     assert "Which color?" in explained
     assert "it stays held" in explained
     told = holdfast("answer", "r", "color", "red").stdout
-    assert "stays held (paused)" in told
+    assert "stays held (paused) until it is resumed: holdfast resume r" in told
     assert "with its flow, goes on" not in told
     assert json.loads(holdfast("answer", "r", "count", "3", "--json").stdout)["answer"]["held"]
     assert run.get("r").status == "held"

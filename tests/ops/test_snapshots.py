@@ -18,7 +18,7 @@ from holdfast.errors import Corrupt, RunFailed, RunNotFound, UsageError
 
 
 @dataclasses.dataclass
-class Talk:
+class Noted:
     messages: list[dict[str, Any]]
     notes: dict[str, int] = dataclasses.field(default_factory=dict)
 
@@ -39,7 +39,7 @@ def check() -> None:
 
 @flow(name="snap.agent")
 def agent(length: int) -> int:
-    for talk in turns(Talk([])):
+    for talk in turns(Noted([])):
         talk.messages.append({"role": "model", "text": say(len(talk.messages))})
         talk.notes["count"] = len(talk.messages)
         if len(talk.messages) == length:
@@ -98,15 +98,15 @@ def test_the_state_is_readable_and_the_newest_unless_another_is_asked_for(opened
     found = snapshots.snapshots(opened.kept, "r")
     newest = snapshots.state(opened.kept, "r")
     assert (newest.seq, newest.turn) == (found[-1].seq, 4)
-    assert [m["text"][:9] for m in newest.state["Talk"]["messages"]] == [
+    assert [m["text"][:9] for m in newest.state["Noted"]["messages"]] == [
         f"message {n}" for n in range(4)
     ]
     second = snapshots.state(opened.kept, "r", found[1].seq)
-    assert second.state["Talk"]["notes"] == {"count": 2}
+    assert second.state["Noted"]["notes"] == {"count": 2}
     # An entry between two snapshots: what was saved last when it was written.
     assert snapshots.state(opened.kept, "r", found[2].seq - 1) == second
     decoded = snapshots.state(opened.kept, "r", found[0].seq, plain=False).state
-    assert isinstance(decoded, Talk)
+    assert isinstance(decoded, Noted)
     with pytest.raises(UsageError, match="no snapshot yet at entry 1; the first is entry"):
         snapshots.state(opened.kept, "r", 1)
 
@@ -117,8 +117,8 @@ def test_what_changed_between_two(opened) -> None:
     compared = snapshots.compared(opened.kept, "r", first.seq, second.seq)
     assert (compared.before, compared.after, compared.cut) == (first, second, False)
     assert [(it.path, it.kind) for it in compared.differences] == [
-        ("Talk.messages[1]", "added"),
-        ("Talk.notes.count", "changed"),
+        ("Noted.messages[1]", "added"),
+        ("Noted.notes.count", "changed"),
     ]
     back = snapshots.compared(opened.kept, "r", second.seq, first.seq)
     assert [it.kind for it in back.differences] == ["removed", "changed"]
@@ -163,17 +163,17 @@ def test_a_fork_has_what_it_borrowed_and_what_it_was_given(opened) -> None:
     found = snapshots.snapshots(opened.kept, "f")
     assert [(it.turn, it.borrowed) for it in found] == [(2, True), (3, False)]
     assert found[0].seq < 0 < found[1].seq
-    texts = snapshots.state(opened.kept, "f", found[0].seq).state["Talk"]["messages"]
+    texts = snapshots.state(opened.kept, "f", found[0].seq).state["Noted"]["messages"]
     assert len(texts) == 2
     changed = snapshots.compared(opened.kept, "f", found[0].seq, found[1].seq).differences
-    assert [it.path for it in changed] == ["Talk.messages[2]", "Talk.notes.count"]
+    assert [it.path for it in changed] == ["Noted.messages[2]", "Noted.notes.count"]
 
-    opened.fork("r", "given", before="turns[2]/snap.say", state=Talk([{"role": "user"}]))
+    opened.fork("r", "given", before="turns[2]/snap.say", state=Noted([{"role": "user"}]))
     [given, *_] = [it for it in snapshots.snapshots(opened.kept, "given") if it.seq == 0]
     assert given.borrowed
     assert given.turn == 2
     assert snapshots.state(opened.kept, "given", 0).state == {
-        "Talk": {"messages": [{"role": "user"}], "notes": {}}
+        "Noted": {"messages": [{"role": "user"}], "notes": {}}
     }
 
 

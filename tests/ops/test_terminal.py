@@ -363,7 +363,7 @@ def test_long_output_is_paged_and_short_is_not(url: str, sqlite: Store, pager: s
             return terminal
 
     seen = printed("history", "long", PAGER="false", HOLDFAST_PAGER=pager)
-    assert "PAGED 82 lines False FRX" in seen.text  # Our colours are not for every pager.
+    assert "PAGED 83 lines False FRX" in seen.text  # Our colours are not for every pager.
     fits(seen)
     assert "PAGED" not in printed("history", "short", PAGER=pager).text
     for words, wanted in ((("--no-pager",), pager), ((), "no-such-pager-anywhere")):

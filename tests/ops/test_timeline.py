@@ -240,7 +240,7 @@ def test_waits(opened: holdfast.Store) -> None:
         ("sleep", "ended"),
         ("signal go", "timed_out"),
     ]
-    assert all((bar.end - bar.start).total_seconds() >= 0.05 for bar in waits if bar.end)
+    assert all(bar.end is not None and bar.end > bar.start for bar in waits)
     assert [it.how for it in line.executions] == ["failed"]
 
 

@@ -13,13 +13,23 @@ from holdfast._core import attempts, doubt, folding, requests, rows
 from holdfast._core.entries import Kind
 from holdfast._core.history import History
 from holdfast._core.lifecycle import CLAIMABLE, ClaimedBecause, Status
+from holdfast._core.stops import Unwind
+from holdfast._ops import fork as forks
+from holdfast._runtime import ending, inbox, recovery
 from holdfast._runtime.execution import Execution
-from holdfast._store import decisions, memory
+from holdfast._runtime.mail import Mail
+from holdfast._store import decisions, lineage, memory
+from holdfast._store.clock import StoreClock
 from holdfast._store.memory import MemoryStore
+from holdfast.errors import RunHeld
 from holdfast.testing.simulation import Faults, Violation, simulate
 
 ROUGH = Faults(dies=4, stalls=6, wakes=8, leases_run_out=6, clock_goes_back=1, code_is_edited=0)
 EDITED = Faults(dies=4, stalls=3, wakes=6, leases_run_out=2, code_is_edited=0.5)
+STOPPED = Faults(dies=1, stalls=2, wakes=6, people_stop_runs=8)
+SIGNALS = Faults(signals=6)
+STALE_VIEWS = Faults(stale_views=6)
+DEPLOYS = Faults(dies=2, stalls=2, wakes=6, deploys=6)
 SEEDS = 150
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -202,6 +212,97 @@ def failures_count_as_done(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(monkey, effect_script)
 
 
+def stops_come_after_the_release(patch: pytest.MonkeyPatch) -> None:
+    """A run that is to stop is given back first, and a claim reads the journal before the inbox."""
+    patch.setattr(inbox, "carried_out", lambda execution, end: end)
+    patch.setattr(inbox, "obey", lambda engine, lease: engine.kept.inbox(lease.row.run_no))
+
+
+def the_clock_stands_still(patch: pytest.MonkeyPatch) -> None:
+    """A machine whose time goes back stops the clock of the store until it has caught up."""
+
+    def moved(self: StoreClock) -> int:
+        self._at_us = max(self._at_us, self._reference_us())
+        return self._at_us
+
+    patch.setattr(StoreClock, "_moved", moved)
+
+
+def signals_are_not_taken(patch: pytest.MonkeyPatch) -> None:
+    """The entry that receives a signal leaves it in the inbox."""
+    real = Execution.append
+
+    def append(self: Execution, request: Any, *rest: Any) -> Any:
+        request.took = []
+        return real(self, request, *rest)
+
+    patch.setattr(Execution, "append", append)
+
+
+def signals_are_overlooked(patch: pytest.MonkeyPatch) -> None:
+    """Of several signals that came together, one is seen, and all count as heard."""
+    real = Mail._saw
+
+    def saw(self: Mail, found: Any) -> Any:
+        new = real(self, found[:1])
+        self.heard = max([self.heard, *(message.number for message in found)])
+        return new
+
+    patch.setattr(Mail, "_saw", saw)
+
+
+def ids_are_delivered_again(patch: pytest.MonkeyPatch) -> None:
+    """A signal with an id that was sent before is another one."""
+    real = MemoryStore.post
+    numbers = itertools.count()
+
+    def post(self: MemoryStore, run_id: str, message: Any, seen: Any = None) -> Any:
+        message.message_id += f"/{next(numbers)}"
+        return real(self, run_id, message, seen)
+
+    patch.setattr(MemoryStore, "post", post)
+
+
+def views_are_compared_before_the_write(patch: pytest.MonkeyPatch) -> None:
+    """What was seen is compared when an action reads, and not in the transaction that writes."""
+    patch.setattr(decisions, "check_seen", lambda row, seen: None)
+    patch.setattr(lineage, "check_seen", lambda row, seen: None)
+
+
+def forks_are_compared_afterwards(patch: pytest.MonkeyPatch) -> None:
+    """What was seen of the first run is compared once more when its fork is written."""
+    real = forks.make
+
+    def make(store: Any, planned: Any) -> Any:
+        seen, store._seen = store._seen, None
+        made = real(store, planned)
+        decisions.check_seen(store._store.get(planned.origin.run_id), seen)
+        return made
+
+    patch.setattr(forks, "make", make)
+
+
+def code_put_back_is_not_tried(patch: pytest.MonkeyPatch) -> None:
+    """A run that is held as diverged waits for a person, whatever is deployed."""
+    patch.setattr(recovery.Untried, "look", lambda *_: [])
+
+
+def the_same_code_tries_again(patch: pytest.MonkeyPatch) -> None:
+    """A worker tries what is held as diverged with code that could not replay it."""
+    patch.setattr(recovery, "has_tried", lambda tried, code: False)
+
+
+def code_that_fits_is_refused(patch: pytest.MonkeyPatch) -> None:
+    """A run that other code could not replay is held, whatever code takes it up."""
+
+    def check_tried(execution: Execution) -> None:
+        if execution.history.tried:
+            held = RunHeld(execution.run_id, "diverged", "some code does not fit", ())
+            raise execution.stop(Unwind(held))
+
+    patch.setattr(ending, "check_tried", check_tried)
+
+
 CASES = [
     (fence_off, ROUGH, {"I8"}),
     (epoch_stays, ROUGH, {"I8"}),
@@ -219,7 +320,17 @@ CASES = [
     (starts_overwrite, ROUGH, {"I14", "I12"}),
     (ends_are_touched, ROUGH, {"I12"}),
     (rows_do_not_follow, ROUGH, {"I2"}),
+    (the_clock_stands_still, ROUGH, {"I9"}),
     (failures_count_as_done, ROUGH, {"I5", "I15"}),
+    (stops_come_after_the_release, STOPPED, {"I10"}),
+    (signals_are_not_taken, SIGNALS, {"I13"}),
+    (signals_are_overlooked, SIGNALS, {"I10"}),
+    (ids_are_delivered_again, SIGNALS, {"I13"}),
+    (views_are_compared_before_the_write, STALE_VIEWS, {"I22"}),
+    (forks_are_compared_afterwards, STALE_VIEWS, {"I22"}),
+    (code_put_back_is_not_tried, DEPLOYS, {"I15"}),
+    (the_same_code_tries_again, DEPLOYS, {"I15"}),
+    (code_that_fits_is_refused, DEPLOYS, {"I15"}),
 ]
 
 
@@ -240,7 +351,12 @@ def test_a_planted_bug_is_found(
     pytest.fail(f"{plant.__doc__} and nobody noticed; found: {found[:5]}")
 
 
-def test_without_a_planted_bug_nothing_is_found():
-    for seed in range(40):
-        outcome = simulate(seed, faults=ROUGH)
+@pytest.mark.parametrize(
+    "faults",
+    [ROUGH, STOPPED, SIGNALS, STALE_VIEWS, DEPLOYS],
+    ids=["rough", "stopped", "signals", "views", "deploys"],
+)
+def test_without_a_planted_bug_nothing_is_found(faults: Faults):
+    for seed in range(15 if faults in (SIGNALS, STALE_VIEWS) else 40):
+        outcome = simulate(seed, faults=faults)
         assert outcome.violation is None, str(outcome)

@@ -69,8 +69,14 @@ def sizes(bench: Bench, name: str) -> tuple[dict[str, int], dict[str, int]]:
 def test_row_38_a_cut_exchange_is_told_truly(bench: Bench, name: str) -> None:
     least, most = sizes(bench, name)
     for way in (TO_SERVER, TO_CLIENT):
-        tried = [(after, play(bench, name, way, after)) for after in sample(most[way])]
-        # Which connection of a pool is used, and for how much of it, is not always the same.
+        tried = []
+        for after in sample(most[way]):
+            fired = play(bench, name, way, after)
+            if not fired and after < least[way] - 8:
+                # Which connection of a pool is used, and for how much of it, is not always the same.
+                bench.proxy.cut_all()
+                fired = play(bench, name, way, after)
+            tried.append((after, fired))
         within = [fired for after, fired in tried if after < least[way] - 8]
         assert sum(within) >= 0.7 * len(within), (way, tried, least)
 

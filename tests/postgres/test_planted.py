@@ -31,19 +31,25 @@ def bench(postgres_server: Server, postgres_database: str) -> Iterator[Bench]:
         truth.close()
 
 
+def cut_before_ready(bench: Bench, name: str) -> bool:
+    """Cut the connection after the commit and before the client is told that all is over. Returns
+    whether there was a cut: now and then a store asks for the time besides, and the last message
+    comes later than in the exchange that was measured."""
+    exchange = EXCHANGES[name](bench)
+    exchange.prepare()
+    ready = 6
+    return play(bench, name, TO_CLIENT, bench.proxy.measure(exchange.act)[TO_CLIENT] - ready)
+
+
 @pytest.mark.parametrize("name", ["plain step", "effect intent", "intent with key"])
 def test_a_store_that_does_not_read_back_is_found(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    after_the_commit = 60
-    if name == "intent with key":  # A transaction of several exchanges; the last is the commit.
-        exchange = EXCHANGES[name](bench)
-        exchange.prepare()
-        after_the_commit = bench.proxy.measure(exchange.act)[TO_CLIENT] - 6
-    assert play(bench, name, TO_CLIENT, after_the_commit)
+    assert any(cut_before_ready(bench, name) for _ in range(5))
     monkeypatch.setattr(Batch, "was_committed", lambda *_: False)
     with pytest.raises(AssertionError):
-        play(bench, name, TO_CLIENT, after_the_commit)
+        for _ in range(5):
+            cut_before_ready(bench, name)
     bench.proxy.mend()
 
 

@@ -15,6 +15,7 @@ from holdfast._core.rows import KeyClaim, Lease, Write
 from holdfast._store.contract import Committed, Store
 from holdfast._store.locate import open_store
 from holdfast._store.postgres.link import Link
+from holdfast._store.postgres.store import PostgresStore
 from holdfast.errors import StoreUnusable
 from holdfast.testing.store_contract import intent, new_run, step as step_entry
 from tests.crash.harness import wait_for
@@ -252,6 +253,23 @@ def test_row_48_sessions_that_are_killed_early_cost_time_and_nothing_else(
     open_store(url).close()  # The schema is made in peace.
     told(postgres_server, role, **setting)
     check_runs(url)
+
+
+@pytest.mark.parametrize("limit", ["statement_timeout", "transaction_timeout"])
+def test_row_48_one_state_is_read_for_as_long_as_it_takes(
+    postgres_server: Server, postgres_database: str, role: str, limit: str
+) -> None:
+    """`verify` needs one state of a whole store: a limit meant for short work must not end it."""
+    url = postgres_server.url(postgres_database, user=role)
+    open_store(url).close()
+    told(postgres_server, role, **{limit: "60ms"})
+    store = open_store(url)
+    assert isinstance(store, PostgresStore)
+    link = store._database.connect()
+    with link.one_state():
+        link.execute("SELECT pg_sleep(0.2)")
+    link.close()
+    store.close()
 
 
 def test_row_48_idle_sessions_that_are_ended_are_replaced(

@@ -8,6 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Approve, Retry, effect, flow, gather, testing
+from holdfast._ops.cli.entries import summary_of
 from holdfast.errors import (
     AnswerConflict,
     Refused,
@@ -245,7 +246,9 @@ def test_changed_arguments_need_a_new_approval(store: PrivateStore) -> None:
         store.approve("r", "ap-pay", digest=shown.digest, actor="ana")
         store.until("r", status="held")
         assert world == []
-        assert "other arguments" in (store.get("r").held_detail or "")
+        detail = store.get("r").held_detail or ""
+        assert "other arguments" in detail
+        assert "amount was 7, is 7000" in detail
 
         store.resume("r", accept_change=True, actor="ana")
         until(lambda: asked(store).digest != shown.digest)
@@ -256,8 +259,9 @@ def test_changed_arguments_need_a_new_approval(store: PrivateStore) -> None:
         assert world == []
         store.approve("r", "ap-pay", digest=again.digest, actor="bob")
         assert store.handle("r").result(timeout=20) == "paid 7000"
-    refused = [entry.body["why"] for entry in store.history("r") if entry.kind == "message_refused"]
-    assert refused == ["it was given for other arguments"]
+    [refused] = [entry for entry in store.history("r") if entry.kind == "message_refused"]
+    assert refused.body["why"] == "it was given for other arguments"
+    assert summary_of(refused) == "it was given for other arguments, by ana"
     assert world == [(7000, "ana")]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import threading
 from typing import Any
 
 import pydantic
 import pytest
 
 from holdfast import aio, ask, each, flow, testing, turns
+from holdfast._core.messages import answer_id, next_number
 from holdfast.errors import AnswerConflict, Refused, RunEnded, RunFailed, UsageError, WaitTimedOut
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import is_free, until
@@ -114,9 +116,20 @@ def in_branches() -> list[Any]:
     return each(lambda n: ask(f"{n}?", name=f"q{n}", type=int), [1, 2, 3])
 
 
+refused = threading.Event()
+
+
+def ask_by_one_name(number: int) -> Any:
+    try:
+        return ask(f"{number}?", name="q")
+    except UsageError:
+        refused.set()
+        raise
+
+
 @flow(name="ask-same-name")
 def same_name_twice() -> list[Any]:
-    return each(lambda n: ask(f"{n}?", name="q"), [1, 2])
+    return each(ask_by_one_name, [1, 2])
 
 
 @pytest.mark.parametrize("flow", [how_many, ahow_many], ids=["sync", "async"])
@@ -289,8 +302,9 @@ def test_branches_ask_at_one_time(store: PrivateStore) -> None:
 
 
 def test_two_lines_cannot_ask_by_one_name(store: PrivateStore) -> None:
+    refused.clear()
     handle = same_name_twice.start("r")
-    until(lambda: store.questions())
+    until(lambda: store.questions() and refused.is_set())
     store.answer("r", "q", 1)
     with pytest.raises(RunFailed, match="asking 'q' already.*name= of its own"):
         handle.result(timeout=20)
@@ -355,3 +369,41 @@ def _misfitting() -> Any:
 @flow(name="ask-wrong")
 def _wrong(options: dict[str, Any]) -> Any:
     return ask("?", **options)
+
+
+def test_a_question_reads_none_of_the_other_messages(
+    store: PrivateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asks(number: int) -> bool:
+        return [it.number for it in store.questions()] == [number]
+
+    looked: list[str] = []
+    one_of = store.kept.message
+
+    def one_message(run_no: int, message_id: str) -> Any:
+        looked.append(message_id)
+        return one_of(run_no, message_id)
+
+    monkeypatch.setattr(store.kept, "message", one_message)
+    here, all_of, read = threading.current_thread(), store.kept.messages, []
+
+    def all_messages(run_no: int) -> Any:
+        if threading.current_thread() is not here:  # The run, and not whoever answers it.
+            read.append(run_no)
+        return all_of(run_no)
+
+    monkeypatch.setattr(store.kept, "messages", all_messages)
+    handle = in_turns.start("r")
+    for number in range(1, 9):
+        until(functools.partial(asks, number))
+        looked.clear()
+        store.answer("r", "next", "on" if number < 8 else "end")
+    assert len(handle.result(timeout=20)) == 8
+    assert len(looked) <= 2 * len(bin(8))
+    assert read == []
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2, 3, 4, 5, 8, 17, 1000])
+def test_the_next_number_is_behind_the_answers_that_were_taken(taken: int) -> None:
+    numbers = {answer_id("q:1", number) for number in range(1, taken + 1)}
+    assert next_number(numbers.__contains__, "q:1") == taken + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import traceback
 from collections.abc import Callable
@@ -233,6 +234,29 @@ def test_a_completed_block_whose_script_changed_raises_an_error_of_ours(holdfast
         put(1 if change == "more" else 2)
         put(3)
     assert kinds(holdfast_store, "b")[-1] == "run_completed"
+
+
+def test_a_completed_block_executes_nothing_that_has_no_outcome(store):
+    """A call that was begun, cut short, and caught: it has a record, and nothing to replay."""
+    done: list[str] = []
+
+    @step(name="block test cut short")
+    def cut_short() -> None:
+        done.append("begun")
+        raise KeyboardInterrupt
+
+    def script() -> None:
+        with holdfast.run("b"), contextlib.suppress(KeyboardInterrupt):
+            cut_short()
+
+    script()
+    assert done == ["begun"]
+    assert store.get("b").status == "completed"
+    for _ in range(2):
+        with pytest.raises(UsageError, match="has completed without an outcome of block test cut"):
+            script()
+    assert done == ["begun"]
+    assert store.get("b").status == "completed"
 
 
 def test_a_block_that_is_cancelled_while_it_is_entered_gives_the_run_back(

@@ -487,7 +487,8 @@ def test_children_spend_from_the_pot_of_the_root_and_any_of_them_raises_it(store
     assert store.kept.pot(fourth) is None
     assert store.get(fourth).budget.root == "p"
     said = " ".join(str(store.explain("p")).split())
-    assert f"Run {fourth}, which it started, is held for its budget" in said
+    assert "The child is held: the budget of run p is used up" in said
+    assert said.count("raise-budget") == 1, "one cause, one command"
     assert f"holdfast raise-budget '{fourth}' --usd 2.00" in said
     answer = store.raise_budget(fourth, to=Budget(usd=2), actor="ada")
     assert answer.did == "the budget of run 'p' is now $2.00"

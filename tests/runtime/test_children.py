@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from holdfast import Done, aio, each, effect, flow, step, testing, wait
 from holdfast._core import children as core
 from holdfast._runtime.finishing import admit_or_none
+from holdfast._store.database import Database
 from holdfast.errors import ChildFailed, Corrupt, RunCancelled, RunFailed, UsageError
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import until
@@ -448,7 +450,7 @@ def test_a_result_that_is_taken_twice_is_caught(
     sqlite: PrivateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted: a replay does not look whether the end of the child is recorded."""
-    monkeypatch.setattr(core, "find", lambda call, history: None)
+    monkeypatch.setattr(core, "find", lambda *_, **__: None)
     stop.passed = 0
     interrupted(lambda: parent.run("r", "a"))
     parent.run("r", "a")
@@ -533,3 +535,50 @@ def test_killed_at_every_boundary_the_result_is_delivered_once(
         it, argument, check=check, url="sqlite:", kill="process", max_points=8
     )
     assert len(report.points) > 4
+
+
+# -- what many children cost -------------------------------------------------------------------
+
+
+@flow(name="many-kid")
+def kid(number: int) -> int:
+    return number
+
+
+@flow(name="many-parent")
+def parent_of_many(count: int) -> int:
+    return sum(each(kid, list(range(count)), at_once=8))
+
+
+def read_per_child(store: Any, run_id: str, count: int, monkeypatch: Any) -> tuple[float, float]:
+    """Return how many rows a store hands out per child, and how many instructions SQLite takes."""
+    seen = Counter[str]()
+    real = Database.fetch
+
+    def fetch(self: Database, connection: Any, name: str, values: Any = ()) -> list[Any]:
+        def instructed() -> bool:
+            seen["instructions"] += 100
+            return False
+
+        connection.set_progress_handler(instructed, 100)
+        found = real(self, connection, name, values)
+        seen["rows"] += len(found)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "fetch", fetch)
+        assert parent_of_many.with_options(store=store).run(run_id, count) == sum(range(count))
+    return seen["rows"] / count, seen["instructions"] / count
+
+
+def test_a_child_costs_the_same_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, many = 40, 320
+    with testing.store(url=f"sqlite:///{tmp_path}/few.db") as store:
+        rows, instructions = read_per_child(store, "few", few, monkeypatch)
+    with testing.store(url=f"sqlite:///{tmp_path}/many.db") as store:
+        more_rows, more_instructions = read_per_child(store, "many", many, monkeypatch)
+    # Eight times as many children, read by a whole inbox or journal each, would be eight times this.
+    assert more_rows < 2 * rows
+    assert more_instructions < 2 * instructions

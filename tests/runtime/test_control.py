@@ -11,7 +11,8 @@ import pytest
 
 import holdfast
 from holdfast import NOT_DONE, Done, aio, effect, flow, gather, sleep, step, testing, wait
-from holdfast.errors import RunCancelled, RunEnded, RunHeld, UsageError
+from holdfast._runtime import mail
+from holdfast.errors import RunCancelled, RunEnded, RunFailed, RunHeld, UsageError
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import until
 from tests.runtime.stops import kinds, steps
@@ -451,6 +452,45 @@ def test_what_does_not_go_on_cannot_be_paused(store: PrivateStore) -> None:
         doubtful.run("d")
     with pytest.raises(RunHeld, match="ctl-lost"):
         store.pause("d")
+
+
+def test_a_resume_is_later_than_a_pause_that_came_before_the_run_failed(
+    store: PrivateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mail.Postman, "look", lambda _: None)  # It fails before it hears of it.
+    fails = [True]
+
+    @flow(name="ctl-fails-once")
+    def fails_once() -> str:
+        if fails:
+            fails.clear()
+            assert store.pause("r", actor="ana", wait_s=0).outcome == "pending"
+            raise ValueError("no")
+        return "done"
+
+    with pytest.raises(RunFailed):
+        fails_once.run("r")
+    assert store.get("r").status == "failed"
+
+    answer = store.resume("r", actor="kim")
+
+    assert answer.did.endswith("the earlier pause by ana, which had not been carried out, is void")
+    row = store.kept.get("r")
+    assert row is not None
+    assert store.kept.inbox(row.run_no) == []
+    assert fails_once.run("r") == "done"
+    assert store.verify() == []
+
+
+def test_a_resume_says_that_a_pause_is_still_to_be_carried_out(store: PrivateStore) -> None:
+    handle = plain.start("r")
+    assert gate.begun.wait(20)
+    assert store.pause("r", actor="ana", wait_s=0).outcome == "pending"
+    assert "a pause by ana is still to be carried out" in store.resume("r").did
+    heard(store)
+    gate.open.set()
+    with pytest.raises(RunHeld, match="paused"):
+        handle.result(timeout=20)
 
 
 def test_a_paused_run_is_cancelled(store: PrivateStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import effect, flow, gather, step, turns
+from holdfast._runtime import repeating
 from holdfast.errors import RunHeld
 from tests.runtime.stops import Stop, interrupted, steps
 
@@ -36,6 +38,32 @@ def call_two() -> int:
 def call_three() -> int:
     calls.append("three")
     return 3
+
+
+@step(name="look up")
+def looked_up_by_a_step() -> str:
+    calls.append("look up")
+    return "by a step"
+
+
+@flow(name="look up")
+def looked_up_by_a_flow() -> str:
+    calls.append("look up")
+    return "by a flow"
+
+
+def step_named(name: str) -> Any:
+    @step(name=name)
+    def named() -> str:
+        calls.append(name)
+        return "by a step"
+
+    return named
+
+
+def one_turn() -> None:
+    for _ in turns(0):
+        return
 
 
 @effect
@@ -93,6 +121,34 @@ def test_a_change_inside_the_recorded_part_is_held(holdfast_store, change):
     assert not {"one", "two"} & set(calls)
 
 
+SORTS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "a child run": (looked_up_by_a_step, looked_up_by_a_flow),
+    "a sleep": (step_named("sleep"), lambda: holdfast.sleep(0)),
+    "a recorded value": (step_named("now"), holdfast.now),
+    "a loop or branches": (step_named("turns"), one_turn),
+    "an emitted value": (step_named("emit"), lambda: holdfast.emit(1)),
+}
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("sort", SORTS)
+def test_a_call_of_another_sort_under_the_same_name_is_held(holdfast_store, sort, back):
+    one, other = SORTS[sort]
+    was, now = "a step", sort
+    if back:
+        one, other, was, now = other, one, now, was
+    changing = Changing(lambda: (one(), call_one()))
+    with pytest.raises(RunHeld, match=f"as {was}, the flow now calls it as {now}") as held:
+        changing.run(lambda: (other(), call_one()))
+    assert held.value.reason == "diverged"
+    assert "another name (name=…)" in str(holdfast_store.explain("r"))
+    holdfast_store.resume("r", accept_change=True)  # No record is given to a call of another sort.
+    with pytest.raises(RunHeld, match=f"as {was}, the flow now calls it as {now}"):
+        changing.run(lambda: (other(), call_one()))
+    assert changing.run(lambda: (one(), call_one()))[1] == 1
+    assert calls == []
+
+
 def test_code_behind_the_recorded_part_may_change(store):
     changing = Changing(lambda: (call_one(), call_two()))
     assert changing.run(lambda: (call_one(), call_two(), call_three())) == (1, 2, 3)
@@ -111,11 +167,48 @@ def test_a_branch_that_is_left_out_is_noticed(holdfast_store):
         changing.run(lambda: gather(call_one))
 
 
-def test_chance_in_a_flow_is_noticed(holdfast_store):
+def test_chance_in_a_flow_is_noticed_and_told_as_the_cause(holdfast_store):
+    """The code did not change, so nobody is sent to look for a deploy."""
     numbers = iter([1, 2])
-    changing = Changing(lambda: call_one(next(numbers)))
-    with pytest.raises(RunHeld, match="other arguments"):
-        changing.run(lambda: call_one(next(numbers)))
+    stop = Stop()
+
+    @flow
+    def by_chance() -> None:
+        call_one(next(numbers))
+        stop.here()
+
+    interrupted(lambda: by_chance.run("r"))
+    with pytest.raises(RunHeld, match="x was 1, is 2. The flow's function is the same") as held:
+        by_chance.run("r")
+    assert "holdfast.rng()" in held.value.detail
+    assert "code back" not in " ".join(held.value.actions)
+    told = str(holdfast_store.explain("r"))
+    assert "holdfast.now()" in told
+    assert "Put the code back" not in told
+
+
+def test_a_flow_whose_own_code_changed_is_told_so(holdfast_store):
+    stop = Stop()
+
+    def deployed(last: bool) -> Any:
+        if last:
+
+            @flow(name="told-apart")
+            def told_apart() -> None:
+                call_one(2)
+        else:
+
+            @flow(name="told-apart")
+            def told_apart() -> None:
+                call_one(1)
+                stop.here()
+
+        return told_apart
+
+    interrupted(lambda: deployed(last=False).run("r"))
+    with pytest.raises(RunHeld, match="The flow's code or its inputs changed") as held:
+        deployed(last=True).run("r")
+    assert held.value.actions[0].startswith("put the old code back")
 
 
 @pytest.mark.parametrize("before", ["gather", "turns"])
@@ -288,3 +381,80 @@ def test_both_arguments_are_shown(store):
         changing.run(lambda: call_one(8))
     assert "x was 7, is 8" in (store.get("r").held_detail or "")
     assert "x was 7, is 8" in str(store.explain("r"))
+
+
+@effect
+def bill_out() -> str:
+    calls.append("bill")
+    return "billed"
+
+
+@flow
+def paid_in_a_child() -> str:
+    return pay_out()
+
+
+@flow
+def billed_in_a_child() -> str:
+    return bill_out()
+
+
+RENAMED: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
+    "an effect": (pay_out, bill_out, "pay_out"),
+    "a child run": (paid_in_a_child, billed_in_a_child, "paid_in_a_child"),
+    "in a branch": (lambda: gather(pay_out), lambda: gather(bill_out), r"gather\[0\]/pay_out"),
+}
+
+
+@pytest.mark.parametrize("what", RENAMED)
+def test_an_effect_that_was_renamed_is_not_done_again_unless_somebody_confirms(
+    holdfast_store, what, monkeypatch
+):
+    """Accepted is what is found by name: `pay_out` as `bill_out` would be a second payment."""
+    monkeypatch.setattr(repeating, "PATIENCE_S", 0.0)
+    paid, billed, recorded = RENAMED[what]
+    changing = Changing(lambda: (call_one(), paid()))
+    with pytest.raises(RunHeld):
+        changing.run(lambda: (call_one(), billed()))
+    holdfast_store.resume("r", accept_change=True, actor="kim")
+    for _ in range(2):  # The same again: a hold decides nothing.
+        with pytest.raises(RunHeld, match=f"before it has called {recorded}") as held:
+            changing.run(lambda: (call_one(), billed()))
+        assert held.value.reason == "diverged"
+        assert any("--accept-change --confirm" in action for action in held.value.actions)
+    assert calls == []
+    told = " ".join(str(holdfast_store.explain("r")).split())
+    assert "is to be executed as a new one" in told
+    holdfast_store.resume("r", accept_change=True, confirm=True, actor="kim")
+    changing.run(lambda: (call_one(), billed()))
+    assert calls == ["bill"]
+    assert holdfast_store.verify() == []
+
+
+def test_a_new_effect_behind_those_that_happened_needs_no_confirmation(holdfast_store):
+    changing = Changing(lambda: (call_one(), pay_out()))
+    with pytest.raises(RunHeld):
+        changing.run(lambda: (call_two(), pay_out(), bill_out()))
+    holdfast_store.resume("r", accept_change=True, actor="kim")
+    changing.run(lambda: (call_two(), pay_out(), bill_out()))  # Without call_one, a plain step.
+    assert calls == ["two", "bill"]
+
+
+def test_a_recorded_effect_in_another_branch_gets_a_moment_to_be_called(holdfast_store):
+    """Branches begin in any order: one with a new effect may come before one that is replayed."""
+    came = threading.Event()
+
+    def late() -> str:
+        assert came.wait(30)
+        return pay_out()
+
+    def early() -> str:
+        came.set()
+        return bill_out()
+
+    changing = Changing(lambda: gather(call_one, pay_out))
+    with pytest.raises(RunHeld):
+        changing.run(lambda: (call_two(), gather(call_one, pay_out)))
+    holdfast_store.resume("r", accept_change=True, actor="kim")
+    changing.run(lambda: (call_two(), gather(early, late)))
+    assert calls == ["two", "bill"]

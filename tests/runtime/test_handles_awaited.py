@@ -75,3 +75,40 @@ def test_what_an_awaited_handle_says(store: holdfast.Store) -> None:
             await (await fails.aio.start("f")).aio.result(PATIENCE_S)
 
     asyncio.run(main())
+
+
+@flow(name="awaited_fails_async")
+async def fails_async() -> None:
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize("work", [fails, fails_async], ids=["sync", "async"])
+def test_a_failure_has_its_cause_from_a_handle_as_from_run(store: holdfast.Store, work) -> None:
+    async def awaited(handle: holdfast.Handle[None]) -> None:
+        await asyncio.wait_for(handle.aio.result(), PATIENCE_S)
+
+    handle = work.start("r")
+    for ask in (handle.result, lambda: asyncio.run(awaited(handle)), handle.result):
+        with pytest.raises(RunFailed, match="ValueError: no") as failed:
+            ask()
+        assert isinstance(failed.value.__cause__, ValueError)
+        assert failed.value.__cause__.__traceback__ is not None
+
+
+def test_a_run_that_failed_again_elsewhere_has_not_the_cause_of_before(
+    store: holdfast.Store,
+) -> None:
+    why = ["first", "second"]
+
+    @flow(name="awaited_fails_twice")
+    def fails_twice() -> None:
+        raise ValueError(why.pop(0))
+
+    handle = fails_twice.start("r")
+    with pytest.raises(RunFailed, match="first"):
+        handle.result()
+    with pytest.raises(RunFailed, match="second"):
+        fails_twice.run("r")
+    with pytest.raises(RunFailed, match="second") as failed:
+        handle.result()
+    assert failed.value.__cause__ is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import dataclasses
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import aio, each, flow, gather, step, turns
-from holdfast.errors import RunFailed, StepFailed, TurnLimit, UsageError
+from holdfast.errors import RunFailed, RunHeld, StepFailed, TurnLimit, UsageError
 from tests.runtime.stops import Stop, interrupted, steps
 
 
@@ -515,3 +516,340 @@ def test_a_failure_that_is_handled_in_a_turn_replays(store):
     interrupted(lambda: work.run("r"))
     assert work.run("r") == 3
     assert tries == [0, 1, 2]
+
+
+# -- which loop a snapshot belongs to --------------------------------------------------------------
+
+
+class Moved:
+    """A flow whose body is replaced after it was stopped, once."""
+
+    def __init__(self, before: Any) -> None:
+        self.body = before
+        self.stop = Stop()
+
+        @flow(name="moved loops")
+        def moved() -> Any:
+            return self.body(self.stop)
+
+        self.flow = moved
+        interrupted(lambda: moved.run("r"))
+
+    def run(self, body: Any) -> Any:
+        self.body = body
+        return self.flow.run("r")
+
+
+def counted(stop: Stop, first: str, name: str | None = None) -> list[str]:
+    for seen in turns([first], limit=9, name=name):
+        if len(seen) == 3:
+            stop.here()
+            return seen
+        seen.append(f"{first}{pond(len(seen))}")
+    raise AssertionError
+
+
+def test_a_name_is_part_of_the_keys_inside(store):
+    work = Moved(lambda stop: (counted(stop, "a", "chat"), counted(stop, "b", "chat")))
+    assert work.run(work.body) == (["a", "a1", "a2"], ["b", "b1", "b2"])
+    assert {"turns:chat[0]/pond", "turns:chat#2[1]/pond"} <= steps(store, "r").keys()
+    assert calls == [1, 2, 1, 2]
+
+
+def test_a_name_that_could_be_taken_for_a_path_is_refused(store):
+    @flow
+    def work() -> list[str]:
+        return counted(Stop(), "a", "a/b")
+
+    with pytest.raises(RunFailed, match="cannot stand in a name"):
+        work.run("r")
+
+
+def test_another_first_state_holds_the_run_and_is_accepted_for_a_loop_with_a_name(store):
+    work = Moved(lambda stop: counted(stop, "a", "chat"))
+    with pytest.raises(RunHeld, match="turns:chat with another first state"):
+        work.run(lambda stop: counted(stop, "b", "chat"))
+    store.resume("r", actor="ana", accept_change=True)
+    assert work.run(lambda stop: counted(stop, "b", "chat")) == ["a", "a1", "a2"]
+    assert calls == [1, 2]
+
+
+def test_a_loop_without_a_name_is_accepted_with_another_first_state_if_its_body_is_the_same(store):
+    work = Moved(lambda stop: counted(stop, "a"))
+    with pytest.raises(RunHeld, match="with another first state"):
+        work.run(lambda stop: counted(stop, "b"))
+    store.resume("r", actor="ana", accept_change=True)
+    assert work.run(lambda stop: counted(stop, "b")) == ["a", "a1", "a2"]
+
+
+def another(stop: Stop) -> list[str]:
+    for seen in turns(["a"], limit=9):
+        calls.append("another")
+        seen.append("another")
+        if len(seen) == 4:
+            stop.here()
+            return seen
+    raise AssertionError
+
+
+def test_another_loop_is_not_accepted_by_anybody(store):
+    work = Moved(lambda stop: counted(stop, "a"))
+    with pytest.raises(RunHeld, match="another loop as turns"):
+        work.run(another)
+    store.resume("r", actor="ana", accept_change=True)
+    with pytest.raises(RunHeld, match="holdfast fork r r-2 --before turns$"):
+        work.run(another)
+    assert calls == [1, 2]
+    store.fork("r", "r-2", before="turns")
+    assert work.flow.run("r-2") == ["a", "another", "another", "another"], "a loop of its own"
+    calls.clear()
+    assert work.run(lambda stop: counted(stop, "a")) == ["a", "a1", "a2"], "the old code put back"
+    assert calls == []
+
+
+async def counted_async(stop: Stop) -> list[str]:
+    async for seen in aio.turns(["a"], limit=9):
+        if len(seen) == 3:
+            stop.here()
+            return seen
+        seen.append(f"a{await apond(len(seen))}")
+    raise AssertionError
+
+
+async def another_async(stop: Stop) -> list[str]:
+    async for seen in aio.turns(["a"], limit=9):
+        calls.append("another")
+        seen.append("another")
+        if len(seen) == 4:
+            return seen
+    raise AssertionError
+
+
+def test_async_loops_are_told_apart_too_in_a_branch_as_well(store):
+    body: list[Any] = [counted_async, counted_async]
+    stop = Stop()
+
+    @flow
+    async def work() -> Any:
+        return await aio.gather(body[0](stop)), await body[1](stop)
+
+    for at, known in enumerate(("gather", "turns")):
+        stop.passed = -at  # The first one is replayed, and passes there again.
+        interrupted(lambda: asyncio.run(work.run("r")))
+        body[at] = another_async
+        with pytest.raises(RunHeld, match=f"another loop as {known}"):
+            asyncio.run(work.run("r"))
+        body[at] = counted_async
+    assert asyncio.run(work.run("r")) == ((["a", "a1", "a2"],), ["a", "a1", "a2"])
+    assert calls == [1, 2, 1, 2]
+
+
+# -- loops that only their code tells apart --------------------------------------------------------
+
+
+@step
+def think(i: int) -> int:
+    return i
+
+
+@step
+def charge(i: int) -> int:
+    calls.append(f"charge {i}")
+    return i
+
+
+@step
+def refund(i: int) -> int:
+    calls.append(f"refund {i}")
+    return i
+
+
+class Program:
+    """A flow as text. It is stopped between two turns: the snapshot is the last that is recorded."""
+
+    def __init__(self) -> None:
+        self.stop = Stop()
+
+    def compiled(self, text: str, *, optimize: int = 0, columns: bool = True) -> Any:
+        tree = ast.parse(text)
+        if not columns:  # As PYTHONNODEBUGRANGES leaves it.
+            for node in ast.walk(tree):
+                if hasattr(node, "col_offset"):
+                    vars(node).update(col_offset=-1, end_col_offset=-1)
+        space: dict[str, Any] = {"turns": turns, "think": think, "charge": charge}
+        space |= {"refund": refund, "between": self.between}
+        exec(compile(tree, "program", "exec", optimize=optimize), space)  # noqa: S102
+        return flow(name="program")(space["main"])
+
+    def between(self, i: int) -> bool:
+        if i == 2:
+            self.stop.here()
+        return i == 3
+
+    def is_stopped(self, text: str, **how: Any) -> None:
+        interrupted(lambda: self.compiled(text, **how).run("r"))
+        assert len(calls) == 2
+        calls.clear()
+
+
+BODY = """
+        if between(s["i"]): break
+        think(s["i"]); ACT(s["i"]); s["i"] += 1
+"""
+CHARGES, REFUNDS = (BODY.replace("ACT", act) for act in ("charge", "refund"))
+IN_CLASSES = f"""
+class One:
+    def work(self):
+      for s in turns({{"i": 0}}): {CHARGES}
+class Other:
+    def work(self):
+      for s in turns({{"i": 0}}): {REFUNDS}
+def main():
+    first, second = ORDER
+    first.work(); second.work()
+"""
+IN_FUNCTIONS = f"""
+def collect():
+    for s in turns({{"i": 0}}): {CHARGES}
+def give():
+    for s in turns({{"i": 0}}): {REFUNDS}
+def main():
+    for phase in ORDER: phase()
+"""
+
+
+def by(head: str, made: str, before: str = "pass") -> tuple[str, str]:
+    """Return the program with two loops over what is made so, and the one with them exchanged."""
+    one, other = (
+        f"{head}\ndef main():\n    {before}\n"
+        f"    for s in {made}: {first}\n    for s in {made}: {second}\n"
+        for first, second in ((CHARGES, REFUNDS), (REFUNDS, CHARGES))
+    )
+    return one, other
+
+
+def ordered(text: str, one: str, other: str) -> tuple[str, str]:
+    return text.replace("ORDER", f"({one}, {other})"), text.replace("ORDER", f"({other}, {one})")
+
+
+GENERATED = "def every(s):\n    yield from turns(s)"
+EXCHANGED = {
+    "helper": by("def every(s): return turns(s)", 'every({"i": 0})'),
+    "generator": by(GENERATED, 'every({"i": 0})'),
+    "loop in a generator": by(
+        GENERATED.replace("yield from", "for s in") + ": yield s", 'every({"i": 0})'
+    ),
+    "local alias": by("", 'every({"i": 0})', "from holdfast import turns as every"),
+    "enumerated": tuple(
+        text.replace("for s in every", "for _, s in every")
+        for text in by("def every(s): return enumerate(turns(s))", 'every({"i": 0})')
+    ),
+    "functions": ordered(IN_FUNCTIONS, "collect", "give"),
+    "classes": ordered(IN_CLASSES, "One()", "Other()"),
+}
+
+
+@pytest.mark.parametrize("way", EXCHANGED)
+def test_loops_that_were_exchanged_hold_the_run_however_they_are_made(store, way):
+    program = Program()
+    before, after = EXCHANGED[way]
+    program.is_stopped(before)
+    with pytest.raises(RunHeld, match="another loop as turns"):
+        program.compiled(after).run("r")
+    assert calls == []
+    program.compiled(before).run("r")
+    assert calls == ["charge 2", "refund 0", "refund 1", "refund 2"]
+
+
+def test_another_function_given_to_a_branch_holds_the_run(holdfast_store):
+    program = Program()
+    text = IN_FUNCTIONS.replace(
+        "for phase in ORDER: phase()", "from holdfast import gather; gather(WHICH)"
+    )
+    program.is_stopped(text.replace("WHICH", "collect"))
+    with pytest.raises(RunHeld, match=r"another loop as gather\[0\]/turns"):
+        program.compiled(text.replace("WHICH", "give")).run("r")
+    assert calls == []
+
+
+MADE_FIRST = f"""
+def main():
+    first, second = turns({{"i": 0}}), turns({{"i": 0}})
+    for s in FIRST: {CHARGES}
+    for s in SECOND: {REFUNDS}
+"""
+
+
+def test_a_loop_takes_its_place_when_it_begins_not_when_its_object_is_made(holdfast_store):
+    program = Program()
+    program.is_stopped(MADE_FIRST.replace("FIRST", "first").replace("SECOND", "second"))
+    program.compiled(MADE_FIRST.replace("FIRST", "second").replace("SECOND", "first")).run("r")
+    assert calls == ["charge 2", "refund 0", "refund 1", "refund 2"]
+
+
+WITH_ASSERTS = f"""
+def work(kind):
+    for s in turns({{"i": 0}}):
+        assert len(s) == 1 and isinstance(s["i"], int), (
+            f"{{s}} in the first loop"
+        ){CHARGES}
+    for s in turns({{"i": 0}}):
+        assert s["i"] < 9, "in the second loop"{REFUNDS}
+def main():
+    return [work("a"), work("b")]
+"""
+STARTED = [{}, {"optimize": 1}, {"columns": False}, {"optimize": 1, "columns": False}]
+
+
+@pytest.mark.parametrize("first", STARTED, ids=str)
+@pytest.mark.parametrize("then", STARTED, ids=str)
+def test_how_python_was_started_makes_no_other_loop(holdfast_store, first, then):
+    program = Program()
+    program.is_stopped(WITH_ASSERTS, **first)
+    program.compiled(WITH_ASSERTS, **then).run("r")
+    rest = [f"{act} {i}" for act in ("charge", "refund") for i in range(3)]
+    assert calls == rest[2:] + rest
+
+
+@pytest.mark.parametrize("first", STARTED, ids=str)
+@pytest.mark.parametrize("then", STARTED, ids=str)
+def test_how_python_was_started_hides_no_other_loop(holdfast_store, first, then):
+    program = Program()
+    program.is_stopped(WITH_ASSERTS, **first)
+    with pytest.raises(RunHeld, match="another loop as turns"):
+        program.compiled(
+            WITH_ASSERTS.replace('work("a"), work("b")', 'work("b"), work("a")'), **then
+        ).run("r")
+    assert calls == []
+
+
+WRAPPED = f"""
+def main():
+    for o in turns({{"i": 0}}):
+        if between(o["i"]): break
+        for s in turns({{"i": 0}}): {CHARGES.replace("        ", "            ")}
+        o["i"] += 1
+"""
+
+
+def test_a_loop_put_round_another_or_taken_away_is_another_loop(holdfast_store):
+    program = Program()
+    inner = by("", 'turns({"i": 0})')[0].partition(REFUNDS)[0].rpartition("for s")[0]
+    program.is_stopped(inner)
+    with pytest.raises(RunHeld, match="another loop as turns"):
+        program.compiled(WRAPPED).run("r")
+    assert calls == []
+
+
+def test_a_loop_may_be_edited_with_the_loops_in_it(holdfast_store):
+    program = Program()
+    text = """
+def main():
+    for s in turns({"i": 0}):
+        if between(s["i"]): break
+        for n in range(1): charge(s["i"] + n)
+        s["i"] += 1
+"""
+    program.is_stopped(text)
+    program.compiled(text.replace("charge(", "think(n); charge(")).run("r")
+    assert calls == ["charge 2"]

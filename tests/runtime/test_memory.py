@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Retry, aio, each, effect, flow, step, testing, turns
-from holdfast.errors import StepFailed, UsageError, ValueRefused
+from holdfast.errors import RunFailed, StepFailed, UsageError, ValueRefused
 
 
 @dataclasses.dataclass
@@ -96,6 +96,58 @@ def test_a_value_is_gone_after_its_time() -> None:
         assert short.get("k") is None
         assert [entry.key for entry in short.list()] == ["stays"]
         assert short.set("k", 2, if_version=0)
+
+
+def test_what_is_over_is_removed_from_the_store_too() -> None:
+    clock = testing.FakeClock()
+    with testing.store(url="memory:", clock=clock) as store:
+        short, other = holdfast.memory("short"), holdfast.memory("other")
+        for memory in (short, other):
+            memory.set("k", "secret", ttl="90s")
+            memory.set("stays", 1)
+        clock.advance(90)
+        assert short.remove_expired() == 1
+        assert short.remove_expired() == 0
+        assert [memo.space for memo in store.kept.expired_memos()] == ["other"]
+        assert asyncio.run(_removed("other")) == 1
+        other.set("k", "secret", ttl="90s")
+        clock.advance(90)
+        assert store.gc().beside == 1
+        assert store.kept.expired_memos() == []
+        assert other.get("stays") == 1
+
+
+def test_what_is_written_anew_beside_a_sweep_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = testing.FakeClock()
+    with testing.store(url="memory:", clock=clock) as store:
+        short = holdfast.memory("short")
+        for key in ("a", "b", "c"):
+            short.set(key, "old", ttl="90s")
+        clock.advance(90)
+        listed = store.kept.expired_memos
+
+        def beside(*args: Any) -> Any:
+            found = listed(*args)
+            short.set("b", "new")
+            return found
+
+        monkeypatch.setattr(store.kept, "expired_memos", beside)
+        assert short.remove_expired() == 2
+        assert listed() == []
+        assert [(entry.key, entry.value) for entry in short.list()] == [("b", "new")]
+
+
+async def _removed(name: str) -> int:
+    return await holdfast.aio.memory(name).remove_expired()
+
+
+def test_a_flow_does_not_sweep() -> None:
+    @flow
+    def sweeps() -> int:
+        return holdfast.memory("short").remove_expired()
+
+    with testing.store(), pytest.raises(RunFailed, match="remove_expired is for outside runs"):
+        sweeps.run("r")
 
 
 @pytest.mark.parametrize("key", ["", " a", "a\x00b", "k" * 201, "€" * 180, 5])

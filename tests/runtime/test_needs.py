@@ -38,7 +38,7 @@ def test_what_is_missing_is_named(installed):
         needs("agentic-core", extra="agentic-kit")
     assert str(raised.value) == (
         "holdfast.integrations.agentic_kit needs agentic-core 1.10.2 or later: "
-        "pip install 'holdfast[agentic-kit]'"
+        "pip install -e '.[agentic-kit]' in a clone"
     )
     assert raised.value.name == "agentic-core"
 
@@ -71,7 +71,9 @@ def test_without_a_range_only_the_package_is_named(installed, holdfast):
         del installed["holdfast"]
     with pytest.raises(ModuleNotFoundError) as raised:
         needs("loose", extra="agentic-kit")
-    assert "agentic_kit needs loose: pip install 'holdfast[agentic-kit]'" in str(raised.value)
+    assert "agentic_kit needs loose: pip install -e '.[agentic-kit]' in a clone" in str(
+        raised.value
+    )
 
 
 def test_it_reads_what_the_installed_package_really_says():

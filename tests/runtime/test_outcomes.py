@@ -272,29 +272,41 @@ def test_another_class_of_the_same_name_is_not_taken_for_the_declared_one(holdfa
 
 
 class Coded(Exception):
-    def __init__(self, code: int, reason: str) -> None:
+    """Its text is made by its own `__init__`."""
+
+    def __init__(self, code: int, reason: str = "no") -> None:
         super().__init__(f"{code} {reason}")
         self.code = code
 
 
-def test_a_declared_exception_has_the_same_attributes_live_and_replayed(holdfast_store):
-    seen: list[Any] = []
-    stop = Stop()
+class Telling(Exception):
+    """Its text is made when it is asked for, and it has keyword arguments only."""
 
-    @step(raises=(Coded,))
-    def fails() -> None:
-        raise Coded(402, "no")
+    def __init__(self, *, code: int) -> None:
+        self.code = code
 
-    @flow
-    def work() -> None:
-        try:
-            fails()
-        except Coded as error:
-            seen.append((error.args, vars(error).get("code")))
-        stop.here()
+    def __str__(self) -> str:
+        return f"code {self.code}"
 
-    live_and_replayed(work.run, "r")
-    assert seen[0] == seen[1]
+
+class Slotted(Exception):
+    __slots__ = ("code",)
+
+    def __init__(self, code: int) -> None:
+        super().__init__("slotted")
+        self.code = code
+
+
+class Missing(FileNotFoundError):
+    def __init__(self, path: str) -> None:
+        super().__init__(2, "not there", path)
+        self.code = 404
+
+
+class Both(KeyError, AttributeError):
+    def __init__(self, code: int) -> None:
+        super().__init__("both")
+        self.code = code
 
 
 @dataclasses.dataclass(frozen=True)
@@ -302,20 +314,120 @@ class Frozen(Exception):
     code: int
 
 
-def test_a_frozen_exception_can_be_declared(holdfast_store):
-    @step(raises=(Frozen,))
+def noted() -> Declined:
+    error = Declined("declined")
+    error.add_note("of the bank")
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Coded(402),
+        Telling(code=402),
+        Slotted(402),
+        Missing("/data/x"),
+        Both(402),
+        Frozen(402),
+        Frozen(code=402),
+        OSError(28, "disk full", "/data/x"),
+        ImportError("no such", name="parts", path="/lib"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"),
+        noted(),
+    ],
+    ids=repr,
+)
+def test_a_declared_exception_holds_what_was_raised_live_and_replayed(holdfast_store, error):
+    seen: list[Any] = []
+    stop = Stop()
+    kind = type(error)
+    looked_at = ("args", "code", "filename", "errno", "name", "path", "reason", "__notes__")
+
+    def contents(it: BaseException) -> Any:
+        return type(it), str(it), [getattr(it, name, None) for name in looked_at]
+
+    @step(raises=(ConnectionError, kind))
     def fails() -> None:
-        raise Frozen(3)
+        raise error
 
     @flow
-    def work() -> int:
+    def work() -> None:
         try:
             fails()
-        except Frozen as error:
-            return error.code
-        return 0
+        except kind as caught:
+            seen.append(contents(caught))
+        stop.here()
 
-    assert work.run("r") == 3
+    live_and_replayed(work.run, "r")
+    assert seen == [contents(error)] * 2
+
+
+def test_classes_of_one_name_that_are_both_declared_are_told_apart(holdfast_store):
+    other = type("Declined", (Exception,), {"__module__": "bank"})
+    seen: list[type] = []
+    stop = Stop()
+
+    @step(raises=(Declined, other))
+    def fails() -> None:
+        raise other("of the bank")
+
+    @flow
+    def work() -> None:
+        try:
+            fails()
+        except Exception as error:
+            seen.append(type(error))
+        stop.here()
+
+    live_and_replayed(work.run, "r")
+    assert seen == [other, other]
+
+
+class Answered(Exception):
+    """Like those of HTTP clients, it holds what cannot be stored."""
+
+    def __init__(self, response: object) -> None:
+        super().__init__("503")
+        self.response = response
+
+
+class Guarded(Exception):
+    """Its attribute cannot be set from outside."""
+
+    @property
+    def code(self) -> int:
+        return int(vars(self)["code"])
+
+
+def guarded() -> Guarded:
+    error = Guarded("503")
+    vars(error)["code"] = 503
+    return error
+
+
+@pytest.mark.parametrize("error", [Answered(object()), guarded()], ids=repr)
+def test_a_declared_exception_that_cannot_be_made_again_is_refused(holdfast_store, error):
+    seen: list[str] = []
+    stop = Stop()
+    name = type(error).__name__
+
+    @step(raises=(type(error),))
+    def fails() -> None:
+        raise error
+
+    @flow
+    def work() -> None:
+        try:
+            fails()
+        except StepFailed as failed:
+            seen.append(f"{failed.type_name}: {failed.message}")
+        stop.here()
+
+    live_and_replayed(work.run, "r")
+    assert seen[0] == seen[1]
+    assert seen[0].startswith(f"{name}: 503 (step ")
+    assert f"{fails.name!r} declares {name} in raises=" in seen[0]
+    assert "raise an exception that holds plain values instead" in seen[0]
 
 
 def test_a_declared_exception_group_is_rebuilt(holdfast_store):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -86,14 +88,55 @@ def test_a_stream_is_in_order_and_each_value_has_its_attempt(store):
 
     work.run("r")
     items = list(store.stream("r"))
-    assert [(item.step, item.attempt, item.value) for item in items] == [
-        ("emit", 0, {"first": 1}),
-        (talks.name, 1, "a"),
-        (talks.name, 2, "a"),
-        (talks.name, 2, "b"),
-        ("emit#2", 0, "last"),
+    assert [(item.step, item.attempt, item.value, item.begins) for item in items] == [
+        ("emit", 0, {"first": 1}, False),
+        (talks.name, 1, "a", True),
+        (talks.name, 2, "a", True),
+        (talks.name, 2, "b", False),
+        ("emit#2", 0, "last", False),
     ]
     assert [item.seq for item in items] == sorted(item.seq for item in items)
+
+
+TALKS = """
+import os, sys
+import holdfast
+
+store = holdfast.open(sys.argv[1])
+
+@holdfast.step(name="talks")
+def talks():
+    for word in ("a", "b", "c"):
+        holdfast.emit(word)
+        if sys.argv[2] == "dies" and word == "b":
+            seen = store.stream("r")
+            next(seen), next(seen)  # Both are durable.
+            os._exit(9)
+
+@holdfast.flow(name="work")
+def work():
+    talks()
+
+work.run("r")
+"""
+
+
+def test_a_stream_tells_where_a_step_begins_again_after_its_process_died(tmp_path):
+    url = f"sqlite:///{tmp_path}/emitted.db"
+    for ends, code in (("dies", 9), ("lives", 0)):
+        done = subprocess.run([sys.executable, "-c", TALKS, url, ends], check=False)
+        assert done.returncode == code
+    with holdfast.open(url, default=False) as store:
+        items = list(store.stream("r"))
+        told = [e.body.get("begins") for e in store.history("r") if e.kind == "emitted"]
+    assert [(item.attempt, item.value, item.begins) for item in items] == [
+        (1, "a", True),
+        (1, "b", False),
+        (1, "a", True),
+        (1, "b", False),
+        (1, "c", False),
+    ]
+    assert told == [True, None, True, None, None]
 
 
 def test_what_a_flow_emitted_is_not_emitted_again_by_a_replay(store):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from typing import Any
 
@@ -173,3 +174,70 @@ def test_who_goes_away_just_before_the_end_is_awaited() -> None:
     with testing.store() as store:
         assert asyncio.run(leaves.run("r")) == "one"
         assert [it.key for it in store.get("r").steps if it.status == "completed"] == ["stream:s"]
+
+
+def test_a_call_that_awaits_its_puts_reads_no_further_than_its_consumer() -> None:
+    made: list[int] = []
+
+    async def numbers(put: Any) -> list[int]:
+        for number in range(3):
+            made.append(number)
+            await put(number)
+        return made
+
+    async def read() -> None:
+        items = arelay(numbers)
+        for number in range(3):
+            assert await anext(items) == number
+            await asyncio.sleep(0)
+            assert made == list(range(number + 1))
+        assert [it async for it in items] == []
+
+    asyncio.run(read())
+
+
+def test_who_leaves_lets_the_provider_tidy_up() -> None:
+    """A second cancellation reaches the clean-up, as it would without a relay."""
+    ended: list[str] = []
+
+    async def provider() -> Any:
+        try:
+            yield "one"
+            yield "two"
+        finally:
+            try:
+                await may_tidy.wait()
+                ended.append("tidied")
+            except asyncio.CancelledError:
+                ended.append("cut")
+                raise
+
+    async def call(put: Any) -> list[str]:
+        async with contextlib.aclosing(provider()) as items:
+            async for item in items:
+                await put(item)
+        return []
+
+    async def leave(times: int) -> None:
+        seen = asyncio.Event()
+
+        async def read() -> None:
+            async with contextlib.aclosing(arelay(call)) as items:
+                await anext(items)
+                seen.set()
+                await asyncio.Event().wait()
+
+        reading = asyncio.create_task(read())
+        await seen.wait()
+        for _ in range(times):
+            reading.cancel()
+            for _turn in range(5):
+                await asyncio.sleep(0)
+        may_tidy.set()
+        await asyncio.wait([reading])
+        assert reading.cancelled()
+
+    for times, how in ((1, "tidied"), (2, "cut")):
+        may_tidy = asyncio.Event()
+        asyncio.run(leave(times))
+        assert ended.pop() == how

@@ -136,8 +136,8 @@ def test_an_older_look_does_not_hide_what_a_newer_one_found(
     inbox = kept.inbox
     stale: list[Any] = []
 
-    def slow(self: Any, run_no: int) -> Any:
-        found = inbox(self, run_no)
+    def slow(self: Any, run_no: int, after: int = 0) -> Any:
+        found = inbox(self, run_no, after)
         if not stale and threading.current_thread().name.startswith("holdfast-run"):
             stale.append(found)
             store.signal("r", "x", 1)
@@ -161,10 +161,10 @@ def test_a_damaged_message_concerns_its_run_alone(
     assert damaged is not None
     inbox = kept.inbox
 
-    def broken(self: Any, run_no: int) -> Any:
+    def broken(self: Any, run_no: int, after: int = 0) -> Any:
         if run_no == damaged.run_no:
             raise Corrupt("a message", run_id="r0", why="made so by this test")
-        return inbox(self, run_no)
+        return inbox(self, run_no, after)
 
     monkeypatch.setattr(kept, "inbox", broken)
     for number in range(3):

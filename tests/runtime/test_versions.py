@@ -10,7 +10,11 @@ import pytest
 
 import holdfast
 from holdfast import each, effect, flow, gather, patched, step, testing, turns
+from holdfast._core.stops import SORT, Tried
+from holdfast._runtime import registry, upgrades
+from holdfast._runtime.fingerprints import of_flow
 from holdfast.errors import RunHeld, UsageError
+from tests.crash.harness import wait_for
 from tests.runtime.stops import interrupted
 
 done: list[str] = []
@@ -300,22 +304,29 @@ def test_a_turn_that_had_not_come_so_far(code):
 
 
 def test_a_last_turn_is_over_when_the_run_went_on_behind_the_loop(code):
-    def before() -> list[str]:
-        for _ in turns([0]):
-            work("in")
-            break
-        return [work("after"), work("last")]
+    def edited(*, is_new: bool) -> Callable[[], list[str]]:
+        if not is_new:
 
-    def after() -> list[str]:
-        for _ in turns([0]):
-            work("in")
-            if patched("more"):
-                work("more")
-            break
-        return [work("after"), work("last")]
+            def body() -> list[str]:
+                for _ in turns([0]):
+                    work("in")
+                    break
+                return [work("after"), work("last")]
 
-    code.stopped_after(2, before)
-    assert code.run(after) == ["after", "last"]
+            return body
+
+        def body() -> list[str]:  # type: ignore[no-redef]
+            for _ in turns([0]):
+                work("in")
+                if patched("more"):
+                    work("more")
+                break
+            return [work("after"), work("last")]
+
+        return body
+
+    code.stopped_after(2, edited(is_new=False))
+    assert code.run(edited(is_new=True)) == ["after", "last"]
     assert done == ["in", "after", "last"]
 
 
@@ -533,27 +544,318 @@ def test_what_newer_code_wrote_is_replayed_exactly_too(store):
     assert done == before, "it is not matched by name, and nothing was executed"
 
 
-def test_a_run_that_does_not_fit_is_held_and_stays_of_its_version(store):
+def unfit(store: holdfast.Store, run_id: str = "r") -> list[Any]:
+    """Return the notes of code that did not fit."""
+    notes = [e for e in store.history(run_id) if e.kind == "run_released"]
+    return [e for e in notes if e.body["why"] == "does_not_fit"]
+
+
+def test_a_run_that_does_not_fit_is_given_back_for_the_code_of_its_version(store, caplog):
     begun(store, 2)
-    with store.worker(flows=[versioned("2", newest, accepts=("1",))]):
-        store.until("r", status="held")
-    assert done == ["a", "b"], "nothing was executed"
-    assert store.get("r").held_reason == "diverged"
-    assert version_of(store) == "1"
+    two = versioned("2", newest, accepts=("1",))
+    with store.worker(flows=[two]):
+        wait_for(lambda: unfit(store), "a note of the code that does not fit")
+        two.submit("other").result(20)
+    assert done[:3] == ["a", "b", "a"], "nothing of the run was executed"
+    assert (store.get("r").status, version_of(store)) == ("queued", "1")
+    [note] = unfit(store)
+    assert note.body["code"] == two.code()
+    assert "does not fit version 2 at" in caplog.text
+    assert "is held (diverged)" not in caplog.text
+    with pytest.raises(RunHeld, match="run 'r' does not fit version 2, and was given back: at"):
+        two.run("r")
+    explained = " ".join(str(store.explain("r")).split())
+    assert "waits for code that fits, of version 1: version 2 could not replay it" in explained
+    assert note.body["detail"] in explained
+    assert "holdfast resume r --accept-change" in explained
+    assert "change_accepted" not in [e.kind for e in store.history("r")]
     # The older code fits as it did before.
-    assert versioned("1", old).run("r") == OLD_WAY
-    assert done == OLD_WAY
+    with store.worker(flows=[versioned("1", old)]):
+        assert store.until("r", status="completed").result() == OLD_WAY
+    assert version_of(store) == "1"
+
+
+def test_the_same_code_does_not_try_twice_in_whatever_process(store):
+    begun(store, 2)
+    tried: list[int] = []
+
+    def counted() -> list[str]:
+        tried.append(1)
+        return newest()
+
+    versioned("2", counted, accepts=("1",))
+    for _ in range(3):
+        store.recover()
+    assert (len(tried), store.get("r").status) == (1, "queued")
+
+    def repaired() -> list[str]:
+        return old()
+
+    versioned("2", repaired, accepts=("1",))
+    store.recover()
+    assert (store.get("r").result, version_of(store)) == (OLD_WAY, "2")
+
+
+def test_what_is_only_said_of_a_run_does_not_move_it(store):
+    """A run that waits is replayed by newer code and waits on: it is still of its version."""
+
+    def waits() -> Any:
+        work("a")
+        return holdfast.wait("go")
+
+    def checks() -> Any:
+        work("check")
+        return waits()
+
+    versioned("1", waits).submit("r")
+    with store.worker(flows=[versioned("1", waits)]):
+        store.until("r", waiting="signal:go")
+    versioned("2", waits, accepts=("1",))
+    store.recover()
+    assert version_of(store) == "1"
+    versioned("2", checks, accepts=("1",))
+    store.signal("r", "go", 5)
+    store.recover()
+    assert (store.get("r").status, version_of(store)) == ("queued", "1")
+    with store.worker(flows=[versioned("1", waits)]):
+        assert store.until("r", status="completed").result() == 5
+    assert done == ["a"]
 
 
 def test_a_run_that_does_not_fit_goes_on_when_somebody_accepts_the_change(store):
     begun(store, 2)
-    two = versioned("2", newest, accepts=("1",))
-    with store.worker(flows=[two]):
-        store.until("r", status="held")
-        store.resume("r", actor="ops", accept_change=True)
-        result = store.until("r", status="completed").result()
-    assert result == ["a", "b", "b", "c"], "by key: the second call of `work` was recorded as b"
+    versioned("2", newest, accepts=("1",))
+    store.recover()
+    assert "accepted" in store.resume("r", actor="ops", accept_change=True).did
+    store.recover()
+    assert store.get("r").result == ["a", "b", "b", "c"], (
+        "by key: the second call was recorded as b"
+    )
     assert version_of(store) == "2"
+
+
+# -- diverged runs of one version, together ----------------------------------------------------
+
+
+def diverged(store: testing.PrivateStore, *run_ids: str) -> None:
+    """Runs of version 1 whose code was changed inside what they recorded, under the same version."""
+    for run_id in run_ids:
+        begun(store, 2, run_id)
+    versioned("1", newest)
+    store.recover()
+    assert {store.get(run_id).held_reason for run_id in run_ids} == {"diverged"}
+
+
+def test_diverged_runs_are_tried_again_together_when_the_old_code_is_back(store):
+    diverged(store, "r", "s")
+    versioned("1", old)
+    told = store.resume_all(flow="deployed", status="diverged", actor="kim")
+    assert {one.run_id: one.error for one in told} == {"r": None, "s": None}
+    store.recover()
+    assert [store.get(run_id).result for run_id in ("r", "s")] == [OLD_WAY, OLD_WAY]
+    assert sorted(done) == ["a", "a", "b", "b", "c", "c"], "each step is executed once"
+    assert "change_accepted" not in [entry.kind for entry in store.history("r")]
+    assert store.resume_all(flow="deployed", status="diverged") == []
+    assert store.verify() == []
+
+
+def claims(store: testing.PrivateStore, run_id: str = "r") -> int:
+    return [entry.kind for entry in store.history(run_id)].count("run_claimed")
+
+
+def repaired() -> list[str]:
+    """Not the old code, and it fits what that recorded."""
+    return [*old()]
+
+
+def test_other_code_of_the_version_tries_a_diverged_run_by_itself(store):
+    diverged(store, "r", "s")
+    before = claims(store)
+    with store.worker(flows=[versioned("1", newest)]):
+        versioned("1", newest).submit("fresh").result(60)
+    assert (claims(store), store.get("r").status) == (before, "held"), "the same code has tried"
+    explained = " ".join(str(store.explain("r")).split())
+    assert (
+        f"could not replay it (version/fingerprint): {versioned('1', newest).code()}" in explained
+    )
+    seen: list[str] = []
+
+    def looks() -> list[str]:
+        seen.append(" ".join(str(store.explain("r")).split()))
+        return old()
+
+    with store.worker(flows=[versioned("1", looks)]):
+        for run_id in ("r", "s"):
+            assert store.until(run_id, status="completed").result() == OLD_WAY
+    assert "is replayed once more because the flow has other code now" in seen[0]
+    assert "replayed once more" not in str(store.explain("r"))
+    assert claims(store) == before + 1
+    assert done.count("a") == 3, "nothing was executed twice"
+    assert not {"change_accepted", "run_resumed"} & {it.kind for it in store.history("r")}
+    assert store.verify() == []
+
+
+def test_each_code_that_does_not_fit_tries_a_run_once(store):
+    diverged(store, "r")
+    before = claims(store)
+
+    def other() -> list[str]:
+        return newest()
+
+    for _ in range(2):
+        for body in (other, newest):
+            versioned("1", body)
+            for _ in range(2):
+                store.recover()
+    assert (claims(store), store.get("r").held_reason) == (before + 1, "diverged")
+    versioned("1", repaired)
+    store.recover()
+    assert (store.get("r").result, claims(store)) == (OLD_WAY, before + 2)
+    assert done == OLD_WAY, "each step is executed once"
+
+
+def test_a_decision_of_a_person_lets_any_code_try_anew(store):
+    diverged(store, "r")
+    before = claims(store)
+    store.resume_all(flow="deployed", status="diverged")
+    store.recover()
+    assert (claims(store), store.get("r").held_reason) == (before + 1, "diverged")
+    store.recover()
+    assert claims(store) == before + 1
+
+
+def test_a_newer_version_that_accepts_the_older_one_may_fit_too(store):
+    diverged(store, "r")
+    with store.worker(flows=[versioned("2", old, accepts=("1",))]):
+        assert store.until("r", status="completed").result() == OLD_WAY
+    assert version_of(store) == "2"
+
+
+def test_a_worker_without_that_version_or_queue_leaves_diverged_runs_alone(store):
+    diverged(store, "r")
+    before = len(store.history("r"))
+    with store.worker(flows=[versioned("2", old)]):
+        versioned("2", old).submit("fresh").result(60)
+    with store.worker(flows=[versioned("1", old)], queues=["elsewhere"]):
+        versioned("1", old).with_options(queue="elsewhere").submit("other").result(60)
+    assert len(store.history("r")) == before
+
+
+def test_run_says_that_the_code_is_another(store):
+    diverged(store, "r")
+    with pytest.raises(RunHeld):
+        versioned("1", newest).run("r")
+    assert versioned("1", repaired).run("r") == OLD_WAY
+    why = [it.body["why"] for it in store.history("r") if it.kind == "run_released"]
+    assert why[-2:] == ["run again", "other_code"]
+
+
+def test_a_held_child_is_tried_again_by_the_program_that_waits_for_it(store):
+    @flow(name="deployed parent")
+    def parent() -> Any:
+        return deployed()
+
+    def waits() -> Any:
+        return [work("a"), holdfast.wait("go")]
+
+    def changed() -> Any:
+        work("check")
+        return waits()
+
+    def put_back() -> Any:
+        return [*waits()]
+
+    deployed = versioned("1", waits)
+    parent.submit("p")
+    with store.worker(flows=[parent, deployed]):
+        wait_for(lambda: store.list(flow="deployed"), "the child")
+        [child] = [run.run_id for run in store.list(flow="deployed")]
+        store.until(child, waiting="signal:go")
+    store.signal(child, "go", 5)
+    deployed = versioned("1", changed)
+    store.recover()
+    assert store.get(child).held_reason == "diverged"
+    deployed = versioned("1", put_back)
+    assert parent.run("p") == ["a", 5]
+    assert done == ["a"]
+
+
+def test_a_name_that_became_another_sort_is_part_of_what_was_tried(monkeypatch):
+    """It is no part of the fingerprint: the flow calls the same name."""
+    monkeypatch.setitem(registry.flows, "look up", object())
+    tried = [upgrades.mark("1/abc", SORT, "look up")]
+    assert upgrades.has_tried(tried, "1/abc")
+    assert not upgrades.has_tried(tried, "1/abd")
+    monkeypatch.delitem(registry.flows, "look up")
+    assert not upgrades.has_tried(tried, "1/abc")
+
+
+def test_what_a_run_is_held_on_fits_an_index():
+    codes = [f"{version}/0123456789abcdef" for version in range(500)]
+    token = Tried("f", "1", "default", codes).token()
+    assert len(token) < 2000
+    read = Tried.read(token)
+    assert read is not None
+    assert (read.flow, read.codes[-1]) == ("f", codes[-1])
+
+
+def test_what_still_does_not_fit_is_held_again(store):
+    """Each decision is one more try, also of code that looks the same: its helpers may be mended."""
+    tried: list[int] = []
+
+    def counted() -> list[str]:
+        tried.append(1)
+        return newest()
+
+    begun(store, 2)
+    versioned("1", counted)
+    store.recover()
+    for times in (2, 3):
+        store.resume_all(flow="deployed", status="diverged")
+        store.recover()
+        assert (store.get("r").held_reason, len(tried)) == ("diverged", times)
+    assert done == ["a", "b"], "nothing was executed"
+
+
+def test_a_change_is_accepted_of_all_diverged_runs_of_a_flow(store):
+    diverged(store, "r", "s")
+    told = store.resume_all(flow="deployed", status="diverged", accept_change=True, actor="kim")
+    assert all("accepted" in one.did for one in told)
+    store.recover()
+    assert [store.get(run_id).result for run_id in ("r", "s")] == [["a", "b", "b", "c"]] * 2
+
+
+def test_only_the_diverged_runs_of_that_flow_are_taken_up(store):
+    diverged(store, "r")
+    versioned("1", old).submit("paused")
+    store.pause("paused")
+    assert store.resume_all(flow="other", status="diverged") == []
+    told = store.resume_all(flow="deployed", status="diverged")
+    assert [one.run_id for one in told] == ["r"]
+    assert (store.get("r").status, store.get("paused").held_reason) == ("queued", "paused")
+
+
+def test_a_run_that_moved_on_meanwhile_is_left_as_it_is(store, monkeypatch):
+    """The list is older than the decision: it is taken on the run as it is then."""
+    diverged(store, "r")
+    listed = store.kept.list
+
+    def late(query: Any) -> Any:
+        rows = listed(query)
+        versioned("1", old).run("r")
+        return rows
+
+    monkeypatch.setattr(store.kept, "list", late)
+    [told] = store.resume_all(flow="deployed", status="diverged", accept_change=True)
+    assert (told.did, told.error) == ("run 'r' is completed already", None)
+    assert store.get("r").result == OLD_WAY
+
+
+def test_diverged_runs_are_taken_up_flow_by_flow(store):
+    with pytest.raises(UsageError, match="which flow"):
+        store.resume_all(status="diverged")
+    with pytest.raises(UsageError, match="not of failed ones"):
+        store.resume_all(flow="deployed", accept_change=True)
 
 
 def test_the_change_of_version_is_not_lost_with_a_refused_write(store):
@@ -582,9 +884,14 @@ def test_recover_keeps_to_the_versions_too(store):
     assert store.get("r").result == NEW_WAY
 
 
-def test_flow_run_accepts_a_change_as_before(store):
+def test_flow_run_keeps_to_the_same_rule(store):
     begun(store, 2)
-    assert versioned("2", newest).run("r") == ["a", "b", "b", "c"]
+    for _ in range(2):
+        with pytest.raises(RunHeld, match="does not fit version 2"):
+            versioned("2", newest).run("r")
+        assert (store.get("r").status, version_of(store)) == ("queued", "1")
+    assert done == ["a", "b"], "nothing was matched by name, and nothing executed"
+    assert versioned("2", old).run("r") == OLD_WAY
     assert version_of(store) == "2"
 
 
@@ -592,3 +899,39 @@ def test_versions_are_texts():
     for accepts in ("1", (1,), ("",)):
         with pytest.raises(UsageError):
             versioned("2", new, accepts=accepts)  # type: ignore[arg-type]
+
+
+DEPLOY = '''
+from holdfast import step
+
+@step(name="deployed look")
+def look(n): return n
+
+def helper(n=1, *, more=(2, "x"), client=object()):
+    """Help."""
+    return look(n)
+
+def main():
+    return helper()
+'''
+
+
+def of_deploy(source: str) -> str:
+    space: dict[str, Any] = {"__name__": "deployed"}
+    exec(source, space)  # noqa: S102
+    return of_flow(space["main"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("n=1", "n=2"), ('"x"', '"y"'), ("more=", "less="), ('"deployed look"', '"deployed see"')],
+)
+def test_defaults_and_names_of_steps_are_code_of_a_flow(old, new):
+    """A deploy that puts one of these right is other code: its workers try what did not fit."""
+    assert old in DEPLOY
+    assert of_deploy(DEPLOY.replace(old, new)) != of_deploy(DEPLOY)
+
+
+def test_objects_and_docstrings_are_no_code_of_a_flow():
+    """The text of an object is another one in each process."""
+    assert of_deploy(DEPLOY.replace("Help.", "Helps.")) == of_deploy(DEPLOY)

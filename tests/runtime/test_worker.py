@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import re
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from holdfast import effect, errors, flow, step, testing
+from holdfast import effect, errors, flow, step, testing, wait
 from holdfast._core.lifecycle import Status
 from holdfast._runtime import admission, slots, worker as workers
 from tests.runtime.facts import until
@@ -296,7 +297,11 @@ def test_an_effect_that_does_not_end_is_left_to_its_lease(
     payer.submit("stuck")
     with store.worker(flows=[payer], drain_s=0.0) as worker:
         gates.until()
-    assert "left to its lease" in caplog.text
+    [line] = [it for it in caplog.records if "left to its lease" in it.message]
+    assert "the effect worker test pays for long is still at work" in line.message
+    assert "it is in doubt, and the next process that takes the run holds it" in line.message
+    assert vars(line)["run_id"] == "stuck"
+    assert vars(line)["step"] == "worker test pays for long"
     assert store.get("stuck").status == "running"
     gates.go.set()
     until(lambda: worker.working == 0)
@@ -316,8 +321,10 @@ def test_a_pending_cancel_is_carried_out_when_the_worker_lets_go(
     gates.go.set()
 
 
-def test_an_effect_in_a_drained_async_run_is_in_doubt(store: testing.PrivateStore):
-    @effect(name="pay slowly")
+def test_an_effect_in_a_drained_async_run_is_in_doubt(
+    store: testing.PrivateStore, caplog: pytest.LogCaptureFixture
+):
+    @effect(name="pay slowly", on_doubt="retry")
     async def pay() -> None:
         gates.reached.release()
         await asyncio.sleep(3600)
@@ -330,6 +337,31 @@ def test_an_effect_in_a_drained_async_run_is_in_doubt(store: testing.PrivateStor
     with store.worker(flows=[pays], drain_s=0.0):
         gates.until()
     assert "step_in_doubt" in [entry.kind for entry in store.history("p")]
+    [line] = [it for it in caplog.records if "cut off" in it.message]
+    assert (line.levelname, vars(line)["run_id"]) == ("WARNING", "p")
+    assert vars(line)["step"] == "pay slowly"
+    assert "sends it again under the same key (on_doubt=retry)" in line.message
+
+
+def test_the_log_says_that_a_run_is_taken_and_what_it_waits_for(
+    store: testing.PrivateStore, caplog: pytest.LogCaptureFixture
+):
+    @flow(name="worker test waits for money")
+    def waits_for_money() -> str:
+        return wait("paid", timeout="1h", type=str)
+
+    waits_for_money.submit("w")
+    with store.worker(flows=[waits_for_money]):
+        store.until("w", status="waiting")
+        until(lambda: any(" waits for " in it.message for it in caplog.records))
+        store.signal("w", "paid", "yes")
+        assert store.handle("w").result(PATIENCE_S) == "yes"
+    lines = [it for it in caplog.records if getattr(it, "run_id", "") == "w"]
+    first, waits, again, *_ = (it.message for it in lines)
+    assert first == "run w of worker test waits for money is taken"
+    assert re.fullmatch(r"run w of .* waits for the signal paid until 20\d\d-.* UTC", waits)
+    assert again == "run w of worker test waits for money is taken up again"
+    assert vars(lines[1])["step"] == "wait:paid"
 
 
 def test_a_cancelled_lifespan_drains_all_the_same(store: testing.PrivateStore):

@@ -11,6 +11,7 @@ from holdfast.testing.simulation.__main__ import main
 
 SEEDS = 300
 CHUNK = 50
+STORES = ("memory:", "sqlite:")
 
 # Seeds that found something once. They stay cases for ever.
 FOUND = {
@@ -48,6 +49,65 @@ def test_what_was_found_stays_mended(seed):
 @pytest.mark.parametrize("seed", range(1000, 1006))
 def test_sqlite_and_memory_go_the_same_way(seed):
     in_memory, in_a_file = simulate(seed), simulate(seed, url="sqlite:")
+    assert in_a_file.violation is None, str(in_a_file)
+    assert in_a_file.log == in_memory.log
+
+
+@pytest.mark.parametrize("seed", range(2000, 2006))
+def test_people_stop_runs_and_no_promise_breaks(seed):
+    """I10: a pause or a cancel takes effect within two claims."""
+    stopped = Faults(dies=2, stalls=3, wakes=6, leases_run_out=2, people_stop_runs=8)
+    in_memory, in_a_file = (simulate(seed, url=url, faults=stopped) for url in STORES)
+    assert in_memory.violation is None, str(in_memory)
+    assert in_a_file.log == in_memory.log
+
+
+SIGNALS = Faults(signals=6, people_stop_runs=2)
+STALE_VIEWS = Faults(stale_views=6, people_stop_runs=2)
+BOTH = Faults(signals=6, stale_views=6, people_stop_runs=3)
+
+
+@pytest.mark.parametrize("faults", [SIGNALS, STALE_VIEWS, BOTH], ids=["signals", "views", "both"])
+def test_signals_and_old_views_break_no_promise(faults):
+    """I13: each signal is received once. I22: what is refused because the run has changed has changed
+    nothing; what is not was written on the run as it was seen."""
+    seen: dict[str, int] = {}
+    for seed in range(3000, 3015):
+        outcome = simulate(seed, faults=faults)
+        assert outcome.violation is None, str(outcome)
+        for name, count in outcome.counts.items():
+            seen[name] = seen.get(name, 0) + count
+    if faults.signals:
+        assert min(seen["signals to"], seen["waits for a signal"]) > 10, seen
+    if faults.stale_views:
+        assert min(seen["fork of"], seen["StaleView"]) > 5, seen
+
+
+@pytest.mark.parametrize("seed", range(3100, 3103))
+def test_signals_and_old_views_break_no_promise_in_a_file(seed):
+    outcome = simulate(seed, url="sqlite:", faults=BOTH)
+    assert outcome.violation is None, str(outcome)
+    in_memory, in_a_file = (simulate(seed, url=url, faults=STALE_VIEWS) for url in STORES)
+    assert in_a_file.log == in_memory.log
+
+
+DEPLOYS = Faults(dies=2, stalls=2, wakes=6, leases_run_out=2, deploys=6)
+
+
+def test_code_that_is_put_back_frees_what_other_code_could_not_replay():
+    """I15: a run that is held as diverged is tried once per code, without a person."""
+    seen: dict[str, int] = {}
+    for seed in range(4000, 4060):
+        outcome = simulate(seed, faults=DEPLOYS)
+        assert outcome.violation is None, str(outcome)
+        for name, count in outcome.counts.items():
+            seen[name] = seen.get(name, 0) + count
+    assert min(seen["is deployed"], seen["tries it again"]) > 10, seen
+
+
+@pytest.mark.parametrize("seed", range(4100, 4103))
+def test_deploys_go_the_same_way_in_a_file(seed):
+    in_memory, in_a_file = (simulate(seed, url=url, faults=DEPLOYS) for url in STORES)
     assert in_a_file.violation is None, str(in_a_file)
     assert in_a_file.log == in_memory.log
 
@@ -116,5 +176,7 @@ def test_values_that_are_stored_apart_are_found_again():
 def test_the_command_prints_a_summary(capsys):
     assert main(["--seeds", "3", "--first", "20", "--sqlite", "20"]) == 0
     assert "3 seeds" in capsys.readouterr().out
+    assert main(["--seeds", "2", "--people"]) == 0
+    assert "2 seeds" in capsys.readouterr().out
     assert main(["--log", "20"]) == 0
     assert "seed 20" in capsys.readouterr().out

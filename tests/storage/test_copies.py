@@ -1,6 +1,8 @@
 """Backup, restore and adopt: every copy that lives on is a new incarnation."""
 
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -112,3 +114,18 @@ def test_other_handles_stop_when_the_store_is_adopted(store):
     with pytest.raises(StoreFailed, match="adopted"):
         other.start(new_run("s"), None)
     other.close()
+
+
+def test_restoring_from_an_open_store_leaves_its_locks(store, tmp_path):
+    """POSIX takes all locks of a process on a file when it closes any descriptor of that file."""
+    path = tmp_path / "a.db"
+
+    def locks() -> int:
+        inode = f":{path.stat().st_ino} "
+        lines = Path("/proc/locks").read_text().splitlines()
+        return sum(inode in line and f" {os.getpid()} " in line for line in lines)
+
+    before = locks()
+    assert before > 0
+    restore(str(path), str(tmp_path / "b.db"))
+    assert locks() == before

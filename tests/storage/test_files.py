@@ -10,7 +10,7 @@ import sys
 import apsw
 import pytest
 
-from holdfast._store import database, filesystem, locate, migrations
+from holdfast._store import copies, database, filesystem, locate, migrations
 from holdfast._store.contract import Query, Store
 from holdfast._store.locate import open_store
 from holdfast._store.memory import MemoryStore
@@ -148,19 +148,62 @@ def test_no_folder_no_file_no_database(tmp_path):
         SqliteStore(str(tmp_path / "none.db"), read_only=True)
 
 
-def test_a_database_of_another_program_is_left_alone(tmp_path):
-    path = tmp_path / "other.db"
+def of_another_program(path, ending):
+    """Make a database in a process of its own, which ends in its own way."""
+    code = (
+        "import os, sys, apsw\n"
+        "other = apsw.Connection(sys.argv[1])\n"
+        f"{ending.partition(':')[0]}\n"
+        "other.execute('CREATE TABLE mine (x)')\n"
+        f"{ending.partition(':')[2]}\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+
+
+WAL = "other.execute('PRAGMA journal_mode = wal')"
+STRANGERS = {
+    "one byte": b"x",
+    "a short text": b"my notes\n",
+    "the first bytes of a database": b"SQLite format 3\x00",
+    "a long text": b"my notes\n" * 5000,
+    "noughts": bytes(9000),
+    "a database": ":other.close()",
+    "a database with a WAL": f"{WAL}:other.close()",
+    "a database whose process died": f"{WAL}:os._exit(9)",
+}
+
+
+@pytest.mark.parametrize("made", STRANGERS.values(), ids=STRANGERS)
+def test_a_file_that_is_no_store_is_refused_and_not_changed(tmp_path, made):
+    path = tmp_path / "precious.db"
     path.touch(0o600)
-    other = apsw.Connection(str(path))
-    other.execute("CREATE TABLE mine (x)")
-    other.close()
-    before = path.read_bytes()
-    with pytest.raises(StoreUnusable, match="another program"):
-        SqliteStore(str(path))
-    after = apsw.Connection(str(path))
-    assert after.execute("SELECT name FROM sqlite_schema").fetchall() == [("mine",)]
-    after.close()
-    assert len(before) == path.stat().st_size
+    if isinstance(made, bytes):
+        path.write_bytes(made)
+    else:
+        of_another_program(path, made)
+    log = tmp_path / "precious.db-wal"
+    before = path.read_bytes(), log.exists() and log.read_bytes()
+    for query in ("", "?mode=ro"):
+        with pytest.raises(
+            StoreUnusable, match=r"precious.db is (not a database|a database of ano)"
+        ):
+            open_store(f"sqlite:///{path}{query}")
+        with pytest.raises(StoreUnusable):
+            open_store(f"sqlite:///{path}{query}", create=False)
+    with pytest.raises(StoreUnusable):
+        copies.restore(str(path), str(tmp_path / "restored.db"))
+    assert (path.read_bytes(), log.exists() and log.read_bytes()) == before
+    there = {found.name.removeprefix("precious.db") for found in tmp_path.iterdir()}
+    assert there <= {"", "-wal", "-shm"}
+
+
+def test_an_empty_file_becomes_a_store(tmp_path):
+    path = tmp_path / "made-by-mkstemp.db"
+    path.touch(0o600)
+    store = SqliteStore(str(path))
+    store.start(new_run("r"), None)
+    assert store.verify() == []
+    store.close()
 
 
 def test_90_a_newer_schema_is_refused(tmp_path):

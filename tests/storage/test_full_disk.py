@@ -54,6 +54,52 @@ assert os.path.exists(folder + "/a.db-reserve")
 print("survived")
 """
 
+FULL_FOR_COMMANDS = """
+import os, subprocess, sys
+from holdfast._store.sqlite import SqliteStore
+from holdfast.testing.store_contract import new_run
+
+folder = sys.argv[1]
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", folder], check=True)
+
+def fill():
+    handle = os.open(folder + "/ballast", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    try:
+        while True:
+            os.write(handle, bytes(4096))
+    except OSError:
+        os.close(handle)
+
+def refused(url, *words, named):
+    command = [sys.executable, "-m", "holdfast._ops.cli", "--url", url, *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    said = f"holdfast: the disk is full: no space left for {folder}/{named}. Nothing recorded was"
+    assert done.returncode == 1 and done.stderr.startswith(said), (words, done)
+
+url = f"sqlite:///{folder}/a.db"
+store = SqliteStore(folder + "/a.db")
+store.start(new_run("r"), store.register_owner())
+
+# The store is open, so that its companions are there: what a command writes beside it is named.
+fill()
+refused(url, "backup", folder + "/copy.db", named="copy.db")
+refused(url, "export", "r", folder + "/r.json", named="r.json")
+refused(url, "token", "create", "joe", named="a.db-tokens")
+assert not [name for name in os.listdir(folder) if "part" in name or "json" in name]
+os.unlink(folder + "/ballast")
+store.close()
+
+# It is closed: SQLite has no room for its companions, and says "disk I/O error".
+fill()
+refused(url, "runs", named="a.db")
+refused(url + "?mode=ro", "runs", named="a.db")
+refused(f"sqlite:///{folder}/new.db", "import", folder + "/ballast", named="new.db")
+os.unlink(folder + "/ballast")
+again = SqliteStore(folder + "/a.db")
+assert again.verify() == []
+print("survived")
+"""
+
 SMALL_FILES = """
 import resource, sys
 from holdfast._core.rows import Write
@@ -120,6 +166,10 @@ def run(code, *arguments, prefix=()):
 
 def test_20_21_a_full_disk_blocks_intents_and_keeps_outcomes(tmp_path):
     run(FULL_DISK, str(tmp_path), prefix=("unshare", "-Urm"))
+
+
+def test_20_commands_say_that_the_disk_is_full_and_which_file_has_no_room(tmp_path):
+    run(FULL_FOR_COMMANDS, str(tmp_path), prefix=("unshare", "-Urm"))
 
 
 def test_22_a_limit_on_file_size_is_a_full_disk(tmp_path):

@@ -185,3 +185,18 @@ def test_a_take_reads_no_more_than_it_needs(bench: Bench) -> None:
         assert not any("SCAN runs" in line for line in told)
         (part,) = (row[1] for row in plan if f"SEARCH runs USING INDEX {index} (" in row[3])
         assert not any("TEMP B-TREE" in row[3] for row in plan if row[1] == part)
+
+
+def test_held_runs_are_found_by_what_they_are_held_on(bench: Bench) -> None:
+    """By the plan of its queries: however many runs are held on one thing, that is read once."""
+    connection: Any = bench.store._database.writer
+    values: dict[str, Any] = {"namespace": "default", "after": "code:", "end": "code;"}
+    values |= {"limit": 5, "token": "code:a"}
+    for name, found in (
+        ("held_on", "runs_held_on (namespace=? AND waiting_on>?)"),
+        ("held_runs", "runs_held_on (namespace=? AND waiting_on=? AND run_no>?)"),
+    ):
+        plan = connection.execute("EXPLAIN QUERY PLAN " + Q[name], values).fetchall()
+        told = [row[3] for row in plan]
+        assert any(line.endswith(found) for line in told), told
+        assert not any("SCAN runs" in line or "TEMP B-TREE" in line for line in told), told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 
 import apsw
@@ -16,6 +17,7 @@ from holdfast._store.opening import first_row
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import Corrupt, StoreTooNew
 from holdfast.testing.store_contract.ground import new_run
+from tests.tidy.source import ROOT
 
 STEP = "ALTER TABLE runs ADD COLUMN colour TEXT; CREATE TABLE colours (colour TEXT)"
 
@@ -138,3 +140,47 @@ def test_a_column_that_is_not_used_is_no_part_of_the_digest(tmp_path):
     of_version_1 = row.__struct_fields__.index("updated_us") + 1
     assert row.digest == seal(GENESIS, msgspec.structs.astuple(row)[:of_version_1])
     store.close()
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+def test_both_stores_of_version_4_are_brought_up_to_date(tmp_path, has_index):
+    """Version 4 was changed in place once: a store of the first form lacks an index."""
+    path = str(tmp_path / "a.db")
+    store = SqliteStore(path)
+    store.start(new_run("r"), None)
+    store.close()
+    raw = apsw.Connection(path)
+    if not has_index:
+        raw.execute("DROP INDEX runs_held_on")
+    numbers = (4, schema_versions.WORKS_FROM)
+    raw.execute("PRAGMA user_version = 4")
+    raw.execute(Q["put_works_from"], (*numbers, seal(GENESIS, numbers)))
+    raw.close()
+    store = SqliteStore(path)
+    assert store.schema_version() == len(migrations.steps())
+    assert store.verify() == []
+    assert store.get("r") is not None
+    store.close()
+
+
+DIGESTS = {
+    "_store/schema/0001.sql": "479383fb38b44eaa",
+    "_store/schema/0002.sql": "821d2047adb65ce7",
+    "_store/schema/0003.sql": "948b68563208dece",
+    "_store/schema/0004.sql": "af2eadb3383e34b2",
+    "_store/schema/0005.sql": "bd080a67be70766d",
+    "_store/postgres/schema/0002.sql": "b2a187ca132fe1ee",
+    "_store/postgres/schema/0003.sql": "f51c7013851a11fb",
+    "_store/postgres/schema/0004.sql": "dd665d320f9c8c9e",
+    "_store/postgres/schema/0005.sql": "94620c41654cc57a",
+}
+
+
+def test_a_migration_that_stores_have_taken_is_not_changed():
+    """A store that took it before would be called damaged: add another step instead."""
+    root = ROOT / "src" / "holdfast"
+    found = {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        for path in root.glob("_store/**/schema/*.sql")
+    }
+    assert found == DIGESTS

@@ -45,12 +45,12 @@ def test_run_and_tail_side_by_side(windows: list[Tmux], tmp_path: Path) -> None:
     follows.until("report-42  running  tt.research")
     (tmp_path / "go").touch()
 
-    lines = works.until(lambda seen: "Completed" in "\n".join(seen))
+    lines = works.until('Result: "published"')
     fits(lines)
     works.keep("run")
     text = "\n".join(lines)
     assert re.search(
-        r"^  ↻ turns\[1\]/tt.think +attempt 1, again in .*: TimeoutError: the mo", text, re.M
+        r"^  ↻ turns\[1\]/tt.think +attempt 1, again in .*: TimeoutError: the ", text, re.M
     )
     assert re.search(r"^  ✓ turns\[2\]/gather\[1\]/tt.search ", text, re.M)
     assert re.search(r"^! process \d+ .* another goes on in", text, re.M)
@@ -125,7 +125,8 @@ def test_less_shows_long_output(windows: list[Tmux], tmp_path: Path) -> None:
     lines = reads.until(lambda seen: len(seen) == 24 and seen[-1] == ":")
     reads.keep("history")
     fits(lines)
-    assert re.match(r" +1  [\d:.]{12}  run_started ", lines[0])
+    assert re.fullmatch(r" +\d{4}-\d\d-\d\d \(UTC\)", lines[0])
+    assert re.match(r" +1  [\d:.]{12}  run_started ", lines[1])
     reads.press("G")
     lines = reads.until(lambda seen: any("run_completed" in line for line in seen))
     fits(lines)

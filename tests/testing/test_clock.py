@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from holdfast.errors import UsageError
 from holdfast.testing import FakeClock
 
 
@@ -24,6 +25,18 @@ def test_time_stands_still_until_it_is_moved():
     assert clock.now == dt.datetime(2026, 3, 1, 0, 1, 30, tzinfo=dt.UTC)
     assert clock() == clock.now_us() == int(clock.now.timestamp() * 1e6)
     assert "2026-03-01" in repr(clock)
+
+
+@pytest.mark.parametrize("duration", ["1h30m", 5400, 5400.0, dt.timedelta(minutes=90)])
+def test_it_takes_durations_as_all_other_calls_do(duration):
+    clock = FakeClock()
+    before = clock.now
+    clock.advance(duration)
+    assert clock.now - before == dt.timedelta(minutes=90)
+    with pytest.raises(UsageError, match="advance"):
+        clock.advance("soon")
+    with pytest.raises(ValueError, match="goes forward"):
+        clock.advance(dt.timedelta(seconds=-1))
 
 
 def test_it_goes_forward_unless_a_fault_is_asked_for():

@@ -140,6 +140,7 @@ def test_every_writing_operation_of_the_contract_is_known_to_the_kit():
             "chunks",
             "key",
             "waiting_on",
+            "held_on",
             "claimable",
             "owner_name",
             "owner_is_dead",
@@ -150,7 +151,8 @@ def test_every_writing_operation_of_the_contract_is_known_to_the_kit():
             "path",
         ),
         *("pulses", "queues", "schedules", "whole"),
-        *("messages", "news", "questions", "pot", "memo", "memos", "spaces", "measures"),
+        *("message", "messages", "news", "questions", "pot", "memo", "memos", "spaces", "measures"),
+        "expired_memos",
     }
     others = {"adopt", "register_owner", "backup", "wait_for_change", "close"}
     others |= {"pulse", "set_limits", "put_schedule", "put_whole", "put_measures", "drop_measures"}

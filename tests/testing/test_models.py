@@ -604,6 +604,38 @@ def test_a_client_that_goes_away_disturbs_nobody(capfd):
     assert capfd.readouterr().err == ""
 
 
+CUT_BODIES = {
+    "length": "Content-Length: 900\r\n\r\n{",
+    "chunk": "Transfer-Encoding: chunked\r\n\r\nff\r\n{",
+    "chunk without its end": "Transfer-Encoding: chunked\r\n\r\n2\r\n{}",
+    "size of a chunk": "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n1",
+    "no last chunk": "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n",
+}
+
+
+@pytest.mark.parametrize("cut", CUT_BODIES.values(), ids=CUT_BODIES)
+def test_a_request_whose_client_died_while_it_sent_is_none(server, capfd, cut):
+    address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+    with socket.create_connection(address) as gone:
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n"
+        gone.sendall((head + cut).encode())
+    server.until_disconnected()
+    assert (server.count, server.problems) == (0, [])
+    assert ask(server, "chat").status_code == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_what_a_client_sent_before_it_died_is_counted(server):
+    body = json.dumps({"model": "m", "messages": [HELLO]}).encode()
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n"
+    address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+    for number in range(1, 21):
+        with socket.create_connection(address) as gone:
+            gone.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        server.until_disconnected()
+        assert server.count == number
+
+
 def test_pauses_stand_before_each_event(monkeypatch):
     waits = []
     wait = threading.Event.wait

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from holdfast import Retry, aio, effect, flow, step, testing, use
+from holdfast import Retry, aio, effect, flow, sleep, step, testing, use
 from holdfast.errors import RunHeld, UsageError
 from holdfast.testing import FakeClock, PrivateStore
 
@@ -143,6 +143,24 @@ def test_a_retry_waits_on_the_clock_of_the_test():
         assert clock.advance_to_next() == 120
         assert handle.result(timeout=10) == "there"
     assert [at - tries[0] for at in tries] == [0, 60_000_000, 180_000_000]
+
+
+def test_a_run_that_waits_at_a_worker_is_woken_as_the_clock_says():
+    clock = FakeClock()
+
+    @flow(name="kit-reminder")
+    def reminder() -> str:
+        sleep("2d")
+        return "reminded"
+
+    with testing.store(clock=clock) as store, store.worker(flows=[reminder]):
+        handle = reminder.submit("r")
+        store.until("r", status="waiting", waiting=True)
+        advice = r"store\.until\(run_id, waiting=True\).*advance\("
+        with pytest.raises(TimeoutError, match=advice):
+            clock.advance_to_next(timeout_s=0.01)
+        clock.advance("2d")
+        assert handle.result(timeout=60) == "reminded"
 
 
 def test_an_async_retry_waits_on_it_too():

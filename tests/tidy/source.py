@@ -43,11 +43,6 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
-def length(tree: ast.Module, text: str) -> int:
-    """Lines of a module without its docstring: an essay on top is welcome."""
-    return len(text.splitlines()) - _docstring_lines(tree)
-
-
 def functions(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Qualified name and length of each function, without its docstring."""
     for name, node in definitions(tree):

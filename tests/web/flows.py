@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import holdfast
-from holdfast import Budget, ask, effect, flow, step, usage, wait, watch
+from holdfast import Budget, ask, each, effect, flow, step, usage, wait, watch
 
 PATIENCE_S = 60.0
 
@@ -135,6 +135,18 @@ def long(name: str, steps: int = 4) -> int:
 def budgeted(name: str) -> int:
     """Four steps at 0.25: too much for its budget."""
     return sum(work(name, number) for number in (0, 1, 3, 4))
+
+
+@flow(name="web-member")
+def member(number: int) -> int:
+    """Two steps at 0.25, paid by its family."""
+    return work("member", number * 10) + work("member", number * 10 + 1)
+
+
+@flow(name="web-family", budget=Budget(usd=0.4))
+def family(members: int) -> list[int]:
+    """Children that share a budget, which is too small for any two of them."""
+    return each(member, range(members))
 
 
 @step(name="web-fails")

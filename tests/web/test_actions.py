@@ -237,7 +237,7 @@ def test_raise_the_budget(page: Page, stage: Stage, shoot: Callable[..., Any]):
     stage.until_status("poor", "held")
     shown(page, stage, "poor").get_by_role("button", name="Raise budget").click()
     field = dialog(page).get_by_label("Dollars")
-    expect(field).to_have_value("0.4")
+    expect(field).to_have_value("0.5")  # What is spent: the limit was 0.4.
     expect(dialog(page)).to_contain_text("spent so far")
     shoot(page, "budget")
     field.fill("5")

@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from holdfast._ops.text import visible
 from holdfast.errors import RunFailed
-from tests.web import talking
+from tests.web import flows, talking
 from tests.web.conftest import NARROW, Watched
 from tests.web.seen import HARMLESS, NAMELESS
 from tests.web.stage import PATIENCE_S, Stage, until
@@ -90,6 +90,19 @@ def test_followed_live_killed_and_resumed(page: Page, stage: Stage, shoot: Calla
     page.get_by_role("tab", name="Steps").click()
     expect(page.locator("table.steps tbody tr")).to_have_count(4)
     shoot(page, "completed")
+
+
+def test_the_running_step_is_shown(page: Page, stage: Stage, shoot: Callable[..., Any]):
+    with stage.working("--lease", "3"):
+        stage.submit(flows.long, "runs-long", "runs-long")
+        until(lambda: stage.marked("inside-runs-long"))
+        go(page, stage, "runs-long")
+        fact = page.locator(".run-facts div", has=page.locator("dt", has_text="Running"))
+        expect(fact.locator("dd")).to_contain_text("web-work#3, since", timeout=SOON_MS)
+        shoot(page)
+        stage.mark("go-on-runs-long")
+        expect(status(page)).to_have_text("completed", timeout=SOON_MS)
+        expect(fact).to_have_count(0)
 
 
 # -- values, snapshots, timeline ---------------------------------------------------------------

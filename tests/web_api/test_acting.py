@@ -4,18 +4,21 @@ an entry that says who and from where."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
+from holdfast._core.budgets import new_pot
 from holdfast._core.effects import NOT_DONE, Done
 from holdfast._core.entries import Kind
-from holdfast._core.rows import RunRow
+from holdfast._core.rows import RunRow, version_seen
 from holdfast._core.ticks import Spec, When
-from holdfast._ops import actions, inspect
+from holdfast._ops import actions, control, inspect
 from holdfast._ops.seen import as_seen
 from holdfast._ops.tokens import Tokens
+from holdfast._ops.web.acting import ACTIONS
 from holdfast._store.contract import ScheduleRow, Store
 from holdfast.errors import StaleView
 from tests.ops.journals import Journal
@@ -106,8 +109,6 @@ def test_i21_what_is_said_to_a_run_names_who_said_it(operator: Person, store: St
 
 def test_a_budget_is_raised_by_its_actor(operator: Person, store: Store):
     journal = Journal(store, "poor")
-    from holdfast._core.budgets import new_pot
-
     store.put_pot(new_pot("poor", {"steps": 1}, store.now_us()), only_new=True)
     journal.step("look").held("budget", "1 of 1 steps")
     told = operator.act("run/raise-budget", {"steps": 5}, operator.seen("poor"), id="poor").data
@@ -171,17 +172,17 @@ def test_who_does_not_say_what_was_seen_decides_nothing(
 
 def test_a_run_at_work_may_write_meanwhile(store: Store):
     journal = Journal(store, "busy")
-    seen = inspect.version_seen(row_of(store, "busy"))
+    seen = version_seen(row_of(store, "busy"))
     journal.step("look")
-    assert inspect.version_seen(row_of(store, "busy")) == seen
+    assert version_seen(row_of(store, "busy")) == seen
     journal.held("paused", "enough")
-    held = inspect.version_seen(row_of(store, "busy"))
+    held = version_seen(row_of(store, "busy"))
     assert held != seen
 
 
 def test_nobody_slips_in_between_the_look_and_the_write(store: Store, monkeypatch: Any):
     """The comparison is part of the write: what is decided meanwhile is not written over."""
-    seen = inspect.version_seen(row_of(store, "in-doubt"))
+    seen = version_seen(row_of(store, "in-doubt"))
     guarded = as_seen(store, "in-doubt", seen)
     real = store.append
     raced: list[bool] = []
@@ -197,6 +198,116 @@ def test_nobody_slips_in_between_the_look_and_the_write(store: Store, monkeypatc
         actions.settle(guarded, "in-doubt", "charge", Done(1), actor="kim")
     entry = last(store, "in-doubt", "step_settled")
     assert (entry["as"], entry["actor"]) == ("not_done", "the other")
+
+
+Intruder = Callable[[Store, str, Journal], object]
+
+
+def resumes(store: Store, run_id: str, _journal: Journal) -> object:
+    return actions.resume(store, run_id, actor="the other")
+
+
+def pauses(store: Store, run_id: str, _journal: Journal) -> object:
+    return control.pause(store, run_id, actor="the other")
+
+
+def cancels(store: Store, run_id: str, _journal: Journal) -> object:
+    return control.cancel(store, run_id, actor="the other")
+
+
+def settles(store: Store, run_id: str, _journal: Journal) -> object:
+    return actions.settle(store, run_id, "charge", NOT_DONE, actor="the other")
+
+
+def stops(_store: Store, _run_id: str, journal: Journal) -> object:
+    return journal.held("paused", "its owner was asked to")
+
+
+RACES: list[tuple[str, str, dict[str, Any], str, Intruder]] = [
+    ("resume", "paused", {}, "append", resumes),
+    ("resume", "failed", {}, "append", resumes),
+    ("pause", "waiting", {}, "append", cancels),
+    ("pause", "busy", {}, "post", stops),
+    ("cancel", "waiting", {}, "append", pauses),
+    ("cancel", "busy", {}, "post", stops),
+    ("settle", "in-doubt", {"step": "charge", "as": "done"}, "append", settles),
+    ("rollback", "in-doubt", {"confirm": True}, "append", settles),
+    ("rollback", "busy", {"confirm": True}, "post", stops),
+    (
+        *("fork", "in-doubt", {"new_run_id": "fork", "before": "charge", "confirm": True}),
+        *("start", settles),
+    ),
+    ("fork", "busy", {"new_run_id": "fork", "before": "look", "confirm": True}, "start", stops),
+    ("raise-budget", "poor", {"steps": 5}, "append", cancels),
+    ("raise-budget", "busy", {"steps": 5}, "post", stops),
+    ("signal", "waiting", {"name": "go", "value": 1}, "post", pauses),
+    ("answer", "asking", {"name": "size", "answer": "l"}, "post", pauses),
+    ("refuse", "asking", {"name": "size", "reason": "no"}, "post", pauses),
+    ("approve", "approving", {"name": "charge", "digest": DIGEST, "number": 1}, "post", pauses),
+]
+
+
+def test_every_action_is_raced() -> None:
+    assert {race[0] for race in RACES} == {action[0] for action in ACTIONS}
+
+
+@pytest.mark.parametrize(
+    ("action", "run_id", "body", "write", "intruder"),
+    RACES,
+    ids=[f"{race[0]}-{race[1]}" for race in RACES],
+)
+def test_an_action_that_is_refused_has_changed_nothing(
+    operator: Person,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    action: str,
+    run_id: str,
+    body: dict[str, Any],
+    write: str,
+    intruder: Intruder,
+) -> None:
+    """Somebody else commits just before the write: 409, and only what he did has happened."""
+    journal = Journal(store, "busy").step("look")
+    store.put_pot(new_pot("busy", {"steps": 1}, store.now_us()), only_new=True)
+    Journal(store, "poor").step("look").held("budget", "1 of 1 steps")
+    store.put_pot(new_pot("poor", {"steps": 1}, store.now_us()), only_new=True)
+    seen = operator.seen(run_id)
+    real = getattr(store, write)
+    left: list[Any] = []
+
+    def racing(*values: Any, **more: Any) -> Any:
+        if not left:
+            left.append(None)
+            intruder(store, run_id, journal)
+            left.append(
+                content(store) + msgspec.json.encode([store.pot("poor"), store.pot("busy")])
+            )
+        return real(*values, **more)
+
+    monkeypatch.setattr(store, write, racing)
+    reply = operator.act(f"run/{action}", body, seen, id=run_id)
+    assert (reply.status, reply.error) == (409, "StaleView"), reply.data
+    now = content(store) + msgspec.json.encode([store.pot("poor"), store.pot("busy")])
+    assert now == left[-1]
+    assert store.get("fork") is None
+
+
+def test_a_fork_that_was_made_is_not_refused_afterwards(
+    operator: Person, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What happens to the first run once the fork is written does not matter."""
+    real = store.start
+
+    def started(*values: Any) -> Any:
+        made = real(*values)
+        actions.settle(store, "in-doubt", "charge", NOT_DONE, actor="the other")
+        return made
+
+    seen = operator.seen("in-doubt")
+    monkeypatch.setattr(store, "start", started)
+    body = {"new_run_id": "fork", "before": "charge", "confirm": True}
+    reply = operator.act("run/fork", body, seen, id="in-doubt")
+    assert (reply.status, reply.data["created"]) == (200, True)
 
 
 # -- a second yes ------------------------------------------------------------------------------

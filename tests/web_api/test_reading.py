@@ -16,6 +16,9 @@ import apsw
 import msgspec
 import pytest
 
+from holdfast._core.findings import Found
+from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._core.rows import version_seen
 from holdfast._ops import inspect
 from holdfast._ops.tokens import Tokens
 from holdfast._ops.web import app, journals, limits, openapi, requests, streaming
@@ -109,7 +112,7 @@ def test_a_run_that_needs_a_person_is_explained(operator: Person, store: Store):
     told = operator.get("run", id="in-doubt").data
     row = store.get("in-doubt")
     assert row is not None
-    assert told["seen"] == inspect.version_seen(row)
+    assert told["seen"] == version_seen(row)
     assert "may or may not have happened" in told["explanation"]["case"]
     [doubt] = told["doubts"]
     assert (doubt["step"], doubt["args"], doubt["seen"]) == ("charge", {"amount": 12}, told["seen"])
@@ -315,8 +318,27 @@ def test_the_filters(operator: Person, query: dict[str, Any], expected: list[str
 def test_counts_say_what_wants_somebody(operator: Person):
     counts = operator.get("runs", limit=1).data["counts"]
     assert counts == {
-        "ready": 0, "delayed": 3, "running": 0, "failed": 1, "held": 2, "quarantined": 0,
+        "ready": 0, "delayed": 3, "running": 0, "abandoned": 0, "failed": 1, "held": 2,
+        "quarantined": 0,
     }  # fmt: skip
+
+
+FILTERS = {
+    "status": [*Status],
+    "held": [*HeldReason, "moved"],
+    "finding": [*Found],
+}
+"""The filters of the list that have a closed list of values."""
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_filter_with_an_unknown_value_is_refused_with_the_known_ones(operator: Person, name: str):
+    for value in FILTERS[name]:
+        assert operator.get("runs", **{name: str(value)}).status == 200
+    refused = operator.get("runs", **{name: "bogus"})
+    assert (refused.status, refused.error) == (400, "UsageError")
+    said = refused.data["error"]["message"]
+    assert all(str(value) in said for value in FILTERS[name]), said
 
 
 def test_the_inbox_has_questions_approvals_and_doubts(operator: Person):
@@ -451,7 +473,7 @@ def test_fault_95_filters_are_parameters(patient: None, store: Store, tmp_path: 
     try:
         with kept_in(tmp_path / "runs.db") as other, Site(other, Tokens.of(other)) as site:
             person = Person(site, site.tokens.create("sql", "viewer"))
-            names = ("flow", "queue", "held", "flow_version", "parent", "id_part")
+            names = ("flow", "queue", "flow_version", "parent", "id_part")
             for name in names:
                 person.get("runs", **{name: "x"})
             person.get("runs", tag="a=x")

@@ -114,7 +114,8 @@ def approved(call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
             if void is None:
                 return None
             if approval.took:
-                yield from _void(call, approval.took, void, now_us, run_id)
+                by = {name: grant[name] for name in ("id", "actor", "sent_us")}
+                yield from _void(call, by, void, now_us, run_id)
             approval.grant, approval.took, approval.closes = None, [], []
         yield from _ask(call, now_us, run_id)
         message: Message = yield Await(call, None, ANSWER + APPROVE + call.key)
@@ -147,10 +148,12 @@ def _is_void(call: StepCall, grant: dict[str, Any], now_us: int) -> str | None:
     return None
 
 
-def _void(call: StepCall, took: list[str], why: str, now_us: int, run_id: str) -> Script:
-    """Take an approval that is good for nothing, and ask again."""
+def _void(call: StepCall, by: dict[str, Any], why: str, now_us: int, run_id: str) -> Script:
+    """Take an approval that is good for nothing, and ask again; `by` is what is told of it."""
+    assert call.approval is not None
+    took = call.approval.took
     found: FoundQuestion = yield FindQuestion(APPROVE + call.key)
-    note = Note(Kind.MESSAGE_REFUSED, {"id": took[0], "why": why})
+    note = Note(Kind.MESSAGE_REFUSED, {**by, "why": why})
     row = _row(call, run_id, found.number + 1, now_us)
     yield Append(call, [note, _note(call, found.number + 1)], took=took, opens=[row])
 

@@ -46,6 +46,7 @@ from holdfast._core.requests import (
 from holdfast._core.rows import Message, Question
 from holdfast._core.scripts import find
 from holdfast._core.waits import received, timed_out, until
+from holdfast.errors import ClassChanged
 
 NO_DEFAULT: Any = object()
 
@@ -128,6 +129,8 @@ def ask_script(
                 call, [note], took=[message.message_id], closes=[asking.name]
             )
         except Exception as error:
+            if isinstance(error, ClassChanged) and error.today is not None:
+                raise  # A class of ours that was changed: the message waits for its upgrade.
             number += 1
             now_us = yield Now()
             row = asking.row(call, history.run_id, number, now_us, until_us)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import builtins
+from collections.abc import Mapping
+from typing import Any, cast
 
 import msgspec
 
@@ -28,6 +29,11 @@ from holdfast._core.requests import (
 from holdfast._core.retry import Retry, pause_s
 from holdfast._core.rows import KeyChange
 from holdfast.errors import StepFailed, ValueRefused
+
+_STEP = "__holdfast_step__"
+"""The attribute of an exception that names the step that it comes from."""
+_OWN = frozenset(kind for kind in vars(builtins).values() if isinstance(kind, type))
+"""The classes of Python itself."""
 
 
 def begin(call: StepCall) -> Script:
@@ -126,27 +132,27 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
     facts: dict[str, Any] = {"error": told(error), "final": True}
     if unknown:
         facts["unknown"] = True
-    declared = _declared(call.spec, error)
-    values: dict[str, Any] = {}
-    if declared is not None:
-        facts["declared"] = True
-        values = {"error_args": list(error.args)}
     keys = key_change(call, "in_doubt" if unknown else "not_done")
-    note = Note(Kind.STEP_FAILED, facts, values, ends_attempt=True)
+    note = Note(Kind.STEP_FAILED, facts, ends_attempt=True)
     took, closes = call.takes, call.closes
-    try:
-        failed: Wrote = yield Append(call, ending(call, note), keys=keys, took=took, closes=closes)
-    except ValueRefused:
-        note.values = {}
-        failed = yield Append(call, ending(call, note), keys=keys, took=took, closes=closes)
-    told_again = None
+    declared = _declared(call.spec, error)
     if declared is not None:
-        # What the flow gets now is what a replay will give it.
-        args = failed.value if note.values else [facts["error"]["message"]]
-        told_again = _made(declared, args, call.key)
-    raise told_again or step_failed(
-        call, facts["error"], call.attempt, run_id, unknown=unknown
-    ) from error
+        try:
+            facts["declared"] = declared.__module__
+            note.values = {"raised": _contents(error)}
+            _made(declared, note.values["raised"], call.key)
+            wrote = yield Append(call, ending(call, note), keys=keys, took=took, closes=closes)
+        except ValueRefused as refused:
+            del facts["declared"]
+            note.values = {}
+            facts["error"]["message"] += storable(_undeclarable(call, declared, refused))
+        else:
+            # What the flow gets now is what a replay will give it.
+            raise _made_or_none(declared, wrote.value, call.key) or step_failed(
+                call, facts["error"], call.attempt, run_id, unknown=unknown
+            ) from error
+    yield Append(call, ending(call, note), keys=keys, took=took, closes=closes)
+    raise step_failed(call, facts["error"], call.attempt, run_id, unknown=unknown) from error
 
 
 def told(error: BaseException) -> dict[str, str]:
@@ -174,34 +180,83 @@ def rebuilt(
     """Return a declared exception as the journal has it, or None if it is not one."""
     if "declared" not in data:
         return None
-    error = msgspec.json.decode(data["error"])
-    args = data.get("error_args")
-    values = decode(bytes(args)) if args is not None else [error["message"]]
-    for kind in spec.raises:
-        if kind.__name__ == error["type"]:
-            return _made(kind, values, step)
-    return None
-
-
-def _made(kind: type[BaseException], args: Sequence[Any], step: str) -> BaseException | None:
-    """Make an exception of a declared class from its args, or None if it cannot be made so."""
-    try:
-        made = kind.__new__(kind, *args)
-        BaseException.__setattr__(made, "args", tuple(args))
-    except Exception:
+    name = msgspec.json.decode(data["error"])["type"]
+    named = [kind for kind in spec.raises if kind.__name__ == name]
+    if not named:
         return None
+    module = msgspec.json.decode(data["declared"])
+    kind = next((kind for kind in named if kind.__module__ == module), named[0])
+    return _made_or_none(kind, decode(bytes(data["raised"])), step)
+
+
+def _contents(error: BaseException) -> dict[str, Any]:
+    """Return what an exception holds: the args, and the attributes that it has besides.
+
+    Python's own class below it knows both; what classes above say of copies is not asked, since
+    they may call an `__init__` that takes something else than the args.
+    """
     try:
-        made.__init__(*args)  # type: ignore[misc]
-    except Exception:
-        # It takes something else; args are all that is recorded.
-        BaseException.__setattr__(made, "args", tuple(args))
+        made_of: tuple[Any, ...] = _own_class(type(error)).__reduce__(error)  # type: ignore[assignment]
+        attributes: dict[str, Any] = dict(*made_of[2:3])
+        state: Any = object.__getstate__(error)
+        if isinstance(state, tuple):  # Of a class with slots.
+            attributes.update(cast("dict[str, Any]", state[1]))
+    except Exception as unknown:
+        raise ValueRefused("raised", f"its contents cannot be read: {unknown!r}") from None
+    attributes.pop(_STEP, None)
+    return {"args": list(made_of[1]), "attributes": attributes}
+
+
+def _made(kind: type[BaseException], contents: dict[str, Any], step: str) -> BaseException:
+    """Make an exception of a declared class that holds exactly this.
+
+    No `__init__` of the user is called: it may take something else, and do something besides.
+    """
+    own, args = _own_class(kind), contents["args"]
+    try:
+        made = own.__new__(kind, *args)
+        own.__init__(made, *args)
+        for name, value in contents["attributes"].items():
+            # Past any __setattr__ of its class.
+            BaseException.__setattr__(made, name, value)
+        same = type(made) is kind and _contents(made) == contents
+    except Exception as error:
+        raise ValueRefused("raised", f"it cannot be made again: {error!r}") from None
+    if not same:
+        raise ValueRefused("raised", "made again, it holds something else")
     return marked(made, step)
+
+
+def _made_or_none(
+    kind: type[BaseException], contents: dict[str, Any], step: str
+) -> BaseException | None:
+    """Make a recorded exception again, or None if the class of today, or what `redact` has left of
+    the contents, does not allow it."""
+    try:
+        return _made(kind, contents, step)
+    except ValueRefused:
+        return None
+
+
+def _own_class(kind: type[BaseException]) -> type[BaseException]:
+    """Return the class of Python itself whose memory an exception has."""
+    while kind not in _OWN:
+        kind = cast("type[BaseException]", kind.__base__)
+    return kind
+
+
+def _undeclarable(call: StepCall, kind: type[BaseException], refused: ValueRefused) -> str:
+    return (
+        f" (step {call.key!r} declares {kind.__name__} in raises=, but this one cannot be stored and "
+        f"made again, so that the flow does not get it as itself: {refused}; raise an exception that "
+        f"holds plain values instead, or take {kind.__name__} out of raises=)"
+    )
 
 
 def marked(error: BaseException, step: str) -> BaseException:
     """Mark an exception with the step that it comes from, so that `run_failed` can name it."""
     # Past any __setattr__ of its class.
-    BaseException.__setattr__(error, "__holdfast_step__", step)
+    BaseException.__setattr__(error, _STEP, step)
     return error
 
 

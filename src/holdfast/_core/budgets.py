@@ -220,7 +220,7 @@ def _held(call: StepCall, pot: Pot, now_us: int, run_id: str) -> Unwind:
     detail = f"{call.key} was not executed: {why_not(pot, call.cost_nanos, now_us)}"
     if pot.root != run_id:
         detail += f"; the budget is that of run {pot.root!r}"
-    action = command("raise-budget", run_id, *_more(pot, call.cost_nanos, now_us))
+    action = command("raise-budget", run_id, *more(pot, call.cost_nanos, now_us))
     return Unwind(RunHeld(run_id, "budget", detail, (action,), step=call.key))
 
 
@@ -243,7 +243,7 @@ def _is_over(limit: int, spent: int, amount: int) -> bool:
     return spent + amount > limit or (amount <= 0 and spent >= limit)
 
 
-def _more(pot: Pot, cost_nanos: int, now_us: int) -> list[str]:
+def more(pot: Pot, cost_nanos: int, now_us: int) -> list[str]:
     """Return the options of a command that sets as much again, and enough for the next step."""
     options: list[str] = []
     if pot.usd_nanos is not None and _is_over(pot.usd_nanos, pot.spent_usd_nanos, cost_nanos):

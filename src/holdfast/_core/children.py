@@ -18,7 +18,7 @@ from holdfast._core.attempts import marked
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.keys import CHILD_SEPARATOR, RUN_ID_MAX_CHARS
-from holdfast._core.record import Record, facts
+from holdfast._core.record import CHILD_RUN, Record, facts
 from holdfast._core.requests import (
     Append,
     Await,
@@ -34,7 +34,7 @@ from holdfast._core.requests import (
     Wrote,
 )
 from holdfast._core.rows import Message, Post, RunRow
-from holdfast._core.scripts import find
+from holdfast._core.scripts import check_renamed, find
 from holdfast.errors import ChildFailed
 
 CHILD = "child:"
@@ -56,10 +56,11 @@ def child_id(parent: str, key: str) -> str:
 
 def start_script(call: StepCall, history: History, run_id: str, flow: str) -> Script:
     """Start a child, or go on with one that was started; returns without waiting for its end."""
-    record = find(call, history)
+    record = find(call, history, sort=CHILD_RUN)
     if record is not None and record.has_outcome:
         return None
     if record is None:
+        yield from check_renamed(call, history)
         # A child that failed before belongs to a call that was superseded: it is taken up again.
         again: int | None = yield FindChild(run_id)
         told: dict[str, Any] = {"run": run_id, "flow": flow}
@@ -74,7 +75,7 @@ def start_script(call: StepCall, history: History, run_id: str, flow: str) -> Sc
 
 def end_script(call: StepCall, history: History, run_id: str, decode: Decode) -> Script:
     """Wait for the end of a child that was started, and take its result over."""
-    record = find(call, history)
+    record = find(call, history, decode, CHILD_RUN)
     if record is not None and record.has_outcome:
         return _ended(call, record, decode)
     again = None if record is None else _again(record)
@@ -117,7 +118,7 @@ def _ended(call: StepCall, record: Record, decode: Decode) -> Any:
     data = record.outcome.data()
     if "error" in data:
         raise _failed(call, {name: msgspec.json.decode(raw) for name, raw in data.items()})
-    return decode(bytes(data["value"]))
+    return decode(bytes(data["value"] if "value" in data else data["result"]))
 
 
 def _failed(call: StepCall, told: dict[str, Any]) -> BaseException:

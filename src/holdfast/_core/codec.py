@@ -12,6 +12,7 @@ never stands where a tag is expected: their dicts are always wrapped, so a model
     {"object": [name, {field: node}]}        dataclass, msgspec Struct, NamedTuple
     {"model": [name, {field: node}, ...]}    pydantic model (see `shapes.ModelShape`)
     {"enum": [name, member]}         {"int": "..."} and the other leaves (see `leaves`)
+    {"enum": [name, [member, ...]]}  a combination of flags: its bits by name, then a number without
     {"chunk": n}  {"list": n}        stored apart, once per run (see `chunks`)
 
 Exactness is proven, not assumed. Plain data is walked for its exact types. Everything else is rebuilt

@@ -16,7 +16,7 @@ from holdfast._core.drift import DEFAULTS, Change
 from holdfast._core.durations import shown
 from holdfast._core.history import History, Record, State
 from holdfast._core.keys import is_undo, name_of
-from holdfast._core.record import facts
+from holdfast._core.record import STEP, facts
 from holdfast._core.repeating import behind, effects_behind
 
 USED = ("model", "prompt", "tools")
@@ -152,7 +152,8 @@ def _by_name(history: History, now: CodeNow) -> dict[str, list[Record]]:
     records: dict[str, list[Record]] = {}
     for record in history.records.values():
         name = name_of(record.key)
-        if record.outcome is not None and name in now.steps and not is_undo(record.key):
+        is_step = record.outcome is not None and record.sort == STEP and not is_undo(record.key)
+        if is_step and name in now.steps:
             records.setdefault(name, []).append(record)
     return records
 

@@ -1,8 +1,10 @@
 """Stopping a run on purpose: what cancel and pause write into its journal. Pure.
 
-The operators' tools use it on a run that nobody owns; a process that has the run gives it back when a
-message asks for it, and then writes the same. A cancel is truthful: while an effect of the run is in
-doubt, the run is not cancelled but held, and is cancelled when the doubt is settled.
+The operators' tools use it on a run that nobody owns. A process that has the run writes the same in
+the transaction that gives the run back, and one that claims the run writes it before it reads the
+journal: no other claim can come between the message and its entry. A cancel is truthful: while an
+effect of the run is in doubt, the run is not cancelled but held, and is cancelled when the doubt is
+settled.
 """
 
 from __future__ import annotations
@@ -49,17 +51,18 @@ def asked(kind: str, message_id: str, actor: str, reason: str, at_us: int) -> Me
 
 
 def cancel_write(
-    row: RunRow, history: History, children: Sequence[str], actor: str, reason: str, at_us: int
+    lease: Lease, history: History, children: Sequence[str], actor: str, reason: str, at_us: int
 ) -> Write:
-    """Return the write that cancels a run which nobody alive owns, and tells its children and its
-    parent; or that holds it, because an effect is in doubt."""
+    """Return the write that cancels a run, and tells its children and its parent; or that holds it,
+    because an effect is in doubt. The lease is that of an actor, for a run that nobody alive owns,
+    or that of the owner, who executes nothing of the run."""
+    row = lease.row
     if history.rollback is not None:
         raise UsageError(f"run {row.run_id!r} is being rolled back, and that cannot be cancelled")
-    drafts, keys = _left_open(row, history, at_us)
+    drafts, keys = _left_open(lease, history, at_us)
     doubts = history.open_doubts()
     changes: dict[str, Any] = {"waiting_on": None, "wake_us": None, "heard": None}
     told = {"actor": actor, "reason": reason}
-    lease = Lease(row, acting=True)
     if not doubts:
         drafts.append(draft(Kind.RUN_CANCELLED, at_us, told))
         posts = to_children(row, children, actor, "cancelled", at_us)
@@ -83,10 +86,17 @@ def cancel_write(
     return Write(lease, drafts, changes=changes, keys=keys)
 
 
-def pause_write(row: RunRow, history: History, actor: str, reason: str, at_us: int) -> Write:
-    """Return the write that holds a run which nobody alive owns, until somebody resumes it."""
-    check_pause(row, history)
-    drafts, keys = _left_open(row, history, at_us)
+def pause_write(
+    lease: Lease, history: History | None, actor: str, reason: str, at_us: int
+) -> Write:
+    """Return the write that holds a run until somebody resumes it. The owner of the run, who
+    executes nothing of it, gives no history: such a run goes on, and its owner left nothing open."""
+    row = lease.row
+    drafts: list[Any] = []
+    keys: list[KeyChange] = []
+    if history is not None:
+        check_pause(row, history)
+        drafts, keys = _left_open(lease, history, at_us)
     held = {
         "reason": HeldReason.PAUSED.value,
         "detail": f"paused by {actor}{reason and ': ' + reason}",
@@ -100,7 +110,7 @@ def pause_write(row: RunRow, history: History, actor: str, reason: str, at_us: i
         "wake_us": None,
         "heard": None,
     }
-    return Write(Lease(row, acting=True), drafts, changes=changes, keys=keys)
+    return Write(lease, drafts, changes=changes, keys=keys)
 
 
 def check_pause(row: RunRow, history: History) -> None:
@@ -121,9 +131,11 @@ def requested(history: History) -> tuple[str, str] | None:
     return str(told.get("actor", "")), str(told.get("reason", ""))
 
 
-def _left_open(row: RunRow, history: History, at_us: int) -> tuple[list[Any], list[KeyChange]]:
-    """Return the entries that say what a dead owner left open."""
-    return ([], []) if row.owner is None else doubts_of_the_dead(history, at_us)
+def _left_open(lease: Lease, history: History, at_us: int) -> tuple[list[Any], list[KeyChange]]:
+    """Return the entries that say what a dead owner left open: an actor's write succeeds only if the
+    owner is dead."""
+    dead = lease.acting and lease.row.owner is not None
+    return doubts_of_the_dead(history, at_us) if dead else ([], [])
 
 
 def to_children(

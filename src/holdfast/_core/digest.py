@@ -23,7 +23,7 @@ import msgspec
 
 from holdfast._core.known import KNOWN, Known
 from holdfast._core.leaves import LEAVES, Unfit
-from holdfast._core.reader import DEPTH_MAX_LEVELS
+from holdfast._core.reader import DEPTH_MAX_LEVELS, member_of
 from holdfast._core.shapes import class_of
 from holdfast._core.writer import (
     INT_MAX,
@@ -136,8 +136,7 @@ class Digester:
         if name is None:
             raise Refused(why_not(value))
         if issubclass(kind, enum.Enum):
-            member = kind.__members__.get(str(value._name_)) is value
-            return _marked("enum", name, _line(value._name_ if member else value._value_))
+            return _marked("enum", name, _line(member_of(value)))
         shape = self._known.shape(kind)
         assert shape is not None
         parts = parts_of(shape, value)

@@ -68,7 +68,7 @@ def effect_script(call: StepCall, record: Record | None, run_id: str) -> Script:
         else:
             why = "timeout" if called.timed_out else "error"
             doubt = Doubt(why, called.ended, called.error)
-            yield Append(call, [doubt.note()], keys=key_change(call, "in_doubt"))
+            yield Append(call, [doubt.note(call.spec)], keys=key_change(call, "in_doubt"))
             ready = yield from _settle(call, doubt, run_id)
 
 
@@ -83,7 +83,7 @@ def _first(call: StepCall, run_id: str) -> Script:
         doubt = None if other is None else Doubt("repeated", True, other=other)
     if doubt is None:
         return (yield from _claim(call, run_id))
-    yield Append(call, [doubt.note({"key": call.idempotency_key})])
+    yield Append(call, [doubt.note(call.spec, {"key": call.idempotency_key})])
     return (yield from _settle(call, doubt, run_id))
 
 
@@ -97,7 +97,7 @@ def resume_effect(call: StepCall, record: Record, run_id: str) -> Script:
         return (yield from _claim(call, run_id))
     doubt = Doubt("process_died", record.ended, lost_us=record.lost_us)
     if record.state is not State.IN_DOUBT:
-        yield Append(call, [doubt.note()], keys=key_change(call, "in_doubt"))
+        yield Append(call, [doubt.note(call.spec)], keys=key_change(call, "in_doubt"))
     elif record.doubt is not None:
         facts = msgspec.json.decode(record.doubt.body)
         other = facts.get("other", "")
@@ -135,7 +135,7 @@ def _check_lifetime(call: StepCall, run_id: str) -> Script:
     now_us: int = yield Now()
     if not effects.may_send(call.first_started_us, now_us, call.spec.key_ttl_s):
         doubt = Doubt("key_expired", True)
-        yield Append(call, [doubt.note()], keys=key_change(call, "in_doubt"))
+        yield Append(call, [doubt.note(call.spec)], keys=key_change(call, "in_doubt"))
         raise held(call, doubt, run_id, "give it up (--fail) and run it again: under a new key")
     return None
 
@@ -158,8 +158,6 @@ def key_is_taken(call: StepCall, taken: KeyState, run_id: str) -> Script:
             closes=call.closes,
         )
         return wrote.value
-    if taken.state == "in_doubt":
-        raise held_on_key(call, taken, run_id)
     stranded: bool = yield FindKey(call, taken)
     if stranded:
         raise held_on_key(call, taken, run_id)
@@ -182,7 +180,7 @@ def ended_by_itself(
     """The body of a transactional effect committed, or rolled back, by itself: only a person can
     say what has happened. Its key, if it can still be had, is kept from others until then."""
     doubt = Doubt("error", True, error)
-    notes = [started, doubt.note()]
+    notes = [started, doubt.note(call.spec)]
     keys = []
     if claim is not None:
         keys = [KeyChange(claim.effect, claim.key, "in_doubt", False)]
@@ -202,7 +200,7 @@ def _effect_returned(call: StepCall, value: Any, run_id: str) -> Script:
         )
     except ValueRefused as refused:
         doubt = Doubt("value_lost", True, refused)
-        yield Append(call, [doubt.note()], keys=key_change(call, "in_doubt"))
+        yield Append(call, [doubt.note(call.spec)], keys=key_change(call, "in_doubt"))
         raise held(call, doubt, run_id) from None
     return wrote.value
 

@@ -7,7 +7,7 @@ from typing import Any
 from holdfast._core.attempts import told
 from holdfast._core.commands import command
 from holdfast._core.entries import Kind
-from holdfast._core.requests import Note, StepCall
+from holdfast._core.requests import Note, Spec, StepCall
 from holdfast._core.rows import KeyState
 from holdfast._core.stops import Unwind
 from holdfast.errors import RunHeld
@@ -39,13 +39,26 @@ class Doubt:
         self.other_args = False
         """Whether it is called with other arguments now: somebody has accepted a change of the flow."""
 
-    def note(self, more: dict[str, Any] | None = None) -> Note:
+    def note(self, spec: Spec, more: dict[str, Any] | None = None) -> Note:
         facts: dict[str, Any] = {"why": self.why, "ended": self.ended, **(more or {})}
+        facts |= returned_by(spec)
         if self.other:
             facts["other"] = self.other
         if self.error is not None:
             facts["error"] = told(self.error)
         return Note(Kind.STEP_IN_DOUBT, facts)
+
+
+def returned_by(spec: Spec) -> dict[str, Any]:
+    """Return what the entry of a doubt says of the result, for those who settle it without the code."""
+    schema = None if spec.returns is None else spec.returns.schema()
+    return {"returns": schema} if schema else {}
+
+
+def with_value(run_id: str, key: str) -> str:
+    """Return the command for a run whose effect was settled with a wrong value: that is recorded, so a
+    new run goes on with the right one, and executes nothing again."""
+    return command("fork", run_id, "NEW_RUN_ID", "--before", key, "--result", f"{key}=JSON")
 
 
 DOUBTS = {

@@ -77,7 +77,7 @@ WAIT_ENDS = frozenset(
 """Entries that end such a wait: the outcome of the call that waited."""
 
 
-VALUES = frozenset({"args", "input", "result", "value", "state", "error_args"})
+VALUES = frozenset({"args", "input", "result", "value", "state", "raised"})
 """The fields of an entry's body that hold encoded values; all others are plain facts."""
 
 

@@ -242,27 +242,29 @@ def note(decision: Decision, at_us: int) -> Any:
 
 
 def finding_write(
-    row: RunRow,
+    lease: Lease,
     history: History,
     entries: Iterable[Entry],
     children: Sequence[str],
     decision: Decision,
     at_us: int,
 ) -> Write:
-    """Return the write that does what was decided on a run which nobody alive owns: the entry, and
-    with it the hold or the cancel. What the journal has already is not written again."""
+    """Return the write that does what was decided on a run: the entry, and with it the hold or the
+    cancel. What the journal has already is not written again."""
     # What a dead owner left open is said with it, else nobody could tell any more.
-    left, keys = ([], []) if row.owner is None else doubts_of_the_dead(history, at_us)
+    row = lease.row
+    dead = lease.acting and row.owner is not None
+    left, keys = doubts_of_the_dead(history, at_us) if dead else ([], [])
     if decision.id in noted_in(entries):
-        return Write(Lease(row, acting=True), left, keys=keys)
+        return Write(lease, left, keys=keys)
     drafts = [note(decision, at_us)]
     reason = f"{decision.finding}: {decision.text}"
     if decision.did == "hold" and row.status in CLAIMABLE:
-        write = control.pause_write(row, history, WATCHDOG, reason, at_us)
+        write = control.pause_write(lease, history, WATCHDOG, reason, at_us)
     elif decision.did == "cancel" and history.rollback is None:
-        write = control.cancel_write(row, history, children, WATCHDOG, reason, at_us)
+        write = control.cancel_write(lease, history, children, WATCHDOG, reason, at_us)
     else:
-        return Write(Lease(row, acting=True), left + drafts, keys=keys)
+        return Write(lease, left + drafts, keys=keys)
     write.drafts = drafts + write.drafts
     return write
 

@@ -16,6 +16,13 @@ from holdfast._core.lifecycle import ClaimedBecause
 from holdfast._core.record import Record, State, facts
 from holdfast.errors import Corrupt
 
+DOES_NOT_FIT = b'{"why":"does_not_fit"'
+"""How a run is given back by code of another version that could not replay it."""
+OTHER_CODE = b'{"why":"other_code"'
+"""How a diverged run is given back for code that has not tried it: old code put back, or repaired."""
+TRY_AGAIN = b'{"why":"try_again"'
+"""How a diverged run is given back by somebody who wants it replayed once more, by any code."""
+
 
 class Folding:
     """The part of a history that takes in entries."""
@@ -32,6 +39,9 @@ class Folding:
         started: Entry | None
         failed: Entry | None
         held: Entry | None
+        unfit: dict[str, Entry]
+        tried: list[str]
+        again: Entry | None
         completed: Entry | None
         over: bool
         reborn: Entry | None
@@ -83,6 +93,7 @@ class Folding:
     def _run_resumed(self, entry: Entry) -> None:
         data = facts(entry)
         self.decided_seq = entry.seq
+        self._anew()
         self._live_again(entry)
         self.gap.decided(data)
         if "rolled_back_to" in data:
@@ -115,6 +126,7 @@ class Folding:
     def _change_accepted(self, entry: Entry) -> None:
         if facts(entry).get("exact"):
             return  # Newer code went on with an older run, and replays all of it as it is.
+        self._anew()
         self.old.update({key: it for key, it in self.records.items() if not is_undo(key)})
         self.placed.clear()
         self.decided_seq = entry.seq
@@ -140,6 +152,31 @@ class Folding:
 
     def _run_held(self, entry: Entry) -> None:
         self.held = entry
+        self._tried(entry)
+
+    def _run_released(self, entry: Entry) -> None:
+        if DOES_NOT_FIT in entry.body:
+            self._tried(entry)
+        elif TRY_AGAIN in entry.body:
+            self._anew()
+        elif OTHER_CODE in entry.body:
+            self.again = entry
+
+    def _tried(self, entry: Entry) -> None:
+        if b'"code":' in entry.body and (code := facts(entry).get("code")):
+            self.unfit[code] = entry
+            self._has_tried(code)
+        elif b'"tried":' in entry.body and (mark := facts(entry).get("tried")):
+            self._has_tried(mark)
+
+    def _has_tried(self, mark: str) -> None:
+        if mark not in self.tried:
+            self.tried.append(mark)
+
+    def _anew(self) -> None:
+        """Somebody decided: any code may try."""
+        self.unfit.clear()
+        self.tried.clear()
 
     def _cancel_requested(self, entry: Entry) -> None:
         self.cancel = entry

@@ -54,11 +54,19 @@ class History(Folding):
         self.started: Entry | None = None
         self.failed: Entry | None = None
         self.held: Entry | None = None
+        self.unfit: dict[str, Entry] = {}
+        """What could not replay it, by version and fingerprint, since somebody last decided."""
+        self.tried: list[str] = []
+        """The same, with what did not fit because of a class or of a name: see `upgrades.mark`."""
+        self.again: Entry | None = None
+        """What gave it back for code that had not tried it, the last time."""
         self.cancel: Entry | None = None
         """A cancel that waits for a doubt to be settled."""
         self.completed: Entry | None = None
         self.over = False
         """Whether the run has ended, as far as it was read."""
+        self.closed = False
+        """Whether it is only replayed: a block that has completed, and is entered again."""
         self.reborn: Entry | None = None
         """What took it up again after it had ended, the last time."""
         self.decided_seq = 0
@@ -121,6 +129,8 @@ class History(Folding):
         if record.key != key:
             raise Divergence(key, f"{record.key} at call {position}", f"{key}")
         fits = args_digest is None or record.args_digest in (None, args_digest)
+        if not fits and record.keeps_place:
+            raise Divergence(key, f"{key} with another first state", f"{key} with this one", record)
         if not fits and not record.is_unsaid:
             raise Divergence(key, f"{key} with other arguments", f"{key} with these", record)
         return record

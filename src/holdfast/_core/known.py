@@ -10,13 +10,15 @@ from __future__ import annotations
 import enum
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from holdfast._core.shapes import Shape, has_parts, is_model, shape_of
 from holdfast.errors import UsageError
 
 C = TypeVar("C", bound=type)
+Upgrade = Callable[[dict[str, Any]], Any]
+"""Makes an object of today's class, or its fields, from the fields that are stored."""
 
 
 class Known:
@@ -26,8 +28,9 @@ class Known:
         self._by_name: dict[str, type] = {}
         self._names: dict[type, str] = {}
         self._shapes: dict[type, Shape] = {}
+        self._upgrades: dict[type, Upgrade] = {}
 
-    def register(self, cls: C, name: str | None = None) -> C:
+    def register(self, cls: C, name: str | None = None, upgrade: Upgrade | None = None) -> C:
         """Make a class known under its short name; usable as a decorator."""
         if not isinstance(cls, type) or not has_parts(cls):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(
@@ -36,7 +39,11 @@ class Known:
             )
         short = name or short_name(cls)
         self._check_free(short, cls)
+        if upgrade is not None and not callable(upgrade):
+            raise UsageError(f"register({cls.__qualname__}, upgrade={upgrade!r}): a function")
         self._put(short, cls)
+        if upgrade is not None:
+            self._upgrades[cls] = upgrade
         return cls
 
     def learn(self, annotation: object) -> None:
@@ -67,6 +74,10 @@ class Known:
     def by_name(self, name: str) -> type | None:
         return self._by_name.get(name)
 
+    def upgrade(self, cls: type) -> Upgrade | None:
+        """What makes objects of this class from stored fields that it cannot take."""
+        return self._upgrades.get(cls)
+
     def shape(self, cls: type) -> Shape | None:
         """How to take apart and rebuild objects of this class; None for enums and strangers."""
         found = self._shapes.get(cls)
@@ -95,6 +106,7 @@ class Known:
         if replaced is not None and replaced is not cls:
             self._names.pop(replaced, None)
             self._shapes.pop(replaced, None)
+            self._upgrades.pop(replaced, None)
         self._by_name[short] = cls
         self._names[cls] = short
         self._shapes.pop(cls, None)

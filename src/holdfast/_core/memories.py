@@ -16,6 +16,7 @@ from holdfast._core import codec
 from holdfast._core.entries import Kind
 from holdfast._core.history import History
 from holdfast._core.keys import check_label
+from holdfast._core.record import VALUE
 from holdfast._core.redacting import Redact, redacted
 from holdfast._core.requests import Append, Decode, Note, Recall, Script, StepCall, Wrote
 from holdfast._core.rows import Memo
@@ -74,7 +75,7 @@ def told(memo: Memo) -> Told:
 
 def recall_script(call: StepCall, asked: Recall, history: History, decode: Decode) -> Script:
     """Read from a memory, once: what was seen is recorded, and seen again on replay."""
-    record = find(call, history)
+    record = find(call, history, decode, VALUE)
     if record is not None and record.has_outcome:
         return replayed(call, record, decode, history.run_id)
     seen: list[Told] = yield asked
@@ -87,7 +88,7 @@ def recall_script(call: StepCall, asked: Recall, history: History, decode: Decod
 def remember_script(call: StepCall, memo: Memo, history: History, decode: Decode) -> Script:
     """Write to a memory, once: the value and the entry that says so commit together. Returns
     whether it was written; with a version that is no longer the newest, it was not."""
-    record = find(call, history)
+    record = find(call, history, decode, VALUE)
     if record is not None and record.has_outcome:
         return replayed(call, record, decode, history.run_id)
     wrote: Wrote = yield Append(

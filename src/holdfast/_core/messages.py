@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -42,10 +44,19 @@ def answer_id(name: str, number: int) -> str:
     return f"{ANSWER}{name}:{number}"
 
 
-def number_of(messages: list[tuple[Message, int | None]], name: str) -> int:
-    """Return the number under which a question of this name is asked next."""
-    kind = ANSWER + name
-    return 1 + sum(1 for message, taken in messages if message.kind == kind and taken is not None)
+def next_number(was_taken: Callable[[str], bool], name: str) -> int:
+    """Return the number under which a question of this name is asked next: the first whose answer
+    no entry has taken. Answers are taken in the order of their numbers, so it is found by halves,
+    and only few of them are looked at."""
+
+    def is_over(number: int) -> bool:
+        return was_taken(answer_id(name, number))
+
+    beyond = 1
+    while is_over(beyond):
+        beyond *= 2
+    numbers = range(beyond // 2 + 1, beyond + 1)
+    return numbers[bisect.bisect_left(numbers, True, key=lambda number: not is_over(number))]
 
 
 def refusal_in(message: Message) -> str | None:

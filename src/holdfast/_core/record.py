@@ -28,6 +28,25 @@ OUTCOMES = frozenset({State.COMPLETED, State.FAILED, State.SKIPPED})
 UNSAID = frozenset({State.RUNNING, State.RETRYING, State.CANCELLED})
 
 
+STEP = "a step"
+CHILD_RUN = "a child run"
+SLEEP = "a sleep"
+VALUE = "a recorded value"
+SCOPE = "a loop or branches"
+EMITTED = "an emitted value"
+SORTS = {
+    Kind.CHILD_STARTED: CHILD_RUN,
+    Kind.CHILD_ENDED: CHILD_RUN,
+    Kind.TIMER_SET: SLEEP,
+    Kind.TIMER_FIRED: SLEEP,
+    Kind.VALUE_RECORDED: VALUE,
+    Kind.SCOPE_OPENED: SCOPE,
+    Kind.EMITTED: EMITTED,
+}
+"""What a call is, beside steps and effects, if its key does not say so: all others have a colon in
+theirs, which no name of a step or flow can have."""
+
+
 class Record(msgspec.Struct):
     """What the journal knows of one step."""
 
@@ -86,6 +105,17 @@ class Record(msgspec.Struct):
     def keeps_place(self) -> bool:
         """Whether it is no step, but the place of a loop or of branches."""
         return self.outcome is not None and self.outcome.kind is Kind.SCOPE_OPENED
+
+    @property
+    def sort(self) -> str:
+        """What made it: a step or effect, or an operation whose key a step could have as well."""
+        entry = self.begun or self.outcome
+        return STEP if entry is None else SORTS.get(entry.kind, STEP)
+
+    @property
+    def was_given(self) -> bool:
+        """Whether a person gave its result to a fork; it is of any sort."""
+        return self.borrowed and self.outcome is not None and self.outcome.seq == 0
 
     @property
     def has_outcome(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -12,6 +12,18 @@ from holdfast._core.effects import OnDoubt
 from holdfast._core.entries import Kind
 from holdfast._core.retry import Retry
 from holdfast._core.rows import KeyChange, KeyClaim, KeyState, Memo, Post, Pot, Question, Spend
+
+
+class Returns(Protocol):
+    """What an effect is declared to return; asked when somebody else says what it returned."""
+
+    def schema(self) -> dict[str, Any] | None:
+        """Return what can be said of it without its class, or None if nothing is known."""
+        ...
+
+    def fitted(self, value: Any) -> Any:
+        """Return a value as what it returns; ValueError says why it is none."""
+        ...
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -35,6 +47,7 @@ class Spec(msgspec.Struct, frozen=True):
     """Whether it can be taken back: the intent says so, for those who plan a rollback."""
     aliases: tuple[str, ...] = ()
     """Names that it had before: its business keys may stand under them."""
+    returns: Returns | None = None
 
 
 class Undoes(msgspec.Struct, frozen=True):
@@ -88,6 +101,8 @@ class StepCall(msgspec.Struct):
     """Whether user code of this attempt was called; until then nothing can have happened."""
     at_large: bool = False
     """Whether a helper thread is at work on it that nobody can stop."""
+    emitting: int = 0
+    """Which attempt, executed here, has emitted a value; 0 is none."""
     usage: dict[str, Any] | None = None
     made_by: bytes = b""
     """What is recorded with its outcome: the fingerprint of its code, declared versions."""
@@ -283,10 +298,11 @@ class FindKey(msgspec.Struct):
 
 class FindUnmet(msgspec.Struct):
     """Look whether a new effect may repeat one that the run has not come back to; where calls are
-    made at the same time, that one gets a moment to be called. Sends back its key and whether it is
-    in doubt, or None."""
+    made at the same time, that one gets a moment to be called. Sends back its key, or None."""
 
     call: StepCall
+    before_change: bool = False
+    """Look instead for what happened before an accepted change, whatever its name is."""
 
 
 class Recall(msgspec.Struct):

@@ -21,6 +21,7 @@ from holdfast._core.history import History, Record, State
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.repeating import check_repeated, decided_drafts
 from holdfast._core.rows import KeyChange
+from holdfast._core.stops import CLASS, VALUE
 from holdfast._core.superseding import loops_begun_anew, starting_over, superseded_by_resume
 from holdfast.errors import RunCancelled, RunHeld, UsageError
 
@@ -42,12 +43,20 @@ def resume_drafts(
     accept_change: bool = False,
     confirm: bool = False,
     drift: str | None = None,
+    again: bool = False,
 ) -> tuple[Drafts, dict[str, Any]]:
     """Return the entries that take a run up again, and the columns of its row that change.
 
-    `drift` is what is decided about what changed outside, "go_on" or "redo". A run that goes on by itself needs none. What cannot be resumed raises, saying what can be done.
+    `drift` is what is decided about what changed outside, "go_on" or "redo". `again` is only about a
+    run that is held as diverged: unless the change is accepted, it is replayed once more, with the code
+    as it is now. A run that goes on by itself needs none. What cannot be resumed raises, saying what
+    can be done.
     """
     status = history.status
+    if again and not (status is Status.HELD and held_reason(history) == HeldReason.DIVERGED):
+        return [], {}
+    if again and not accept_change and moved_to(history) is None:
+        return _tried_again(actor, at_us)
     if drift is not None:
         _check_drift(history, drift)
     if status is Status.FAILED:
@@ -56,6 +65,8 @@ def resume_drafts(
         return decided_drafts(history, actor, at_us, drift, confirm=confirm)
     if status is Status.HELD:
         return _freed(history, actor, at_us, accept_change=accept_change, confirm=confirm)
+    if status in _GOES_ON and accept_change and history.unfit:
+        return _accepted(actor, at_us, confirm=confirm)
     if status in _GOES_ON:
         return [], {}
     if status is Status.CANCELLED:
@@ -127,6 +138,8 @@ def _freed(
             "confirmed": False,
         }
         return [draft(Kind.RUN_RESUMED, at_us, facts)], free
+    if held.get("differs") in (CLASS, VALUE) and not accept_change:  # Mended, and not accepted.
+        return [draft(Kind.RUN_RELEASED, at_us, {"why": "run again", "actor": actor})], free
     if not accept_change:
         # Who held it knows best: it may ask for a confirmation as well.
         actions = held.get("actions") or (
@@ -134,10 +147,19 @@ def _freed(
             command("resume", run_id, "--accept-change"),
         )
         raise RunHeld(run_id, reason, str(held.get("detail", "")), actions, step=step)
+    return _accepted(actor, at_us, confirm=confirm)
+
+
+def _tried_again(actor: str, at_us: int) -> tuple[Drafts, dict[str, Any]]:
+    released = draft(Kind.RUN_RELEASED, at_us, {"why": "try_again", "actor": actor})
+    return [released], {"waiting_on": None, "wake_us": None}
+
+
+def _accepted(actor: str, at_us: int, *, confirm: bool) -> tuple[Drafts, dict[str, Any]]:
     return [
         draft(Kind.CHANGE_ACCEPTED, at_us, {"actor": actor, "confirmed": confirm}),
         draft(Kind.RUN_RELEASED, at_us, {"why": "change_accepted", "actor": actor}),
-    ], free
+    ], {"waiting_on": None, "wake_us": None}
 
 
 def outcome_is_unknown(record: Record) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from typing import NoReturn
 
 from holdfast.errors import UsageError
 
@@ -31,12 +32,34 @@ class Retry:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        if not isinstance(self.attempts, int) or self.attempts < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"Retry(attempts={self.attempts!r}): at least 1")
-        if self.first_s < 0 or self.max_s < 0 or self.backoff < 1 or not 0 <= self.jitter <= 1:
-            raise UsageError("Retry: first_s, max_s >= 0, backoff >= 1, 0 <= jitter <= 1")
-        if self.deadline_s is not None and self.deadline_s <= 0:
-            raise UsageError("Retry(deadline_s=…) is positive")
+        if not _is_number(self.attempts, whole=True) or self.attempts < 1:
+            self._refuse("attempts", "a whole number from 1 on")
+        if not _is_number(self.first_s) or self.first_s < 0:
+            self._refuse("first_s", "seconds, 0 or more")
+        if not _is_number(self.max_s) or self.max_s < 0:
+            self._refuse("max_s", "seconds, 0 or more")
+        if not _is_number(self.backoff) or self.backoff < 1:
+            self._refuse("backoff", "a number from 1 on")
+        if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
+            self._refuse("jitter", "a number from 0 to 1")
+        if self.deadline_s is not None and not (
+            _is_number(self.deadline_s) and self.deadline_s > 0
+        ):
+            self._refuse("deadline_s", "seconds above 0, or None")
+        if not isinstance(self.give_up_on, tuple) or not all(map(_is_exception, self.give_up_on)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            self._refuse("give_up_on", "a tuple of classes of exceptions")
+
+    def _refuse(self, name: str, expected: str) -> NoReturn:
+        raise UsageError(f"Retry({name}={getattr(self, name)!r}): {name} is {expected}")
+
+
+def _is_number(value: object, *, whole: bool = False) -> bool:
+    """Say whether something is a number; True and False are none."""
+    return isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+
+
+def _is_exception(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
 
 
 ONCE = Retry(attempts=1)

@@ -94,6 +94,15 @@ class RunRow(msgspec.Struct, gc=False):
         return self
 
 
+def version_seen(row: RunRow) -> str:
+    """Return what a person who decides has seen of a run. A run at work writes all the time: only
+    its status and generation count; of one that stands still, every entry does."""
+    seen = f"{row.status}.{row.generation}"
+    if row.status in (Status.QUEUED, Status.RUNNING):
+        return seen
+    return f"{seen}.{row.held_reason or ''}.{row.last_seq}"
+
+
 class KeyState(msgspec.Struct, gc=False):
     """One claimed business key: who has it and what became of it."""
 
@@ -316,10 +325,16 @@ NO_PROGRESS = b'{"why":"store error"'
 
 
 def apply(row: RunRow, write: Write, lease_until_us: int) -> Applied:
-    """Number and chain the drafts, and derive the next row. The given row is left as it is."""
+    """Number and chain the drafts, and derive the next row. The given row is left as it is.
+
+    Times along a journal never decrease: an entry has the time of the one before it if the clock of
+    its writer is behind. When a step began (`started_us`) stays as it was measured.
+    """
     new = msgspec.structs.replace(row)
     entries: list[Entry] = []
     for draft in write.drafts:
+        if draft.at_us < new.updated_us:  # A clock that is behind, or a line that wrote later.
+            draft = msgspec.structs.replace(draft, at_us=new.updated_us)  # noqa: PLW2901
         entry = _seal(new, draft)
         entries.append(entry)
         _fold(new, draft, entry)

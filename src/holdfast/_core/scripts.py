@@ -37,16 +37,20 @@ from holdfast._core.attempts import (
 from holdfast._core.budgets import begun
 from holdfast._core.commands import command
 from holdfast._core.differing import told
+from holdfast._core.digest import digest
 from holdfast._core.doubt import effect_script
-from holdfast._core.doubted import was_effect
-from holdfast._core.entries import Kind
+from holdfast._core.doubted import was_effect, with_value
+from holdfast._core.entries import Entry, Kind
 from holdfast._core.history import Divergence, History, Record, State
+from holdfast._core.keys import is_undo
 from holdfast._core.messages import refused_before
+from holdfast._core.record import SCOPE, STEP, facts
 from holdfast._core.requests import (
     Append,
     Call,
     Called,
     Decode,
+    FindUnmet,
     Note,
     Script,
     Sleep,
@@ -54,20 +58,31 @@ from holdfast._core.requests import (
     Wrote,
 )
 from holdfast._core.retry import ONCE
-from holdfast._core.stops import Unwind
+from holdfast._core.stops import SORT, VALUE, Unwind
 from holdfast._core.transactions import transaction_script
-from holdfast.errors import HoldfastError, KeyConflict, RunHeld, ValueRefused
+from holdfast.errors import HoldfastError, KeyConflict, RunHeld, UsageError, ValueRefused
+
+CHANGED = "The flow's code or its inputs changed inside the part that is already recorded."
+UNCHANGED = (
+    "The flow's function is the same as when the run was started. So look in it for time, chance and "
+    "ids that are not recorded (holdfast.now(), holdfast.rng() and holdfast.new_id() are), for what it "
+    "reads outside of steps, and at the functions that it uses."
+)
+"""The same, where the fingerprint of the flow says that its code is as it was."""
+PUT_BACK = "put the old code back and run it again, or"
 
 
 def step_script(call: StepCall, history: History, decode: Decode) -> Script:
     """Execute one call of a step, or replay it."""
-    record = find(call, history, decode)
+    record = find(call, history, decode, STEP)
     if record is not None:
         if record.has_outcome:
             return replayed(call, record, decode, history.run_id)
         call.attempt = record.attempts
         if record.state is not State.WAITING:  # For an approval: it was not begun yet.
             call.first_started_us = record.first_started_us
+    if record is None and call.spec.effect:
+        yield from check_renamed(call, history)
     if call.spec.transaction:
         return (yield from transaction_script(call, record, history.run_id))
     if call.spec.effect:
@@ -77,37 +92,110 @@ def step_script(call: StepCall, history: History, decode: Decode) -> Script:
     return (yield from _plain(call, record, history.run_id))
 
 
-def find(call: StepCall, history: History, decode: Decode | None = None) -> Record | None:
-    """Return the record of this call; a call that does not fit holds the run as diverged."""
+def find(
+    call: StepCall, history: History, decode: Decode | None = None, sort: str | None = None
+) -> Record | None:
+    """Return the record of this call; a call that does not fit holds the run as diverged. One of
+    another `sort` (a step that became a flow) never fits, whatever change was accepted."""
+    found: Divergence | None = None
     try:
-        return history.match(call.key, call.position, call.args_digest)
-    except Divergence as found:
+        record = history.match(call.key, call.position, call.args_digest)
+    except Divergence as divergence:
+        record, found = divergence.other, divergence
+    another = record is not None and sort not in (None, record.sort) and not record.was_given
+    if another:
+        assert record is not None
+        found = Divergence(call.key, f"{call.key} as {record.sort}", f"it as {sort}")
+    elif found is not None and _same_today(call, record, decode):
+        return record
+    if found is not None:
         differ = _differences(call, found.other, decode)
+        resume = command("resume", history.run_id, "--accept-change")
         raise Unwind(
-            RunHeld(
+            diverged(
                 history.run_id,
-                "diverged",
-                f"at {call.key}: {found}{differ}. The flow's code or its inputs changed inside the "
-                "part that is already recorded.",
-                (
-                    "put the old code back and run it again, or",
-                    command("resume", history.run_id, "--accept-change"),
-                ),
-                step=call.key,
-            )
-        ) from None
+                call.key,
+                f"{found}{differ}",
+                f"give it another name (name=…), then: {resume}" if another else None,
+            ),
+            differs=SORT if another else None,
+            about=call.spec.name if another else "",
+        )
+    if history.closed and sort != SCOPE and (record is None or not record.has_outcome):
+        raise UsageError(
+            f"run {history.run_id!r} has completed without an outcome of {call.key}, and a completed "
+            "run executes nothing more; give the script a run id of its own"
+        )
+    return record
+
+
+def check_renamed(call: StepCall, history: History) -> Script:
+    """Hold a run before it does something new, if its changed code has not come to something that
+    happened before the change was accepted: that may be the same under another key."""
+    if not history.old or history.confirmed or is_undo(call.key):
+        return None
+    other: str | None = yield FindUnmet(call, before_change=True)
+    if other is None:
+        return None
+    run_id = history.run_id
+    raise Unwind(
+        RunHeld(
+            run_id,
+            "diverged",
+            f"at {call.key}: the changed code calls {call.key}, which is not recorded, before it has "
+            f"called {other}, which happened before the change. If that is the same under another "
+            "name, it would be done twice. Nothing of it was executed.",
+            (
+                "put the old code back, or give it the former name (aliases=…), and run it again, or",
+                command("resume", run_id, "--accept-change", "--confirm")
+                + f"    (execute {call.key} as a new one)",
+            ),
+            step=call.key,
+        )
+    )
+
+
+def _same_today(call: StepCall, record: Record | None, decode: Decode | None) -> bool:
+    """Tell whether the recorded arguments, read with today's classes, are those of this call: a class
+    that gained a field, or has an upgrade, changes digests and nothing else."""
+    if record is None or decode is None or not record.has_outcome:
+        return False
+    recorded = _arguments(record)
+    return recorded is not None and digest(decode(recorded)) == call.args_digest
+
+
+def _arguments(record: Record) -> bytes | None:
+    """The arguments of a call, or the first state of a loop."""
+    known = (record.outcome, record.intent, record.begun)  # Begun: it waits for an approval.
+    entries = [entry for entry in known if entry is not None]
+    name = "state" if record.keeps_place else "args"
+    nodes = [fields[name] for entry in entries if name in (fields := entry.data())]
+    return bytes(nodes[0]) if nodes else None
+
+
+def diverged(run_id: str, key: str, found: str, way_on: str | None = None) -> RunHeld:
+    """Return the error that holds a run whose code does not fit what is recorded."""
+    return RunHeld(
+        run_id,
+        "diverged",
+        f"at {key}: {found}. {CHANGED}",
+        (
+            PUT_BACK,
+            way_on or command("resume", run_id, "--accept-change"),
+        ),
+        step=key,
+    )
 
 
 def _differences(call: StepCall, record: Record | None, decode: Decode | None) -> str:
     """Return where the arguments of a call differ from the recorded ones, if both are known."""
     if record is None or decode is None or call.args_now is None:
         return ""
-    entries = [entry for entry in (record.intent, record.outcome) if entry is not None]
-    recorded = [fields["args"] for entry in entries if "args" in (fields := entry.data())]
-    if not recorded:
+    recorded = _arguments(record)
+    if recorded is None:
         return ""
     try:
-        differ = told(decode(bytes(recorded[-1])), call.args_now)
+        differ = told(decode(recorded), call.args_now)
     except HoldfastError:  # What cannot be read is not shown; the run is held all the same.
         return ""
     return f": {differ}" if differ else ""
@@ -118,7 +206,10 @@ def replayed(call: StepCall, record: Record, decode: Decode, run_id: str) -> Any
     assert record.outcome is not None
     data = record.outcome.data()
     if record.state is not State.FAILED:
-        return decode(bytes(data.get("result", data.get("value", b"null"))))
+        value = decode(bytes(data.get("result", data.get("value", b"null"))))
+        if record.outcome.kind is Kind.STEP_SETTLED and call.spec.returns is not None:
+            return _given(call, record.outcome, value, run_id)
+        return value
     if record.outcome.kind is Kind.QUESTION_ANSWERED:
         raise refused_before(call, record.outcome)
     error = msgspec.json.decode(data["error"])
@@ -130,6 +221,33 @@ def replayed(call: StepCall, record: Record, decode: Decode, run_id: str) -> Any
         raise original
     unknown = "unknown" in data or record.outcome.kind is Kind.STEP_SETTLED
     raise step_failed(call, error, max(record.attempts, 1), run_id, unknown=unknown)
+
+
+def _given(call: StepCall, settled: Entry, value: Any, run_id: str) -> Any:
+    """Return what a person said that an effect returned, as what it is declared to return; a value
+    that is none holds the run, and never reaches the flow."""
+    said = facts(settled)
+    if said.get("source") != "actor" or call.spec.returns is None:
+        return value
+    try:
+        return call.spec.returns.fitted(value)
+    except ValueError as error:
+        why = " ".join(str(error).split())
+    raise Unwind(
+        RunHeld(
+            run_id,
+            "diverged",
+            f"at {call.key}: {said['actor']} settled it as done with a value that is not what "
+            f"{call.spec.name} returns: {why}. Nothing of the flow went on with it.",
+            (
+                f"if the value is right, declare {call.spec.name} to return it and run it again, or",
+                f"{with_value(run_id, call.key)}    (go on in a new run, with the right value)",
+            ),
+            step=call.key,
+        ),
+        differs=VALUE,
+        about=call.spec.name,
+    )
 
 
 def _plain(call: StepCall, record: Record | None, run_id: str) -> Script:

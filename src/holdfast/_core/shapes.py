@@ -43,6 +43,7 @@ class Shape(Protocol):
 
     def apart(self, value: Any) -> Parts: ...
     def build(self, parts: Sequence[Mapping[str, object]]) -> object: ...
+    def field_names(self) -> Sequence[str]: ...
 
 
 def shape_of(cls: type[Any], name: str) -> Shape | None:
@@ -131,6 +132,9 @@ class FieldShape:
         if make is None:
             raise Misfit(f"the record lacks the field {name!r}, which has no default")
         return make()
+
+    def field_names(self) -> Sequence[str]:
+        return self.fields
 
     def build(self, parts: Sequence[Mapping[str, object]]) -> object:
         return self._make(self.complete(parts[0]))
@@ -240,6 +244,9 @@ class ModelShape:
         self.name = name
         # Its fields live in its `__dict__`, which is read and set as a whole.
         self.faithful = _is_faithful(cls, ())
+
+    def field_names(self) -> Sequence[str]:
+        return list(self.cls.model_fields)
 
     def apart(self, value: Any) -> Parts:
         fields: dict[str, Any] = self.cls.model_fields

@@ -17,6 +17,9 @@ from holdfast._core.seen import Seen
 MINUTE_US = 60_000_000
 LATEST = 20
 """How many calls the pace of now is worked out from."""
+NEARLY = 0.8
+"""Which share of a budget is spent before its end is said to be near. A run that is over in a few minutes
+spends its whole budget at a pace that would use it up in fifteen, and nothing is wrong with it."""
 AHEAD_US = 15 * MINUTE_US
 """How far ahead a limit is seen coming."""
 SAMPLES = 12
@@ -113,7 +116,9 @@ def _budget(seen: Seen, spent: Sequence[Spent]) -> Iterator[Finding]:
         ("tokens", pot.spent_tokens, pot.tokens),
     )
     for what, total, limit in amounts:
-        if limit is not None and (text := _soon(spent, what, total, limit)):
+        if limit is None or total < NEARLY * limit:
+            continue
+        if text := _soon(spent, what, total, limit):
             text = f"of its budget, {text}"
             yield _finding(seen, spent, f"budget_{what}", text, Severity.INFO)
 

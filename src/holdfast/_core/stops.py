@@ -7,6 +7,7 @@ the run remembers that it is stopping, and every later durable call raises it ag
 from __future__ import annotations
 
 import math
+import re
 
 import msgspec
 
@@ -37,6 +38,51 @@ class Unload(msgspec.Struct):
     """The number of the newest message that it has looked at."""
 
 
+CLASS = "class"
+"""A stored value does not fit today's class: nothing is to be accepted, the class is to be mended."""
+SORT = "sort"
+"""A step became a flow of the same name, or the like: that cannot be accepted under this name."""
+VALUE = "value"
+"""A person settled an effect with a value that it is not declared to return."""
+
+
+HELD_BY_CODE = "code:"
+_CODE = re.compile(r"(?s)^(.*/[0-9a-f]{16})\+.*$")
+TOKEN_MAX_BYTES = 1500
+"""An index of a database takes no more than 2,700 bytes."""
+
+
+class Tried(msgspec.Struct, array_like=True):
+    """What `waiting_on` says of a run that is held as diverged: it waits for code that is not among
+    what could not replay it. All that a worker needs to decide whether it tries such runs stands in
+    it, so that thousands of runs that one deploy left behind are decided about at once."""
+
+    flow: str
+    version: str
+    queue: str
+    codes: list[str]
+    """Version and fingerprint of each; see `upgrades.mark`."""
+
+    def token(self) -> str:
+        """Return it as a text. The oldest are left out of one that is too long."""
+        while True:
+            told = msgspec.json.encode(self)
+            if len(told) <= TOKEN_MAX_BYTES or len(self.codes) < 2:
+                return HELD_BY_CODE + told.decode()
+            self.codes = self.codes[1:]
+
+    def shown(self) -> str:
+        """Return them for people, each once."""
+        return ", ".join(dict.fromkeys(_CODE.sub(r"\1", code) for code in self.codes))
+
+    @classmethod
+    def read(cls, token: str | None) -> Tried | None:
+        """Return what a token says, if it says that."""
+        if token is None or not token.startswith(HELD_BY_CODE):
+            return None
+        return msgspec.json.decode(token.removeprefix(HELD_BY_CODE), type=cls)
+
+
 class Unwind(BaseException):
     """Unwinds a flow. `error` is what the caller of `run` gets to see."""
 
@@ -48,6 +94,8 @@ class Unwind(BaseException):
         released: str | None = None,
         unload: Unload | None = None,
         took: list[str] | None = None,
+        differs: str | None = None,
+        about: str = "",
     ) -> None:
         super().__init__(str(error))
         self.error = error
@@ -59,5 +107,10 @@ class Unwind(BaseException):
         """What the run waits for, for one that is given back until that comes."""
         self.took = took or []
         """Messages that made it stop: they are taken with the entry that says so."""
+        self.differs = differs
+        """What of the code does not fit, for one that is held as diverged: `CLASS`, `SORT`
+        or `VALUE`."""
+        self.about = about
+        """Then the name of the class, or of the step or flow."""
         self.waiting_on = waiting_on
         """What frees the run, for one that is held because of another run's key."""

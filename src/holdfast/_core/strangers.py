@@ -14,9 +14,10 @@ from typing import Any, cast
 
 from holdfast._core.chunks import ChunkReader, Values
 from holdfast._core.digest import digest
-from holdfast._core.known import KNOWN, Known
+from holdfast._core.known import KNOWN, Known, Upgrade
+from holdfast._core.reader import read_enum
 from holdfast._core.shapes import Parts, Shape
-from holdfast.errors import ValueRefused
+from holdfast.errors import ClassChanged, ValueRefused
 
 _NO_FLAG = 1 << 1000
 """An enum of flags has at least one; this one is in no combination."""
@@ -47,6 +48,9 @@ class _Shape:
         parts: Parts = value.parts
         return parts
 
+    def field_names(self) -> Sequence[str]:
+        return ()
+
     def build(self, parts: Sequence[Mapping[str, object]]) -> object:
         return self.cls(tuple(dict(part) for part in parts))
 
@@ -61,6 +65,9 @@ class Strangers(Known):
 
     def by_name(self, name: str) -> type | None:
         return self._known.by_name(name)
+
+    def upgrade(self, cls: type) -> Upgrade | None:
+        return self._known.upgrade(cls)
 
     def name_of(self, cls: type) -> str | None:
         return self._known.name_of(cls) or self._names.get(cls)
@@ -81,10 +88,14 @@ class Strangers(Known):
         kind = "." + member
         return self._met.get((name, kind)) or self._meet(name, kind, _enum(name, [member]))
 
-    def flag(self, name: str) -> type:
-        """Return the stand-in for an enum of flags: any combination, by its number."""
-        return self._met.get((name, "|")) or self._meet(
-            name, "|", _flag(name, {"_": _NO_FLAG}, boundary=enum.KEEP)
+    def flag(self, name: str, of: Sequence[str | int]) -> type:
+        """Return the stand-in for an enum of flags: these names, and any number beside them."""
+        names = [part for part in of if isinstance(part, str)]
+        free = sum(part for part in of if isinstance(part, int)).bit_length()
+        members = {one: 1 << free + place for place, one in enumerate(names)}
+        kind = f"|{'|'.join(names)}|{free}"
+        return self._met.get((name, kind)) or self._meet(
+            name, kind, _flag(name, members or {"_": _NO_FLAG}, boundary=enum.KEEP)
         )
 
     def _meet(self, name: str, kind: str, cls: type) -> type:
@@ -98,25 +109,14 @@ class LenientReader(ChunkReader):
 
     known: Strangers
 
-    def _named_class(self, body: Any) -> tuple[type[Any], list[Any]]:
-        match body:
-            case [str() as name, str() as member] if self.known.by_name(name) is None:
-                return self.known.enum(name, member), [member]
-            case [str() as name, int() as combined] if self.known.by_name(name) is None:
-                return self.known.flag(name), [combined]
-            case [str() as name, *parts] if self.known.by_name(name) is None and all(
-                isinstance(part, dict) for part in parts
-            ):
-                tag = "object" if len(parts) == 1 else "model"
-                return self.known.object(name, tag), parts
-            case _:
-                return super()._named_class(body)
-
-    def _build(self, cls: type, parts: list[Any], tag: str, most: int) -> Any:
-        if issubclass(cls, StandIn):
-            # One dict of fields is all that many a model has; only here it is told from an object.
-            cls = self.known.object(cls.__name__, tag)
-        return super()._build(cls, parts, tag, most)
+    def stranger(self, name: str, tag: str, parts: list[Any], changed: ClassChanged) -> Any:
+        if tag != "enum":
+            return self.known.object(name, tag)(tuple(parts))
+        [of] = parts
+        if type(of) is str:
+            return read_enum(self.known.enum(name, of), of)
+        bits = [of] if type(of) is int else of
+        return read_enum(self.known.flag(name, bits), bits)
 
 
 class LenientValues(Values):

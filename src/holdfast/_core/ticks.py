@@ -255,7 +255,7 @@ def _cron(line: str, after: dt.datetime) -> Iterator[dt.datetime]:
         from cronsim import CronSim, CronSimError
     except ImportError:
         raise UsageError(
-            "cron= needs a library that reads cron lines: pip install 'holdfast[schedules]'; "
+            "cron= needs a library that reads cron lines: pip install -e '.[schedules]' in a clone; "
             "or write every=timedelta(…)"
         ) from None
     try:

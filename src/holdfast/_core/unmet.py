@@ -4,16 +4,27 @@ An effect with a key of its own (`pay:call_17`) is found again by that key alone
 model that chose the key was not recorded, the model is asked again and chooses another: the same effect
 comes under a new key, and nothing would tell that it is a repetition. So an effect that is new to the
 journal is compared with those of its name that the run has not called again since it was taken up.
+
+After an accepted change records are matched by key alone, and an effect that was renamed is a new one.
+So nothing new that acts is begun while something from before the change was not called again.
 """
 
 from __future__ import annotations
 
 from holdfast._core.history import History
 from holdfast._core.keys import is_undo, name_of
-from holdfast._core.record import Record, State
+from holdfast._core.record import CHILD_RUN, Record, State
 from holdfast._core.requests import StepCall
+from holdfast._core.resume import outcome_is_unknown
 
 _OPEN = frozenset({State.RUNNING, State.IN_DOUBT})
+
+
+def _may_have_acted(record: Record) -> bool:
+    if record.borrowed:
+        return False
+    done = record.state in (State.COMPLETED, State.SKIPPED)
+    return record.sort == CHILD_RUN or (record.effect and done) or outcome_is_unknown(record)
 
 
 class Unmet:
@@ -22,6 +33,7 @@ class Unmet:
     def __init__(self, history: History) -> None:
         self._history = history
         self._by_name: dict[str, list[Record]] | None = None
+        self._changed: list[Record] | None = None
 
     def like(self, call: StepCall, met: set[str], *, by_place: bool) -> Record | None:
         """Return an effect that a call may repeat: one of its name that is in doubt; or one that was
@@ -36,6 +48,15 @@ class Unmet:
             if record.state in _OPEN or (by_place and record.args_digest == call.args_digest):
                 return record
         return None
+
+    def before_change(self, met: set[str]) -> Record | None:
+        """Return an effect or a child run from before an accepted change that was not called again."""
+        if self._changed is None:
+            passed = self._history.passed()
+            old = self._history.old.values()
+            self._changed = [it for it in old if _may_have_acted(it) and not passed(it.key)]
+        self._changed = [it for it in self._changed if it.key not in met]
+        return self._changed[0] if self._changed else None
 
     def in_doubt(self, met: set[str]) -> list[Record]:
         """Return those whose outcome is not known."""

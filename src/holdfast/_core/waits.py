@@ -19,11 +19,11 @@ from holdfast._core.attempts import marked
 from holdfast._core.entries import Kind
 from holdfast._core.history import History
 from holdfast._core.messages import SIGNAL, misfit, told, why_not
-from holdfast._core.record import Record, facts
+from holdfast._core.record import SLEEP, Record, facts
 from holdfast._core.requests import Append, Await, Decode, Note, Now, Script, StepCall, Wrote
 from holdfast._core.rows import Message
 from holdfast._core.scripts import find
-from holdfast.errors import WaitTimedOut
+from holdfast.errors import ClassChanged, WaitTimedOut
 
 
 def until(record: Record | None) -> int | None:
@@ -36,7 +36,7 @@ def until(record: Record | None) -> int | None:
 
 def sleep_script(call: StepCall, history: History, ends: Callable[[int], int]) -> Script:
     """Wait until a time, which is worked out once from the time at which the wait begins."""
-    record = find(call, history)
+    record = find(call, history, sort=SLEEP)
     if record is not None and record.has_outcome:
         return None
     if record is None:
@@ -79,6 +79,8 @@ def wait_script(
             note = Note(Kind.SIGNAL_RECEIVED, told(message), {"value": read(message.body)})
             wrote: Wrote = yield Append(call, [note], took=[message.message_id])
         except Exception as error:
+            if isinstance(error, ClassChanged) and error.today is not None:
+                raise  # A class of ours that was changed: the message waits for its upgrade.
             # It is not what the flow asked for. Its sender is gone: the journal has it, and why.
             yield Append(call, [misfit(message, why_not(error))], took=[message.message_id])
         else:

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast._core.known import Known
 from holdfast._core.leaves import LEAVES, Leaf, Unfit
-from holdfast._core.reader import DEPTH_MAX_LEVELS, VALUE_MAX_BYTES, from_json, read_enum
+from holdfast._core.reader import DEPTH_MAX_LEVELS, VALUE_MAX_BYTES, from_json, member_of, read_enum
 from holdfast._core.shapes import Misfit, Parts, Shape, class_of, has_parts
 from holdfast.errors import ValueRefused
 
@@ -309,10 +309,7 @@ class Writer:
 
     def _enum(self, value: enum.Enum) -> tuple[bytes, Any]:
         name = cast("str", self.known.name_of(type(value)))
-        # A combination of flags has no member of its own.
-        of: object = value._name_
-        if type(value).__members__.get(str(of)) is not value:
-            of = value._value_
+        of = member_of(value)
         if read_enum(type(value), of) is not value:
             raise Refused(f"the member {of!r} of {name} cannot be found again")
         return b'{"enum":%b}' % to_json([name, of]), value

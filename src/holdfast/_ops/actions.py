@@ -23,6 +23,7 @@ from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.resume import (
     doubts_of_the_dead,
     draft,
+    facts_of,
     find_doubt,
     held_facts,
     held_reason,
@@ -31,6 +32,9 @@ from holdfast._core.resume import (
 )
 from holdfast._core.rows import KeyChange, KeyState, Lease, Message, RunRow, Write
 from holdfast._core.secrets import masked_value
+from holdfast._core.stops import CLASS
+from holdfast._core.writer import is_plain
+from holdfast._ops.fitting import misfit, wanted
 from holdfast._ops.inspect import fold, found, may_be_taken
 from holdfast._ops.readable import Reader
 from holdfast._store.contract import Committed, Fenced, Posted, Store
@@ -99,6 +103,7 @@ def _settling(
 ) -> Write:
     """Return the write that settles a doubt of a run that nobody alive owns."""
     kind, reason = _told(decision)
+    _check_fits(past, step, decision)
     at_us = store.now_us()
     values = Reader(store, row).values
     node = (
@@ -114,6 +119,23 @@ def _settling(
     if any(draft.kind is Kind.RUN_RELEASED for draft in drafts):
         write.changes = {"waiting_on": None}
     return write
+
+
+def _check_fits(past: History, step: str, decision: Decision) -> None:
+    """Refuse a result that the effect does not return, if the entry of its doubt says what it does.
+    Values of classes are left to the process that has the flow."""
+    record = past.records.get(step)
+    if not isinstance(decision, Done) or record is None or record.doubt is None:
+        return
+    schema = facts_of(record.doubt).get("returns")
+    result: Any = decision.result
+    why = None if schema is None or not is_plain(result) else misfit(result, None, schema)
+    if why is not None:
+        returns = f"; {step} returns {kind}" if (kind := wanted(schema)) else ""
+        raise UsageError(
+            f"this is not what {step} of run {past.run_id!r} returns: {why}{returns}. Nothing was "
+            "settled"
+        )
 
 
 def _told(decision: Decision) -> tuple[str, str | None]:
@@ -151,6 +173,7 @@ def _post_settle(
     """Leave the decision to the live process that has the run."""
     record = find_doubt(past, step, alive=True)
     kind, reason = _told(decision)
+    _check_fits(past, step, decision)
     facts: dict[str, Any] = {"step": step, "as": kind, "reason": reason}
     if isinstance(decision, Done):
         facts["result"] = msgspec.Raw(codec.encode(masked_value(decision.result, step), "result"))
@@ -274,9 +297,10 @@ def resume(
     accept_change: bool = False,
     confirm: bool = False,
     drift: str | None = None,
+    again: bool = False,
 ) -> Answer:
     """Take up a run that failed or is held; `drift` is "go_on" or "redo", for one that is held for
-    what changed outside."""
+    what changed outside; `again` is only for one that is held as diverged, see `resume_drafts`."""
     check_actor(actor)
     for _ in range(TRIES):
         row = found(store, run_id)
@@ -288,23 +312,44 @@ def resume(
             accept_change=accept_change,
             confirm=confirm,
             drift=drift,
+            again=again,
         )
         if not drafts:
             return _goes_on_already(store, row)
-        write = Write(Lease(row, acting=True), drafts, changes=changes)
+        pauses = _pauses(store, row)
+        took = [pause.message_id for pause in pauses]
+        write = Write(Lease(row, acting=True), drafts, changes=changes, took=took)
         if isinstance(store.append([write])[0], Committed):
-            return _resumed(write.lease.row, past)
+            answer = _resumed(write.lease.row, past, accepted=accept_change)
+            return _without_pauses(answer, pauses)
     raise StaleView(run_id)
 
 
-def _resumed(row: RunRow, past: History) -> Answer:
+def _pauses(store: Store, row: RunRow) -> list[Message]:
+    """Return what asked the run to pause and was not carried out before it failed or was held. Who
+    resumes it now decides after that."""
+    return [it for it in store.inbox(row.run_no) if it.kind == control.PAUSE]
+
+
+def _without_pauses(answer: Answer, pauses: list[Message]) -> Answer:
+    if not pauses:
+        return answer
+    who = ", ".join(sorted({pause.actor for pause in pauses}))
+    did = f"{answer.did}; the earlier pause by {who}, which had not been carried out, is void"
+    return msgspec.structs.replace(answer, did=did)
+
+
+def _resumed(row: RunRow, past: History, *, accepted: bool) -> Answer:
     did = f"run {row.run_id!r} is taken up again"
     effects: list[str] = []
     if past.status is Status.FAILED:
         did += f" in generation {row.generation}"
     elif held_reason(past) == HeldReason.DRIFT and row.generation > past.generation:
         did += f" in generation {row.generation}, and what the change concerns is done again"
-    elif held_reason(past) == HeldReason.DIVERGED:
+    elif accepted and (
+        (past.unfit and past.status is not Status.HELD)
+        or (held_reason(past) == HeldReason.DIVERGED and held_facts(past).get("differs") != CLASS)
+    ):
         did = f"the change is accepted: run {row.run_id!r} goes on with the code as it is now"
         effects = [record.key for record in past.records.values() if _happened(record)]
     return Answer(
@@ -326,6 +371,8 @@ def _goes_on_already(store: Store, row: RunRow) -> Answer:
     did = f"run {row.run_id!r} is {row.status} already"
     if row.owner is not None:
         did += f", at {store.owner_name(row.owner)}"
+    for pause in _pauses(store, row)[:1]:
+        did += f"; a pause by {pause.actor} is still to be carried out: resume it after that"
     return Answer(
         row.run_id,
         row.flow,

@@ -16,6 +16,7 @@ from holdfast._ops.readable import Reader
 from holdfast._ops.text import count
 from holdfast._store import lineage
 from holdfast._store.contract import Store
+from holdfast.errors import RunDeleted
 
 if TYPE_CHECKING:
     from holdfast._ops.explanation import Case
@@ -36,7 +37,7 @@ def lacking(source: Store, target: Store, row: RunRow) -> str | None:
     there = target.get(of.run)
     if there is None or there.next_chunk < of.base:
         return of.run
-    for part in forking.read(row.run_id, source.entry(row.run_no, 2)).parts:
+    for part in lineage.told_of(source, row).parts:
         other = target.get(part.run)
         entry = None
         if other is not None and other.deleted_us is None and other.last_seq >= part.seq:
@@ -59,7 +60,10 @@ def standing_on(store: Store, run_id: str, seqs: Sequence[int]) -> tuple[str, ..
         row = store.get(fork)
         if row is None or row.deleted_us is not None or row.status is Status.ROLLED_BACK:
             continue
-        told = forking.read(fork, store.entry(row.run_no, 2))
+        try:
+            told = lineage.told_of(store, row)
+        except RunDeleted:
+            continue
         if any(part.run == run_id and min(seqs) <= part.seq for part in told.parts):
             found.append(fork)
     return tuple(found)
@@ -69,8 +73,7 @@ def about(case: Case) -> None:
     """Say of a fork where it came from."""
     if case.row.origin is None:
         return
-    entry = case.store.entry(case.row.run_no, 2)
-    told = forking.read(case.row.run_id, entry)
+    told = lineage.told_of(case.store, case.row)
     lent = sum(record.borrowed and not record.keeps_place for record in case.past.records.values())
     said = f"It was forked from run {told.origin}, before {told.before}, by {told.actor}"
     if lent:

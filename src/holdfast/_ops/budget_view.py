@@ -6,11 +6,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.budgets import NANOS, dollars
+from holdfast._core.budgets import NANOS, dollars, more, why_not
 from holdfast._core.durations import shown
 from holdfast._core.history import History
+from holdfast._core.lifecycle import HeldReason
 from holdfast._core.record import facts
-from holdfast._core.rows import RunRow
+from holdfast._core.resume import held_facts
+from holdfast._core.rows import Pot, RunRow
 from holdfast._store.contract import Store
 from holdfast._store.families import pot_of
 
@@ -70,6 +72,29 @@ def unpriced(past: History) -> tuple[str, ...]:
                 if "unpriced" in usage:
                     found[str(usage["unpriced"])] = None
     return tuple(found)
+
+
+def why_used_up(pot: Pot, now_us: int) -> str:
+    """Say which limits of a pot are reached now; empty if none is."""
+    return why_not(pot, 0, now_us) if more(pot, 0, now_us) else ""
+
+
+def raise_options(pot: Pot, now_us: int) -> list[str]:
+    """Return the options of the command that raises what is used up of a pot now; none if nothing is."""
+    return more(pot, 0, now_us)
+
+
+def held_detail(store: Store, row: RunRow, past: History) -> str | None:
+    """Return why a run is held. What was spent when a run was held for its budget is not what is spent
+    now, since others spend from the same one: it is told as it is now."""
+    told = held_facts(past)
+    detail: str | None = told.get("detail")
+    pot = pot_of(store, row) if row.held_reason == HeldReason.BUDGET else None
+    now = "" if pot is None else why_used_up(pot, store.now_us())
+    if pot is None or not now:
+        return detail
+    whose = "" if pot.root == row.run_id else f"; the budget is that of run {pot.root!r}"
+    return f"{told.get('step') or 'the next step'} was not executed: {now}{whose}"
 
 
 def line(view: BudgetView) -> str:

@@ -17,9 +17,10 @@ from holdfast._core.lifecycle import FINAL, HeldReason, Status
 from holdfast._core.resume import draft, facts_of, held_facts
 from holdfast._core.rows import Lease, Message, Pot, RunRow, Write
 from holdfast._ops.actions import TRIES, Answer, check_actor
-from holdfast._ops.budget_view import budget_of, line
+from holdfast._ops.budget_view import budget_of, held_detail, line, why_used_up
+from holdfast._ops.causes import others_for, raise_command
 from holdfast._ops.explanation import Case
-from holdfast._ops.inspect import fold, found
+from holdfast._ops.inspect import found
 from holdfast._ops.text import count
 from holdfast._store.contract import Committed, Query, Store
 from holdfast._store.families import pot_of
@@ -57,14 +58,14 @@ def raise_budget(store: Store, run_id: str, to: Budget, *, actor: str) -> Answer
 
 
 def _pot(store: Store, row: RunRow) -> Pot:
-    """Return the pot that a run spends from; one that has not begun yet opens it now."""
+    """Return the pot that a run spends from; one that has not begun yet has not opened it."""
     pot = pot_of(store, row)
     if pot is not None:
         return pot
     started = store.entry(row.run_no, 1)
     limits: dict[str, int] | None = None if started is None else facts_of(started).get("budget")
     if limits:
-        return store.put_pot(new_pot(row.run_id, limits, store.now_us()), only_new=True)
+        return new_pot(row.run_id, limits, store.now_us())
     raise UsageError(
         f"run {row.run_id!r} has no budget that could be raised; a run gets one when it is started: "
         "@flow(budget=Budget(…)), or flow.with_options(budget=…)"
@@ -172,7 +173,7 @@ def _limits(pot: Pot) -> str:
 
 
 def about_budget(case: Case) -> None:
-    """Say what a run with a budget has spent, and which run that it started is held for it."""
+    """Say what a run with a budget has spent."""
     view = budget_of(case.store, case.row, case.past)
     if view is not None:
         whose = "" if view.root == case.row.run_id else f" (that of run {view.root})"
@@ -182,29 +183,25 @@ def about_budget(case: Case) -> None:
                 f"Tokens of model {model} cost nothing in it: nobody gave it a price "
                 "(holdfast.prices)."
             )
-    if case.row.status in (Status.WAITING, Status.RUNNING):
-        _children(case)
-
-
-def _children(case: Case) -> None:
-    query = Query(
-        status=[Status.HELD], held_reason=HeldReason.BUDGET.value, parent=case.row.run_id, limit=10
-    )
-    for child in case.store.list(query):
-        facts = held_facts(fold(case.store, child))
-        case.said.known.append(
-            f"Run {child.run_id}, which it started, is held for its budget: {facts['detail']}."
-        )
-        for action in facts.get("actions", ()):
-            case.do("Raise the budget, and both go on:", str(action))
 
 
 def held_for_budget(case: Case) -> None:
     """Say why a run is held for its budget, and what lets it go on."""
-    facts = held_facts(case.past)
-    case.said.case = f"{case.name} is held, since its budget is used up: {facts.get('detail', '')}."
+    facts, row = held_facts(case.past), case.row
+    told = held_detail(case.store, row, case.past) or ""
+    case.said.case = f"{case.name} is held, since its budget is used up: {told}."
     case.progress()
     case.said.unknown.append("What the rest of it will cost.")
-    for action in facts.get("actions", ()):
-        case.do("Raise its limit (as a whole, not what is added), and it goes on:", str(action))
-    case.do("If it was raised, or can do with what is left, let it go on:", case.cmd("resume"))
+    pot, was = pot_of(case.store, row), facts.get("actions", ())
+    others = 0 if pot is None else others_for(case.store, row, pot)
+    if others:
+        runs = count(others, "other run")
+        case.said.known.append(
+            f"{runs} of its family {'is' if others == 1 else 'are'} held for it."
+        )
+    goes_on = "they all go on" if others else "it goes on"
+    cmd = "" if pot is None else raise_command(case.store, pot, row, was)
+    for action in [cmd] if cmd else was:
+        case.do(f"Raise its limit (as a whole, not what is added), and {goes_on}:", str(action))
+    if pot is None or not why_used_up(pot, case.now_us):
+        case.do("If it was raised, or can do with what is left, let it go on:", case.cmd("resume"))

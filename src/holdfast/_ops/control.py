@@ -11,7 +11,7 @@ from holdfast._core.control import CANCEL, PAUSE, Stopped, asked, cancel_write, 
 from holdfast._core.history import History
 from holdfast._core.lifecycle import ENDED, FINAL, HeldReason, Status
 from holdfast._core.resume import held_facts
-from holdfast._core.rows import RunRow, Write
+from holdfast._core.rows import Lease, RunRow, Write
 from holdfast._ops.actions import check_actor
 from holdfast._ops.inspect import fold, found
 from holdfast._store.contract import Committed, Posted, Store
@@ -67,8 +67,9 @@ class _Request:
             write, children = self._write(row, history)
             if isinstance(self.store.append([write])[0], Committed):
                 return self._done(write.lease.row, children)
+            # Somebody has it, or had it meanwhile: the next who claims it finds the message first.
+            self._post()
             if _has_owner(self.store, self.run_id):
-                self._post()
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
                     return self._not_yet()
@@ -76,6 +77,8 @@ class _Request:
             else:
                 tries += 1  # It changed hands meanwhile: look again.
                 if tries > TRIES:
+                    if self.posted is not None:
+                        return self._not_yet()
                     raise StaleView(self.run_id)
 
     def _settled(self, row: RunRow, history: History) -> Stopped | None:
@@ -85,6 +88,12 @@ class _Request:
                 return _paused(self.store, row)
             if self.posted is not None and row.status in ENDED:
                 return Stopped(self.run_id, row.status, "finished", f"it is {row.status}")
+            if self.posted is not None and self._is_taken(row):
+                row = found(self.store, self.run_id)  # The owner may have paused it in between.
+                if _is_paused(row):
+                    return _paused(self.store, row)
+                told = "it was paused, and has been resumed since"
+                return Stopped(self.run_id, row.status, "paused", told)
             if self.posted is not None and row.status is Status.HELD:
                 told = str(held_facts(history).get("detail", "")) or str(row.held_reason)
                 return Stopped(self.run_id, row.status, "pending", f"it is held: {told}")
@@ -102,18 +111,22 @@ class _Request:
         return None
 
     def _write(self, row: RunRow, history: History) -> tuple[Write, list[str]]:
-        at_us = self.store.now_us()
+        at_us, lease = self.store.now_us(), Lease(row, acting=True)
         if self.kind == PAUSE:
-            write, children = pause_write(row, history, self.actor, self.reason, at_us), []
+            write, children = pause_write(lease, history, self.actor, self.reason, at_us), []
         else:
             children = open_children(self.store, self.run_id)
-            write = cancel_write(row, history, children, self.actor, self.reason, at_us)
-        if self.posted is not None:
+            write = cancel_write(lease, history, children, self.actor, self.reason, at_us)
+        if self.posted is not None and not self._is_taken(row):
             write.took = [self.posted]
         return write, children
 
+    def _is_taken(self, row: RunRow) -> bool:
+        """Tell whether an entry of the run has taken the message: a write on this row cannot."""
+        return all(it.message_id != self.posted for it in self.store.inbox(row.run_no))
+
     def _post(self) -> None:
-        """Leave it to the live process that has the run."""
+        """Leave it to the process that has the run, or to the next that claims it."""
         if self.posted is None:
             name = f"{self.kind}:{uuid.uuid4().hex}"
             at_us = self.store.now_us()
@@ -160,6 +173,8 @@ def _doubt(history: History) -> str:
 
 
 def _at_work(store: Store, row: RunRow) -> str:
+    if row.owner is None:
+        return "the next process that takes the run up carries it out before anything else"
     owner = store.owner_name(row.owner)
     step = f" ({row.current_step} is the last step that it wrote of)" if row.current_step else ""
     return (

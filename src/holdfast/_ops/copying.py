@@ -32,7 +32,7 @@ from holdfast._ops import ancestry
 from holdfast._ops.inspect import fold
 from holdfast._store.addresses import shown
 from holdfast._store.contract import Committed, Query, Store, WholeRun
-from holdfast.errors import Corrupt, Regressed, RunConflict, StoreError, UsageError
+from holdfast.errors import Corrupt, Regressed, RunConflict, RunDeleted, StoreError, UsageError
 
 PAGE = 500
 TRIES = 5
@@ -49,6 +49,7 @@ class Fate(StrEnum):
     DAMAGED = "damaged"
     STAYS = "stays"
     MISSING = "missing"
+    DELETED = "deleted"
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -101,7 +102,7 @@ def copy_runs(
             else:
                 yield moved
         if len(later) == len(left):
-            yield from (Moved(run_id, Fate.STAYS, mover.waits_for(run_id)) for run_id in later)
+            yield from map(mover.stays, later)
             return
 
 
@@ -123,6 +124,8 @@ class _Mover:
             return Moved(run_id, Fate.CONFLICT, str(conflict))
         except Corrupt as damage:
             return Moved(run_id, Fate.DAMAGED, str(damage))
+        except RunDeleted as gone:
+            return self._deleted(run_id) or Moved(run_id, Fate.CONFLICT, f"in the target, {gone}")
         if moved is not None and moved.fate in (Fate.COPIED, Fate.THERE):
             self._moved.add(run_id)
         return moved
@@ -132,6 +135,8 @@ class _Mover:
             row = self._source.get(run_id)
             if row is None:
                 return Moved(run_id, Fate.MISSING, f"{self._source.url} has no such run")
+            if row.deleted_us is not None:
+                raise RunDeleted(run_id)
             if self._lacks_origin(row):
                 return None
             before = self._before(row)
@@ -210,16 +215,33 @@ class _Mover:
         lacking = ancestry.lacking(self._source, self._target, row)
         return lacking is not None and not (self._dry_run and lacking in self._moved)
 
-    def waits_for(self, run_id: str) -> str:
-        """Say which run has to be moved first."""
+    def _deleted(self, run_id: str) -> Moved | None:
+        """Say of a run that was deleted in the source that there is nothing left to move."""
         row = self._source.get(run_id)
-        lacking = None if row is None else ancestry.lacking(self._source, self._target, row)
+        if row is None or row.deleted_us is None:
+            return None
+        return Moved(run_id, Fate.DELETED, "it was deleted in the source")
+
+    def stays(self, run_id: str) -> Moved:
+        """Say of a run that was not moved which one has to be moved first."""
+        try:
+            row = self._source.get(run_id)
+            if row is not None and row.deleted_us is None:
+                return Moved(run_id, Fate.STAYS, self._waits_for(row))
+        except RunDeleted:
+            pass
+        return Moved(run_id, Fate.DELETED, "it was deleted in the source")
+
+    def _waits_for(self, row: RunRow) -> str:
+        lacking = ancestry.lacking(self._source, self._target, row)
         if lacking is not None:
             return (
                 f"it is a fork and borrows from run {lacking!r}, which the target does not have (or "
                 "not as far); move that one too"
             )
-        _, effect, key = str(row and row.waiting_on).split(":", 2)
+        if not (row.waiting_on or "").startswith("key:"):
+            return "it has changed meanwhile; copy again"
+        _, effect, key = str(row.waiting_on).split(":", 2)
         has = self._source.key(effect, key)
         other = "another run" if has is None else f"run {has.run_id!r}"
         return f"it waits for key {key!r} of {effect}, which {other} has; move that one first"
@@ -292,6 +314,8 @@ class _Mover:
         row = self._target.get(before.run_id)
         if row is None:
             raise StoreError(f"run {before.run_id!r} was written to {self._target.url} and is gone")
+        if row.deleted_us is not None:
+            raise RunDeleted(before.run_id)
         there = self._target.whole(row)
         compare(whole, there)
         self._hand_on_messages(whole, there)

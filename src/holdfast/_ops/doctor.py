@@ -19,11 +19,12 @@ from holdfast._ops.text import count
 from holdfast._store import watchdog
 from holdfast._store.addresses import shown
 from holdfast._store.contract import Query, Store
-from holdfast.errors import Corrupt, RunNotFound
+from holdfast.errors import Corrupt
 
 LOOKED_AT = 1000
 """How many runs are looked at, the newest first."""
 CLAIMABLE_MAX = 1000
+ASKED_MAX = 10_000
 FREE_BYTES, FREE_SHARE = 256 * 2**20, 0.02
 WAL_BYTES = 256 * 2**20
 """From this size on, something keeps SQLite from writing its log back."""
@@ -53,6 +54,8 @@ class Checkup(msgspec.Struct, frozen=True):
     complete: bool
     """Whether those are all of them."""
     troubles: list[Trouble]
+    unchecked: list[str] = []
+    """What was not read, and so may be damaged; `verify` reads it."""
 
     @property
     def is_damaged(self) -> bool:
@@ -81,9 +84,21 @@ def checkup(store: Store, limit: int = LOOKED_AT) -> tuple[Checkup, list[Finding
         free,
         looked_at=min(len(rows), limit),
         complete=len(rows) <= limit,
-        troubles=[*_damages(survey), *_troubles(store, wal, free)],
+        troubles=_once([*_damages(survey), *_troubles(store, wal, free)]),
+        unchecked=_unchecked(complete=len(rows) <= limit),
     )
     return told, found
+
+
+def _unchecked(*, complete: bool) -> list[str]:
+    """Say what a checkup does not read."""
+    older = [] if complete else ["open and failed runs that are older"]
+    return [*older, "runs that have ended", "keys of effects", "memories", "measures"]
+
+
+def _once(troubles: Iterable[Trouble]) -> list[Trouble]:
+    """Return what is wrong, each once: what is damaged may be met in several places."""
+    return list(dict.fromkeys(troubles))
 
 
 # -- the store ---------------------------------------------------------------------------------
@@ -152,19 +167,22 @@ def _people(store: Store) -> Iterator[Trouble]:
         text = f"{count(number, 'run')} failed, and can be taken up again when the cause is mended"
         listing = command("runs", "--status", "failed")
         yield Trouble("failed", Severity.WARNING, text, (listing,))
-    number = sum(_asks(store, run_id) for run_id in {it.run_id for it in store.questions()})
+    yield from _asking(store)
+
+
+def _asking(store: Store) -> Iterator[Trouble]:
+    """Say how many runs ask somebody; one that cannot be read may be one of them."""
+    unreadable: list[people.Unreadable] = []
+    asked = people.questions(store, limit=ASKED_MAX, plain=True, unreadable=unreadable)
+    for run_id, error in {it.run_id: it.error for it in unreadable}.items():
+        text = f"it cannot be read: {error}"
+        yield Trouble("damage", Severity.ERROR, text, (command("verify", run_id),))
+    number = len({it.run_id for it in asked})
     if number:
+        least = "at least " if len(asked) == ASKED_MAX else ""
         asks = "asks somebody, and waits" if number == 1 else "ask somebody, and wait"
-        text = f"{count(number, 'run')} {asks} for an answer"
+        text = f"{least}{count(number, 'run')} {asks} for an answer"
         yield Trouble("asks", Severity.WARNING, text, (command("questions"),))
-
-
-def _asks(store: Store, run_id: str) -> bool:
-    """Say whether a run asks something that nobody has answered."""
-    try:
-        return bool(people.questions(store, run_id=run_id, limit=1, plain=True))
-    except (Corrupt, RunNotFound):
-        return False  # What is damaged is said elsewhere.
 
 
 def _queues(store: Store) -> Iterator[Trouble]:
@@ -181,14 +199,26 @@ def _queues(store: Store) -> Iterator[Trouble]:
 
 
 def _leases(store: Store) -> Iterator[Trouble]:
-    stalled = [
-        row
-        for row in store.claimable(store.now_us(), CLAIMABLE_MAX)
-        if row.owner is not None and not store.owner_is_dead(row.owner)
-    ]
+    """Say which runs nobody has who is sure to be alive, though they were at work."""
+    free = store.claimable(store.now_us(), CLAIMABLE_MAX)
+    least = "at least " if len(free) == CLAIMABLE_MAX else ""
+    alive = queues.workers(store)
+    left = {
+        row.run_id: store.owner_is_dead(row.owner)
+        for row in free
+        if row.owner is not None and not any(worker.executes(row) for worker in alive)
+    }
+    stalled = [run_id for run_id, is_dead in left.items() if not is_dead]
     if stalled:
         text = (
-            f"{count(len(stalled), 'run')}, such as {stalled[0].run_id}: the lease ran out, and the "
+            f"{least}{count(len(stalled), 'run')}, such as {stalled[0]}: the lease ran out, and the "
             "process that has it may be paused, cut off or dead"
         )
-        yield Trouble("lease", Severity.WARNING, text, (command("explain", stalled[0].run_id),))
+        yield Trouble("lease", Severity.WARNING, text, (command("explain", stalled[0]),))
+    dead = [run_id for run_id, is_dead in left.items() if is_dead]
+    if dead:
+        text = (
+            f"{least}{count(len(dead), 'run')}, such as {dead[0]}: abandoned, since the process that "
+            "had it died; no live worker executes it"
+        )
+        yield Trouble("abandoned", Severity.WARNING, text, (command("explain", dead[0]),))

@@ -10,6 +10,7 @@ from holdfast._core.history import Record
 from holdfast._core.resume import facts_of
 from holdfast._core.rows import KeyState, RunRow
 from holdfast._ops import exact
+from holdfast._ops.fitting import wanted
 from holdfast._ops.steps import error_of
 from holdfast._ops.text import ago, clipped, length, moment, visible
 from holdfast._store.contract import Store
@@ -65,6 +66,7 @@ def about_effect(
         started = f"{ago(record.first_started_us, now_us)} ({moment(record.first_started_us)})"
         tries = f", {record.attempts} times in all" if record.attempts > 1 else ""
         known = [f"{record.key}{of} was first started {started}{tries}."]
+        known += _approved(record)
     first = record.intent or record.doubt
     if first is not None and "args" in first.data():
         args = exact.on_one_line(exact.text_of(store, row, bytes(first.data()["args"])))
@@ -76,6 +78,14 @@ def about_effect(
     if not record.ended and not owner_died:
         known.append("It is not proven that the attempt has ended: it may still be acting.")
     return known
+
+
+def _approved(record: Record) -> list[str]:
+    """Say who approved the last attempt; a new one may need another approval."""
+    grant: dict[str, Any] = _intent(record).get("approved") or {}
+    if "sent_us" not in grant:
+        return []
+    return [f"{clipped(str(grant['actor']))} approved it ({moment(grant['sent_us'])})."]
 
 
 def _key_and_policy(record: Record, now_us: int) -> list[str]:
@@ -116,10 +126,11 @@ def not_known(record: Record) -> list[str]:
 def ways_out(record: Record, now_us: int) -> list[tuple[str, tuple[str, ...]]]:
     """Return what a person can decide: meaning, and arguments of `settle`."""
     step = record.key
-    done = (f"{step} happened (JSON stands for its result):", ("--done", "JSON"))
+    kind = _returns(record)
+    done = (f"{step} happened (JSON stands for its result{kind}):", ("--done", "JSON"))
     not_done = (f"{step} did not happen (it will be executed):", ("--not-done",))
     if _why(record) == "repeated":
-        done = (f"{step} is the same and happened (JSON: its result):", ("--done", "JSON"))
+        done = (f"{step} is the same and happened (JSON: its result{kind}):", ("--done", "JSON"))
         not_done = (
             f"{step} is another, or has not happened (it will be executed):",
             ("--not-done",),
@@ -131,6 +142,13 @@ def ways_out(record: Record, now_us: int) -> list[tuple[str, tuple[str, ...]]]:
         anew = f"{step} did not happen, or you give it up (the flow gets StepFailed):"
         return [done, (anew, ("--fail", "REASON"))]
     return [done, not_done, give_up]
+
+
+def _returns(record: Record) -> str:
+    """Say what its result has to be, if the entry of the doubt says so."""
+    schema = None if record.doubt is None else facts_of(record.doubt).get("returns")
+    kind = wanted(schema)
+    return "" if kind is None else f", {kind}"
 
 
 def _is_too_old(record: Record, now_us: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from holdfast._core.commands import command
 from holdfast._core.entries import WAIT_BEGINS
 from holdfast._core.findings import Finding
-from holdfast._core.history import History, Record
+from holdfast._core.history import History, Record, State
 from holdfast._core.lifecycle import Status
 from holdfast._core.resume import facts_of, outcome_is_unknown
 from holdfast._core.rows import KeyState, RunRow
@@ -33,9 +33,9 @@ from holdfast._ops.families import deadline_us
 from holdfast._ops.found import about_findings
 from holdfast._ops.held import held
 from holdfast._ops.inspect import fold, found, may_be_taken
-from holdfast._ops.left_over import about_queue, who_goes_on, who_takes_it
+from holdfast._ops.left_over import about_queue, given_back_as_unfit, who_goes_on, who_takes_it
 from holdfast._ops.related import about_control, about_parent
-from holdfast._ops.steps import error_of, step_views
+from holdfast._ops.steps import counts_of, error_of, is_step, step_views
 from holdfast._ops.text import clipped, count, length, moment
 from holdfast._ops.undone import about_rollback, rolled_back
 from holdfast._store.contract import Store
@@ -88,14 +88,20 @@ def _warned(store: Store, said: Explanation) -> Explanation:
 def _queued(case: Case) -> None:
     row, said = case.row, case.said
     case.waits_for(Wait.QUEUE)
-    said.case = f"{case.name} waits to be executed. No process has it."
+    if waits.needs_people(case):  # Its process ended while it waited, or it was given back.
+        said.case = f"{case.name} {waits.in_short(case, nobody_has_it=True)}. No process has it."
+    else:
+        said.case = f"{case.name} waits to be executed. No process has it."
     said.known.append(f"Its journal last changed {case.since(row.updated_us)}.")
+    _replayed_once_more(case)
     if row.wake_us is not None and row.wake_us > case.now_us:
         said.known.append(f"It is not due before {moment(row.wake_us)}.")
+    waits.about_waits(case)
     case.progress()
     case.open_effects()
     about_queue(case)
-    who_takes_it(case)
+    if not given_back_as_unfit(case):
+        who_takes_it(case)
 
 
 def _running(case: Case) -> None:
@@ -117,16 +123,27 @@ def _running(case: Case) -> None:
         said.case = f"{case.name} was being executed by {owner}, which has died."
         said.known.append("Its death is proven, so the next process takes the run over at once.")
     case.where()
+    waits.about_waits(case)
     case.progress()
     case.open_effects(owner_died=died)
     who_goes_on(case)
+
+
+def _replayed_once_more(case: Case) -> None:
+    """Say so of a run that was held as diverged, and that other code has taken up by itself."""
+    again, past = case.past.again, case.past
+    if again is not None and past.last_seq <= again.seq + 1:
+        case.said.known.append(
+            "It was held as diverged, and is replayed once more because the flow has other code now."
+        )
 
 
 def _at_work(case: Case, owner: str) -> None:
     row, said = case.row, case.said
     said.case = f"{case.name} is being executed by {owner}."
     said.known.append(f"It last wrote to its journal {case.since(row.updated_us)}.")
-    case.where()
+    _replayed_once_more(case)
+    case.at_work()
     case.progress()
     waits.about_waits(case)
     # What is waited for needs somebody: then there is something to do.
@@ -171,7 +188,7 @@ def _completed(case: Case) -> None:
     took = length((row.updated_us - row.created_us) / 1e6)
     said.known.append(f"It ended {case.since(row.updated_us)}, {took} after it was started.")
     said.known.append(
-        f"{count(row.steps, 'step')} done in {count(row.attempts, 'attempt')}"
+        f"{count(counts_of(case.past).done, 'step')} done in {count(row.attempts, 'attempt')}"
         f"{f', in generation {row.generation}' if row.generation > 1 else ''}."
     )
     for step in step_views(case.past):
@@ -199,7 +216,7 @@ def _failed(case: Case) -> None:
         f"It failed {case.since(case.row.updated_us if past.failed is None else past.failed.at_us)}."
     )
     if failed_in(past.failed) == FLOW:
-        said.known.append("The flow's own code raised that, and no step of it.")
+        said.known.append(_raised_by_the_flow(past))
     for key in facts.get("steps", ()):
         record = past.records.get(key)
         if record is not None:
@@ -209,12 +226,27 @@ def _failed(case: Case) -> None:
             if record.transaction:
                 said.known.append(f"What {key} wrote was rolled back: nothing of it has happened.")
     gone = superseded_by_resume(past)
-    keeps = past.recorded() - sum(1 for record in gone if record.has_outcome)
+    keys = {record.key for record in gone}
+    keeps = sum(
+        is_step(record) and record.has_outcome and record.key not in keys
+        for record in past.records.values()
+    )
     if keeps > 0:
         steps = "1 step keeps its" if keeps == 1 else f"{keeps:,} steps keep their"
         said.known.append(f"{steps} recorded outcome when it is taken up again.")
     _about_anew(case, gone)
     _take_up(case, [record for record in gone if outcome_is_unknown(record)])
+
+
+def _raised_by_the_flow(past: History) -> str:
+    """Say that no step gave up; one that was cut off may be why the flow raised all the same."""
+    cut = [record.key for record in past.records.values() if record.state is State.CANCELLED]
+    if not cut:
+        return "The flow's own code raised that, and no step of it."
+    return (
+        "The flow's own code raised that; no step gave up. Cancelled before an outcome was recorded: "
+        f"{', '.join(cut)}."
+    )
 
 
 def _about_anew(case: Case, gone: list[Record]) -> None:

@@ -12,6 +12,7 @@ from holdfast._core.history import History
 from holdfast._core.record import is_block
 from holdfast._core.rows import RunRow
 from holdfast._ops import doubts
+from holdfast._ops.steps import counts_of, running_of
 from holdfast._ops.text import ago, moment, visible
 from holdfast._store.contract import Store
 
@@ -123,12 +124,17 @@ class Case:
 
     def progress(self) -> None:
         """Say how far it is, and that nothing of it is executed again."""
-        recorded = self.row.steps
-        if recorded:
-            steps = "1 step has" if recorded == 1 else f"{recorded:,} steps have"
-            self.said.known.append(f"{steps} a recorded outcome, and will not be executed again.")
-        else:
+        counts = counts_of(self.past)
+        steps = "1 step has" if counts.done == 1 else f"{counts.done:,} steps have"
+        if not counts.done:
             self.said.known.append("No step has a recorded outcome yet.")
+        elif counts.left_behind:
+            self.said.known.append(
+                f"{steps} a recorded outcome; {counts.left_behind:,} of an earlier generation will be "
+                "executed again."
+            )
+        else:
+            self.said.known.append(f"{steps} a recorded outcome, and will not be executed again.")
 
     def since(self, at_us: int) -> str:
         return f"{ago(at_us, self.now_us)} ({moment(at_us)})"
@@ -141,6 +147,16 @@ class Case:
             again = record is not None and record.attempts > 1
             tries = f", attempt {record.attempts}" if record is not None and again else ""
             self.said.known.append(f"The last step that wrote to its journal is {step}{tries}.")
+
+    def at_work(self) -> None:
+        """Say which steps are being executed now, as far as the journal says."""
+        running = running_of(self.past)
+        for step in running:
+            since = self.since(round(step.since.timestamp() * 1e6))
+            tries = f", attempt {step.attempt}" if step.attempt > 1 else ""
+            self.said.known.append(f"{step.key} is being executed{tries}, since {since}.")
+        if not running:
+            self.where()
 
     def open_effects(self, *, owner_died: bool = False) -> None:
         """Say which effects a crash has left open, and what will be done about each."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -13,10 +15,12 @@ from holdfast._core.lifecycle import ENDED
 from holdfast._core.rows import RunRow
 from holdfast._ops.inspect import found
 from holdfast._store import exports
-from holdfast._store.contract import Store, WholeRun
+from holdfast._store.contract import Progress, Store, WholeRun, no_progress
 from holdfast._store.families import children
 from holdfast._store.lineage import origin_of
 from holdfast.errors import Corrupt, Regressed, RunDeleted, RunError, UsageError
+
+T = TypeVar("T")
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -37,7 +41,9 @@ class Imported(msgspec.Struct, frozen=True):
     """Runs that were here before, the same."""
 
 
-def export(store: Store, run_id: str, path: str | Path) -> Written:
+def export(
+    store: Store, run_id: str, path: str | Path, progress: Progress = no_progress
+) -> Written:
     """Write a run to a new file, with its children and the runs that it was forked from."""
     row = found(store, run_id)
     if row.parent is not None:
@@ -48,8 +54,16 @@ def export(store: Store, run_id: str, path: str | Path) -> Written:
                 f"export that one: its children go with it"
             )
     rows = _with_all(store, row)
-    size = exports.write(Path(path), run_id, (store.whole(each) for each in rows), len(rows))
+    whole = (store.whole(each) for each in rows)
+    told = _told(whole, "runs", len(rows), progress)
+    size = exports.write(Path(path), run_id, told, len(rows))
     return Written(str(path), [each.run_id for each in rows], size)
+
+
+def _told(runs: Iterable[T], what: str, total: int, progress: Progress) -> Iterator[T]:
+    for done, run in enumerate(runs, 1):
+        progress(what, done, total)
+        yield run
 
 
 def _with_all(store: Store, row: RunRow) -> list[RunRow]:
@@ -70,24 +84,29 @@ def _with_all(store: Store, row: RunRow) -> list[RunRow]:
     return list(wanted.values())
 
 
-def import_runs(store: Store, path: str | Path) -> Imported:
+def import_runs(store: Store, path: str | Path, progress: Progress = no_progress) -> Imported:
     """Read the runs of a file into a store. All are checked before the first is written, each is
     one transaction, and importing again goes on where it stopped."""
     lost = store.regression()
     if lost is not None:
         raise Regressed(f"{store.url}: {lost}; look at it, and `holdfast adopt` it first")
-    read = exports.read(Path(path))
+    read = exports.read(Path(path), progress)
+    with exports.damage_in(Path(path)):
+        for run in read.runs:
+            _check(run)
     for run in read.runs:
-        _check(store, run)
+        here = store.get(run.row.run_id)
+        if here is not None and here.deleted_us is not None:
+            raise RunDeleted(run.row.run_id)
         run.row = from_file(run.row, Path(path).name)
     new: list[str] = []
     there: list[str] = []
-    for run in read.runs:
+    for run in _told(read.runs, "runs", len(read.runs), progress):
         (new if store.put_whole(run) else there).append(run.row.run_id)
     return Imported(read.run_id, new, there)
 
 
-def _check(store: Store, run: WholeRun) -> None:
+def _check(run: WholeRun) -> None:
     row = run.row
     if row.deleted_us is not None:
         raise Corrupt("the row of a deleted run", run_id=row.run_id, why="it has no journal")
@@ -98,9 +117,6 @@ def _check(store: Store, run: WholeRun) -> None:
             "a run lives in one store. Move it with `holdfast copy`, or export it when it has ended",
         )
     _check_keys(run)
-    here = store.get(row.run_id)
-    if here is not None and here.deleted_us is not None:
-        raise RunDeleted(row.run_id)
 
 
 def _check_keys(run: WholeRun) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+
 import msgspec
 
 from holdfast._core.history import History
 from holdfast._core.lifecycle import Status
 from holdfast._core.rows import RunRow
-from holdfast._store.contract import Query, Store
+from holdfast._store.contract import Store
+from holdfast._store.families import children
 
 CHILDREN_SHOWN = 100
+CHILDREN_COUNTED = 1000
+"""How many children are looked at to count them."""
 
 
 class ChildView(msgspec.Struct, frozen=True):
@@ -19,23 +25,44 @@ class ChildView(msgspec.Struct, frozen=True):
     flow: str
     status: str
     held_reason: str | None = None
+    owner_died: bool = False
+    """Whether the process that had it is proven dead, and none has taken it up."""
 
     @property
     def told(self) -> str:
-        """Its status, with the reason of a held one."""
+        """Its status, with the reason of a held one, or that its process is dead."""
+        if self.owner_died:
+            return f"{self.status}: its process is dead"
         return f"{self.status}: {self.held_reason}" if self.held_reason else self.status
 
 
-def children_of(store: Store, run_id: str) -> list[ChildView]:
-    """Return the children of a run, oldest first."""
-    rows = store.list(Query(parent=run_id, limit=CHILDREN_SHOWN))
-    return [child_view(row) for row in reversed(rows)]
+def children_of(store: Store, run_id: str) -> tuple[list[ChildView], dict[str, int]]:
+    """Return the newest children of a run, oldest first, and how many it has by status, counted up to
+    a limit."""
+    shown: list[ChildView] = []
+    counts: Counter[str] = Counter()
+    for row in itertools.islice(children(store, run_id), CHILDREN_COUNTED):
+        view = child_view(store, row)
+        counts[view.told] += 1
+        if len(shown) < CHILDREN_SHOWN:
+            shown.append(view)
+    return shown[::-1], dict(counts.most_common())
 
 
-def child_view(row: RunRow) -> ChildView:
+def children_told(counts: dict[str, int]) -> str:
+    """Return in a few words how many children there are, and how they are."""
+    total = sum(counts.values())
+    most = " or more" if total >= CHILDREN_COUNTED else ""
+    how = ", ".join(f"{number:,} {status}" for status, number in counts.items())
+    return f"{total:,}{most}: {how}"
+
+
+def child_view(store: Store, row: RunRow) -> ChildView:
     """Return one child."""
     reason = row.held_reason if row.status is Status.HELD else None
-    return ChildView(row.run_id, row.flow, str(row.status), reason)
+    at_work = row.owner is not None and row.status in (Status.RUNNING, Status.WAITING)
+    died = at_work and store.owner_is_dead(row.owner or 0)
+    return ChildView(row.run_id, row.flow, str(row.status), reason, died)
 
 
 def deadline_us(past: History) -> int | None:

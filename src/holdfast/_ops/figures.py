@@ -144,5 +144,5 @@ def prometheus() -> Any:
     try:
         import prometheus_client
     except ImportError:
-        raise UsageError("metrics need the extra: pip install 'holdfast[metrics]'") from None
+        raise UsageError("metrics need the extra: pip install -e '.[metrics]' in a clone") from None
     return prometheus_client

@@ -29,7 +29,14 @@ from holdfast._ops.inspect import found
 from holdfast._ops.readable import readable
 from holdfast._store import lineage
 from holdfast._store.contract import NewRun, Store
-from holdfast.errors import Corrupt, NotConfirmed, RunConflict, RunDeleted, UsageError
+from holdfast.errors import (
+    ClassChanged,
+    Corrupt,
+    NotConfirmed,
+    RunConflict,
+    RunDeleted,
+    UsageError,
+)
 
 
 class Fork(msgspec.Struct, frozen=True):
@@ -183,7 +190,7 @@ def make(store: Store, planned: Plan) -> Fork:
 def _same_fork(store: Store, row: RunRow, told: Facts) -> None:
     if row.origin is None:
         raise RunConflict(row.run_id, "and is no fork", another_id(row.run_id))
-    there = forking.read(row.run_id, store.entry(row.run_no, 2))
+    there = lineage.told_of(store, row)
     for what, ours, theirs in (
         ("run", told.origin, there.origin),
         ("step", told.before, there.before),
@@ -304,7 +311,7 @@ class _Given:
     def _read(self, node: bytes, what: str, decode: Callable[[bytes], Any] | None = None) -> Any:
         try:
             return (decode or self.values.decode)(node)
-        except Corrupt:
+        except (Corrupt, ClassChanged):
             readable(node, self.values)  # Raises, if it is damaged.
             raise self._unknown(what) from None
 

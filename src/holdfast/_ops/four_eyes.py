@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast._core import forking
 from holdfast._core.rows import RunRow
 from holdfast._store import lineage
 from holdfast._store.contract import Store
@@ -24,7 +23,7 @@ def starters(store: Store, row: RunRow, tag: str) -> set[str]:
 def forkers(store: Store, row: RunRow) -> set[str]:
     """Return who forked a run or one of its ancestors, by name."""
     return {
-        name_of(forking.read(it.run_id, store.entry(it.run_no, 2)).actor)
+        name_of(lineage.told_of(store, it).actor)
         for it in _line(store, row)
         if it.origin is not None and it.deleted_us is None
     }

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from holdfast._core.commands import command
 from holdfast._core.control import requested
+from holdfast._core.doubted import with_value
 from holdfast._core.entries import Kind
-from holdfast._core.history import Record
+from holdfast._core.history import History, Record
 from holdfast._core.lifecycle import HeldReason
 from holdfast._core.resume import held_facts, moved_to
 from holdfast._core.rows import KeyState
+from holdfast._core.scripts import UNCHANGED
+from holdfast._core.stops import CLASS, SORT, VALUE, Tried
 from holdfast._ops import doubts
 from holdfast._ops.budgets import held_for_budget
 from holdfast._ops.explanation import Case
 from holdfast._ops.inspect import fold, found
+from holdfast._ops.steps import counts_of
 from holdfast._ops.text import count
 from holdfast._ops.waits import about_waits, waiting
 
@@ -72,6 +77,14 @@ def _on_the_key_of_another(case: Case, key: KeyState) -> None:
     said.known += doubts.about_key(key)
     other = found(case.store, key.run_id)
     record = fold(case.store, other).records.get(key.step)
+    if key.state != "in_doubt":
+        said.case = f"{case.name} was held on the business key {key.key}, which is settled since."
+        said.known.append("The run goes on with that as soon as it is released.")
+        case.do(
+            "Release it (what was settled there stays as it is):",
+            case.cmd("settle", step, "--not-done"),
+        )
+        return
     if record is None or record.has_outcome:
         said.known.append(
             f"Run {key.run_id} gave {key.step} up without knowing whether it happened."
@@ -98,24 +111,59 @@ def _diverged(case: Case) -> None:
     done = [r.key for r in case.past.records.values() if r.effect and r.has_outcome]
     if done:
         said.known.append(f"Effects that have happened and are recorded: {', '.join(done)}.")
+    tried = Tried.read(case.row.waiting_on)
+    if tried is not None:
+        said.known.append(
+            f"Code that could not replay it (version/fingerprint): {tried.shown()}. A worker whose flow "
+            f"{case.row.flow} has other code replays it once more by itself."
+        )
+    if held.get("differs") == VALUE:
+        said.unknown.append("Whether the value is wrong, or what the effect is declared to return.")
+        case.goes_on_when_run("If the value is right, declare it, then run your program again")
+        fork = with_value(case.row.run_id, str(held.get("step", "")))
+        case.do("Else go on in a new run, with the right value (JSON stands for it):", fork)
+        return
     said.unknown.append("Whether the code was meant to change for runs that were under way.")
-    case.goes_on_when_run("Put the code back as it was, then run your program again")
+    if held.get("differs") == CLASS:
+        case.goes_on_when_run(
+            "Put the class back as it was, or register an upgrade for what is stored, then run your "
+            "program again"
+        )
+        case.do("Or, if a worker has that code:", case.cmd("resume"))
+        return
+    unchanged = UNCHANGED in str(held.get("detail", ""))
+    back = "Make the flow call what is recorded" if unchanged else "Put the code back as it was"
+    case.goes_on_when_run(f"{back}, then run your program again")
+    if held.get("differs") == SORT:
+        case.do(
+            "Keep the changed code, with another name (name=…) for this call, which is executed:",
+            case.cmd("resume", "--accept-change"),
+        )
+        return
     if any("--confirm" in action for action in held.get("actions", ())):
         case.do(
-            "Keep the changed code, and confirm that it is meant to leave out effects that happened:",
+            f"Keep the changed code, and confirm {confirms(case.past, held)}:",
             case.cmd("resume", "--accept-change", "--confirm"),
         )
         return
     if done:
         said.unknown.append(
-            "Whether the changed code still calls them under the same keys. One that it calls under "
-            "another key would be executed as a new effect."
+            "Whether the changed code still calls them under the same keys. If it comes to a new effect "
+            "before it has called them, the run is held once more."
         )
     case.do(
         "Keep the changed code: records are matched by step key alone, and calls without one are "
         "executed:",
         case.cmd("resume", "--accept-change"),
     )
+
+
+def confirms(past: History, held: dict[str, Any]) -> str:
+    """Return what `--confirm` says of a run whose changed code does not call an effect that happened."""
+    step = str(held.get("step", ""))
+    if step in past.records:
+        return "that it is meant to leave out effects that happened"
+    return f"that {step} is to be executed as a new one"
 
 
 def _quarantined(case: Case) -> None:
@@ -180,7 +228,7 @@ def _drift(case: Case) -> None:
         f"{case.name} is held, because something changed meanwhile: {held.get('detail', '')}."
     )
     said.known.append(
-        f"{count(case.row.steps, 'step')} with a recorded outcome; only a redo executes any again."
+        f"{count(counts_of(case.past).done, 'step')} with a recorded outcome; only a redo executes any again."
     )
     case.open_effects()
     said.unknown.append("Whether what is recorded is still right, now that this has changed.")

@@ -10,7 +10,7 @@ from holdfast._core import durations
 from holdfast._core.durations import Duration
 from holdfast._core.retention import Asked, checked_statuses
 from holdfast._store import sweeping
-from holdfast._store.contract import Store
+from holdfast._store.contract import Progress, Store, no_progress
 from holdfast._store.sweeping import Sweeper, Swept
 
 
@@ -35,6 +35,7 @@ def collect(
     status: str | Iterable[str] | None = None,
     dry_run: bool = False,
     keep_measures: Duration | None = None,
+    progress: Progress = no_progress,
 ) -> Collected:
     """Remove runs that have ended and had their time; each id is kept, and not given again."""
     older_than_us = None if older_than is None else durations.micros(older_than, "gc(older_than=…)")
@@ -42,7 +43,10 @@ def collect(
     if keep_measures is not None:
         keep_us = durations.micros(keep_measures, "gc(keep_measures=…)")
     asked = Asked(older_than_us, flow=flow, statuses=checked_statuses(status))
-    swept = list(Sweeper(store, asked, dry_run=dry_run).sweep())
+    swept: list[Swept] = []
+    for run in Sweeper(store, asked, dry_run=dry_run).sweep():
+        swept.append(run)
+        progress("runs", len(swept), 0)
     beside, measures = 0, 0
     if not dry_run:
         beside = sweeping.tidy(store)

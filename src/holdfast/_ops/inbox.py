@@ -14,9 +14,9 @@ import msgspec
 from holdfast._core.history import History, Record
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.moments import at
-from holdfast._core.rows import RunRow
+from holdfast._core.rows import RunRow, version_seen
 from holdfast._ops import doubts as words, exact
-from holdfast._ops.inspect import fold, version_seen
+from holdfast._ops.inspect import fold
 from holdfast._ops.people import Unreadable
 from holdfast._ops.readable import Reader
 from holdfast._store.contract import Query, Store

@@ -9,6 +9,7 @@ their classes, and otherwise shown in the readable form of `readable`, which nee
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -22,21 +23,37 @@ from holdfast._core.moments import at
 from holdfast._core.resume import facts_of, held_facts
 from holdfast._core.rows import RunRow
 from holdfast._ops import ancestry
-from holdfast._ops.budget_view import BudgetView, budget_of
+from holdfast._ops.budget_view import BudgetView, budget_of, held_detail
 from holdfast._ops.entries import EntryView, outside
 from holdfast._ops.failures import failed_in, failure
 from holdfast._ops.families import ChildView, children_of, deadline_us
 from holdfast._ops.messages import SignalView, messages_of, waiting_for
 from holdfast._ops.readable import Reader
-from holdfast._ops.steps import ErrorView, StepView, error_in, step_views
+from holdfast._ops.steps import (
+    ErrorView,
+    RunningStep,
+    StepCounts,
+    StepView,
+    counts_of,
+    error_in,
+    running_of,
+    step_views,
+)
 from holdfast._ops.stopping import StoppingView, stopping
 from holdfast._store import lineage, watchdog
 from holdfast._store.addresses import place
-from holdfast._store.contract import Query, Store
-from holdfast.errors import Corrupt, RunDeleted, RunNotFound
+from holdfast._store.contract import Finding, Progress, Query, Store, no_progress
+from holdfast.errors import Corrupt, RunDeleted, RunNotFound, UsageError
 
 MOVED = "moved"
 """What is shown as the reason of a run that is held because it was moved to another store."""
+
+UNREAD = "a step that cannot be read"
+"""Where a run failed whose journal is damaged there."""
+
+WHILE_AT_WORK = (Kind.STEP_PROGRESSED, Kind.EMITTED)
+BEHIND = 10
+"""How many entries of that kind are looked behind for the start of the step."""
 
 NEWEST, ALIKE = 300, 0.8
 """How many run ids are looked through for one like another, and how much alike they must be."""
@@ -50,6 +67,7 @@ class Totals(msgspec.Struct, frozen=True):
     """What a run has cost so far; replays count nothing."""
 
     steps: int
+    """Steps and effects that are done, in all generations (`StepCounts.done`)."""
     attempts: int
     degraded: int
     usage: dict[str, Any]
@@ -78,6 +96,10 @@ class RunSummary(msgspec.Struct, frozen=True):
     """Of a failed run: the step that gave up, or "the flow" if its own code raised."""
     owner_died: bool = False
     """Whether the process that had it is proven dead: it goes on when another takes it."""
+    abandoned: bool = False
+    """Whether its process is proven dead or has let the lease run out, and none has taken it up."""
+    running: RunningStep | None = None
+    """The step that is being executed, as far as the end of its journal says."""
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -96,6 +118,7 @@ class RunView(msgspec.Struct, frozen=True):
     error: ErrorView | None
     current_step: str | None
     steps: list[StepView]
+    step_counts: StepCounts
     totals: Totals
     tags: dict[str, str]
     created_at: dt.datetime
@@ -112,7 +135,9 @@ class RunView(msgspec.Struct, frozen=True):
     parent: str | None = None
     """Of a child: the run that called it."""
     children: list[ChildView] = []
-    """The runs that it called, in that order; not more than the first hundred."""
+    """The runs that it called, in that order; of more than a hundred the newest."""
+    children_by_status: dict[str, int] = {}
+    """How many runs it called, by status and held reason; not more than 1,000 are counted."""
     deadline: dt.datetime | None = None
     """When it is cancelled, if it has not ended before."""
     stopping: StoppingView | None = None
@@ -121,6 +146,11 @@ class RunView(msgspec.Struct, frozen=True):
     """Of a failed run: the step that gave up, or "the flow" if its own code raised."""
     owner_died: bool = False
     """Whether the process that had it is proven dead: it goes on when another takes it."""
+    abandoned: bool = False
+    """Whether its process is proven dead or has let the lease run out, and none has taken it up."""
+    running: list[RunningStep] = []
+    """The steps that are being executed, the oldest first; one that began less than a third of a lease
+    ago may be missing, since its start is not written yet."""
 
 
 # -- asking ------------------------------------------------------------------------------------
@@ -153,6 +183,9 @@ def page(
 ) -> tuple[list[RunSummary], int | None]:
     """Return up to `limit` runs, and from where on older ones are looked for (`before_run_no`), or
     None. So many runs are looked at: there may be fewer that fit, and more behind them."""
+    reasons = (*HeldReason, MOVED)
+    if query.held_reason is not None and query.held_reason not in reasons:
+        raise UsageError(f"held={query.held_reason[:80]!r}: one of {', '.join(reasons)}")
     asked = msgspec.structs.replace(query)
     if query.held_reason == MOVED:
         asked.held_reason = HeldReason.PAUSED.value
@@ -193,15 +226,6 @@ def history(
     ]
 
 
-def version_seen(row: RunRow) -> str:
-    """Return what a person who decides has seen of a run. A run at work writes all the time: only
-    its status and generation count; of one that stands still, every entry does."""
-    seen = f"{row.status}.{row.generation}"
-    if row.status in (Status.QUEUED, Status.RUNNING):
-        return seen
-    return f"{seen}.{row.held_reason or ''}.{row.last_seq}"
-
-
 def found(store: Store, run_id: str) -> RunRow:
     """Return the row of a run, or raise RunNotFound."""
     row = store.get(run_id)
@@ -212,12 +236,31 @@ def found(store: Store, run_id: str) -> RunRow:
     return row
 
 
+def verified(
+    store: Store, run_ids: Iterable[str] | None = None, progress: Progress = no_progress
+) -> list[Finding]:
+    """Check everything that is stored, or only these runs; an id that no run has is RunNotFound."""
+    try:
+        return store.verify(run_ids, progress)
+    except RunNotFound as error:
+        where = place(store.url, store.namespace)
+        raise RunNotFound(masked(error.run_id), where) from None
+
+
 def nearest(store: Store, run_id: str) -> str | None:
-    """Return the id among the newest runs that is most like one that is not there, if any is."""
+    """Return the id that is most like one that is not there, if any is: among the newest runs, and
+    among all that have a part of it somewhere in their id."""
     import difflib
 
-    ids = [row.run_id for row in store.list(Query(limit=NEWEST))]
-    return next(iter(difflib.get_close_matches(run_id, ids, n=1, cutoff=ALIKE)), None)
+    half = max(3, len(run_id) // 2)
+    parts = (None, run_id[:-2] or None, run_id[2:] or None, run_id[:half], run_id[-half:])
+    ids = {
+        row.run_id
+        for part in parts
+        for row in store.list(Query(limit=NEWEST, run_id_part=part))
+        if row.deleted_us is None
+    }
+    return next(iter(difflib.get_close_matches(run_id, sorted(ids), n=1, cutoff=ALIKE)), None)
 
 
 def fold(store: Store, row: RunRow) -> History:
@@ -235,6 +278,18 @@ def owner_died(store: Store, row: RunRow) -> bool:
     if row.owner is None or row.status not in (Status.RUNNING, Status.WAITING):
         return False
     return store.owner_is_dead(row.owner)
+
+
+def is_abandoned(store: Store, row: RunRow) -> bool:
+    """Say whether a run that seems to be at work is had by nobody: its process is proven dead, or has
+    not been heard of for a lease."""
+    if row.owner is None or row.status not in CLAIMABLE:
+        return False
+    now_us = store.now_us()
+    late = row.lease_until_us <= now_us and (
+        store.heard_us(row.owner) + int(store.lease_s * 1e6) <= now_us
+    )
+    return late or store.owner_is_dead(row.owner)
 
 
 def reason_of(store: Store, row: RunRow) -> str | None:
@@ -265,12 +320,13 @@ def view_of(
     """Return a run whose history was read before; with `steps`, only that many of the last ones."""
     reader = Reader(store, row)
     held = held_facts(past) if row.status is Status.HELD else {}
+    called, counts = children_of(store, row.run_id)
     return RunView(
         run_id=row.run_id,
         flow=row.flow,
         status=str(row.status),
         held_reason=MOVED if held.get("moved_to") else row.held_reason,
-        held_detail=held.get("detail"),
+        held_detail=held_detail(store, row, past) if held else None,
         actions=tuple(held.get("actions", ())),
         generation=row.generation,
         owner=owner_of(store, row),
@@ -279,6 +335,7 @@ def view_of(
         error=error_in(past.failed, "error") if past.status is Status.FAILED else None,
         current_step=row.current_step,
         steps=step_views(past, -steps if steps else None),
+        step_counts=counts_of(past),
         totals=_totals(row),
         tags=_json(row.tags),
         created_at=at(row.created_us),
@@ -286,14 +343,17 @@ def view_of(
         version=row.version,
         budget=budget_of(store, row, past),
         origin=ancestry.origin(row),
-        waiting_for=waiting_for(row),
+        waiting_for=waiting_for(store, row),
         signals=messages_of(store, row, plain=plain),
         parent=row.parent,
-        children=children_of(store, row.run_id),
+        children=called,
+        children_by_status=counts,
         deadline=None if (until_us := deadline_us(past)) is None else at(until_us),
         stopping=stopping(store, row),
         failed_in=None if row.status is not Status.FAILED else failed_in(past.failed),
         owner_died=owner_died(store, row),
+        abandoned=(left := is_abandoned(store, row)),
+        running=running_of(past) if row.status is Status.RUNNING and not left else [],
     )
 
 
@@ -312,10 +372,36 @@ def summary_of(store: Store, row: RunRow) -> RunSummary:
         created_at=at(row.created_us),
         updated_at=at(row.updated_us),
         version=row.version,
-        waiting_for=waiting_for(row),
-        failed_in=failed_in(failure(store, row)) if row.status is Status.FAILED else None,
+        waiting_for=waiting_for(store, row),
+        failed_in=_failed_in(store, row) if row.status is Status.FAILED else None,
         owner_died=owner_died(store, row),
+        abandoned=(left := is_abandoned(store, row)),
+        running=None if left else _running(store, row),
     )
+
+
+def _running(store: Store, row: RunRow) -> RunningStep | None:
+    """Return the step that is being executed, from the last entries of a run at work: what a step says
+    while it works stands behind its start."""
+    if row.status is not Status.RUNNING or row.owner is None:
+        return None
+    try:
+        for seq in range(row.last_seq, max(0, row.last_seq - BEHIND), -1):
+            entry = store.entry(row.run_no, seq)
+            if entry is None or entry.kind not in (Kind.STEP_STARTED, *WHILE_AT_WORK):
+                return None
+            if entry.kind is Kind.STEP_STARTED:
+                return RunningStep(entry.step or "", entry.attempt, at(entry.at_us))
+    except Corrupt:
+        pass  # One damaged run is no reason to list none.
+    return None
+
+
+def _failed_in(store: Store, row: RunRow) -> str | None:
+    try:
+        return failed_in(failure(store, row))
+    except Corrupt:
+        return UNREAD  # One damaged run is no reason to list none.
 
 
 def _value(entry: Entry | None, field: str, reader: Reader, *, plain: bool) -> Any:

@@ -1,12 +1,16 @@
-"""Runs that a deployment left behind: no live worker executes their version of the flow."""
+"""Runs that a deployment left behind: no live worker executes their version of the flow, or newer code
+could not replay them and gave them back.
+"""
 
 from __future__ import annotations
 
 from holdfast._core.commands import command
 from holdfast._core.entries import Kind
+from holdfast._core.folding import DOES_NOT_FIT
 from holdfast._core.record import facts
 from holdfast._ops import queues
 from holdfast._ops.explanation import ALL_IS_WELL, Case
+from holdfast._ops.held import confirms
 from holdfast._ops.text import count, length
 from holdfast._store.decisions import DEFAULT_QUEUE, queue_of
 
@@ -41,6 +45,45 @@ def nobody_executes(case: Case) -> bool:
     return True
 
 
+def given_back_as_unfit(case: Case) -> bool:
+    """Say so if code of another version could not replay a run and gave it back."""
+    row, past, said = case.row, case.past, case.said
+    notes = {code: facts(it) for code, it in past.unfit.items() if DOES_NOT_FIT in it.body}
+    if not notes:
+        return False
+    tried = [code.rpartition("/")[0] for code in notes]
+    said.case = (
+        f"{case.name} waits for code that fits, of version {row.version}: version "
+        f"{' and '.join(dict.fromkeys(tried))} could not replay it and gave it back."
+    )
+    for version, note in zip(tried, notes.values(), strict=True):
+        said.known.append(f"Version {version} does not fit: {note.get('detail', '')}")
+    said.known.append("That code executed nothing of it, and its workers leave the run alone.")
+    done = [record.key for record in past.records.values() if record.effect and record.has_outcome]
+    if done:
+        said.known.append(f"Effects that have happened and are recorded: {', '.join(done)}.")
+    others = [it for it in queues.workers(case.store) if it.executes(row)]
+    others = [it for it in others if it.flows[row.flow][0] not in tried]
+    if others:
+        _about_places(case, others)
+    else:
+        said.known.append("No worker that is alive executes it with the code of another version.")
+    said.unknown.append("Whether the code was meant to change for runs that were under way.")
+    case.goes_on_when_run(
+        f"Start a worker with the code of version {row.version}, or run your program with it"
+    )
+    wants = [
+        it for it in notes.values() if any("--confirm" in way for way in it.get("actions", ()))
+    ]
+    confirm = f", and confirm {confirms(past, wants[-1])}" if wants else ""
+    case.do(
+        f"Go on with that code{confirm}: records are matched by "
+        "step key alone, and calls without one are executed:",
+        case.cmd("resume", "--accept-change", *(["--confirm"] if wants else [])),
+    )
+    return True
+
+
 def about_queue(case: Case) -> None:
     """Say what keeps a run in its queue; a block is taken from none."""
     if case.is_block:
@@ -62,7 +105,7 @@ def _about_limits(case: Case, queue: queues.QueueView) -> None:
         known.append(f"Its queue, {name}, is paused: nothing of it is taken.")
         case.do("To let it go on:", command("queue", name, "--unpause"))
         return
-    if queue.concurrency is not None and queue.running >= queue.concurrency:
+    if queue.concurrency is not None and queue.taking_room >= queue.concurrency:
         limit = count(queue.concurrency, "run")
         known.append(f"Its queue, {name}, is full: it allows {limit} at one time.")
         case.do(
@@ -97,7 +140,10 @@ def who_takes_it(case: Case) -> None:
         if not case.said.actions:
             case.do(f"{ALL_IS_WELL} To see what is before it:", "holdfast queues")
         return
-    if not nobody_executes(case):
+    unread = [worker.stands_back for worker in alive if worker.unread is not None]
+    if unread:
+        case.said.unknown += [f"Whether a worker takes it: {why}." for why in unread]
+    elif not nobody_executes(case):
         case.said.known.append("No worker is alive.")
         case.said.unknown.append("Whether any process that has this flow is about to take it.")
     if alive:

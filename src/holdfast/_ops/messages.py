@@ -17,6 +17,7 @@ from holdfast._core.rows import Message, RunRow
 from holdfast._ops.readable import Reader
 from holdfast._ops.text import moment, shown
 from holdfast._store.contract import Store
+from holdfast.errors import Corrupt
 
 
 class SignalView(msgspec.Struct, frozen=True):
@@ -35,18 +36,35 @@ class SignalView(msgspec.Struct, frozen=True):
     why: str | None = None
 
 
-def waiting_for(row: RunRow) -> str | None:
-    """Return in a few words what a run waits for, from its row."""
+def waiting_for(store: Store, row: RunRow) -> str | None:
+    """Return in a few words what a run waits for, from its row; how many children, if it is several,
+    stands in its last entry."""
     if row.waiting_on is None or row.status in ENDED:
         return None
     what, _, name = row.waiting_on.partition(":")
     if what == "answer" and name.startswith(APPROVE):
         told = f"approval of {name.removeprefix(APPROVE)}"
+    elif what == "code":
+        told = "other code"
     elif what == "key":
         told = f"key {name.partition(':')[2]}"
     else:
         told = f"{what} {name}".strip()
+    if what == "child" and (more := _others(store, row)):
+        told += f" and {more:,} more"
     return told if row.wake_us is None else f"{told} until {moment(row.wake_us)}"
+
+
+def _others(store: Store, row: RunRow) -> int:
+    """Return how many other things a run waits for that waits for a child."""
+    try:
+        last = store.entry(row.run_no, row.last_seq)
+    except Corrupt:
+        return 0  # The concern of `verify`, and no reason to list nothing.
+    if last is None or last.kind is not Kind.RUN_WAITING:
+        return 0
+    lines: list[Any] = facts(last).get("for") or []
+    return max(len(lines) - 1, 0)
 
 
 def did_not_fit(said: SignalView) -> str:

@@ -1,26 +1,33 @@
 """What Prometheus is told of a store as a whole: queues, workers, people who are asked, what is found.
 
-It is read from the same functions as the command line and the page, and nothing is kept in between but
-the findings, which cost most: they are looked for at most twice a minute, in the newest open runs, for a
-few milliseconds. Labels are names of queues, workers and flows that somebody declared, never ids of runs.
+It is read from the same functions as the command line and the page. Only the findings, which cost most,
+are kept in between: each turn goes on in the open runs where the turn before stopped, for some
+milliseconds, until all of them have been looked at; then it begins again. Labels are names of queues,
+workers and flows that somebody declared, never ids of runs.
+
+What could not be read is not told as nothing: its samples are absent, or NaN where only a part was read,
+and `holdfast_incomplete` is 1 for that figure.
 """
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from holdfast._core.findings import Finding, Found
 from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._core.rows import RunRow
 from holdfast._ops import queues
 from holdfast._ops.figures import Family, text_of
 from holdfast._ops.trends import trends
 from holdfast._store import watchdog
 from holdfast._store.contract import Query, Store
+from holdfast.errors import Corrupt
 
 SERIES_MAX = 500
 """How many queues, and how many workers, are told apart; the rest is added up as `other`."""
@@ -29,21 +36,18 @@ OTHER = "other"
 HELD_MAX = 2000
 """How many held runs are counted by their reason."""
 QUESTIONS_MAX = 10_000
-FINDINGS_EVERY_S = 30.0
-FINDINGS_BUDGET_S = 0.025
-FINDINGS_RUNS = 1000
+FINDINGS_EVERY_S = 5.0
+FINDINGS_BUDGET_S = 0.05
+"""How often runs are looked at for findings, and for how long at one time."""
 RECENT_HOURS = 5 / 60
 """Over which time the figures are that processes have written to the store."""
 
-_found: weakref.WeakKeyDictionary[Store, tuple[float, Looked]] = weakref.WeakKeyDictionary()
 
+class Told(msgspec.Struct):
+    """Figures that are read together, and whether they say everything."""
 
-class Looked(msgspec.Struct):
-    """What was found, and in how much of the store."""
-
-    findings: list[Finding]
-    runs: int
-    complete: bool
+    families: list[Family]
+    complete: bool = True
 
 
 def store_metrics(store: Store) -> str:
@@ -52,41 +56,46 @@ def store_metrics(store: Store) -> str:
 
 
 def families(store: Store) -> Iterator[Family]:
-    """Yield the figures of a store."""
-    alive = queues.workers(store)
-    yield from _queues(queues.queues(store))
-    yield from _workers(alive)
-    yield from _people(store)
-    yield from _held(store)
-    yield from _findings(store)
-    lost = store.regression() is not None
-    yield _one("store_regressed", "1 if acknowledged commits are missing", lost)
-    yield from _recent(store)
+    """Yield the figures of a store. One that cannot be read takes no other away."""
+    incomplete: list[tuple[dict[str, str], float]] = []
+    for name, read in FIGURES.items():
+        try:
+            told = read(store)
+        except Corrupt:
+            told = Told([], complete=False)
+        yield from told.families
+        incomplete.append(({"figure": name}, not told.complete))
+    text = "1 if a figure could not be read, or says only a part: `holdfast doctor` says why"
+    yield _family("incomplete", text, incomplete)
 
 
 # -- queues and workers ------------------------------------------------------------------------
 
 
-def _queues(views: list[queues.QueueView]) -> Iterator[Family]:
+def _queues(store: Store) -> Told:
+    return Told(list(_queue_figures(queues.queues(store))))
+
+
+def _queue_figures(views: list[queues.QueueView]) -> Iterator[Family]:
     runs = Counter[tuple[str, str]]()
     oldest: dict[str, float] = {}
     paused: dict[str, float] = {}
     for number, view in enumerate(views):
         name = _label(view.name, number)
-        for status in ("ready", "running", "failed", "held", "quarantined"):
+        for status in ("ready", "running", "abandoned", "failed", "held", "quarantined"):
             runs[name, status] += getattr(view, status)
         runs[name, "not_due"] += view.delayed
         oldest[name] = max(oldest.get(name, 0.0), view.oldest_s or 0.0)
         paused[name] = max(paused.get(name, 0.0), float(view.paused))
     yield _family(
         "queue_runs",
-        "Runs of a queue; not_due: they wait for an answer, a message or their time; those that are "
-        "held and quarantined are counted as both",
+        "Runs of a queue; not_due: they wait for an answer, a message or their time; abandoned: their "
+        "process died, and none has taken them up; those held and quarantined are counted as both",
         [({"queue": queue, "status": status}, value) for (queue, status), value in runs.items()],
     )
     yield _family(
         "queue_oldest_ready_seconds",
-        "How long the oldest run that could be taken has waited",
+        "How long the oldest run that could be taken, ready or abandoned, has waited",
         [({"queue": name}, value) for name, value in oldest.items()],
     )
     yield _family(
@@ -96,7 +105,11 @@ def _queues(views: list[queues.QueueView]) -> Iterator[Family]:
     )
 
 
-def _workers(alive: list[queues.WorkerView]) -> Iterator[Family]:
+def _workers(store: Store) -> Told:
+    return Told(list(_worker_figures(queues.workers(store))))
+
+
+def _worker_figures(alive: list[queues.WorkerView]) -> Iterator[Family]:
     places, busy = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for number, worker in enumerate(alive):
         who = (_label(worker.name, number), _label(worker.host, number))
@@ -119,52 +132,128 @@ def _workers(alive: list[queues.WorkerView]) -> Iterator[Family]:
 # -- what wants people -------------------------------------------------------------------------
 
 
-def _people(store: Store) -> Iterator[Family]:
-    kinds = Counter(question.kind for question in store.questions(None, QUESTIONS_MAX))
-    samples = [({"kind": kind}, kinds[kind]) for kind in ("question", "approval")]
-    yield _family("questions_open", "What runs ask people, and nobody has answered", samples)
+def _people(store: Store) -> Told:
+    asked = store.questions(None, QUESTIONS_MAX + 1)
+    complete = len(asked) <= QUESTIONS_MAX
+    kinds = Counter(question.kind for question in asked[:QUESTIONS_MAX])
+    samples = _known(kinds, ("question", "approval"), "kind", complete=complete)
+    text = "What runs ask people, and nobody has answered"
+    return Told([_family("questions_open", text, samples)], complete)
 
 
-def _held(store: Store) -> Iterator[Family]:
-    rows = store.list(Query(status=[Status.HELD], limit=HELD_MAX))
-    reasons = Counter(row.held_reason for row in rows if row.deleted_us is None)
-    samples = [({"reason": reason.value}, reasons[reason.value]) for reason in HeldReason]
+def _held(store: Store) -> Told:
+    rows = store.list(Query(status=[Status.HELD], limit=HELD_MAX + 1))
+    complete = len(rows) <= HELD_MAX
+    reasons = Counter(str(row.held_reason) for row in rows[:HELD_MAX] if row.deleted_us is None)
+    samples = _known(reasons, [it.value for it in HeldReason], "reason", complete=complete)
     text = (
         f"Held runs by reason, the newest {HELD_MAX:,} of them; in_doubt: an effect is not settled"
     )
-    yield _family("runs_held_now", text, samples)
+    return Told([_family("runs_held_now", text, samples)], complete)
 
 
-def _findings(store: Store) -> Iterator[Family]:
-    known = _found.get(store)
-    if known is None or time.monotonic() - known[0] > FINDINGS_EVERY_S:
-        known = _found[store] = (time.monotonic(), look(store))
-    looked = known[1]
+def _known(
+    counted: Counter[str], names: Iterable[str], label: str, *, complete: bool
+) -> list[tuple[dict[str, str], float]]:
+    """Return a sample for each name. None of a kind is 0 only if all were counted."""
+    none = 0.0 if complete else math.nan
+    return [({label: name}, counted[name] or none) for name in names]
+
+
+# -- findings ----------------------------------------------------------------------------------
+
+
+class Round:
+    """Looks at the open and failed runs of a store, some at a time, again and again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store: Store = weakref.proxy(store)  # A round keeps no store alive that nobody has.
+        self._survey = watchdog.Survey(self._store)
+        self._rows: Iterator[RunRow] | None = None
+        self._found: dict[int, list[Finding]] = {}
+        """What was found, by run; from the round before, until it is looked at again."""
+        self._seen: set[int] = set()
+        self._unread: set[int] = set()
+        self._turn_s = -math.inf
+        self._begun_s = 0.0
+        self.age_of: float | None = None
+        """When the last round that came to its end began; None if none has."""
+        self.runs = 0
+        self.unread = 0
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is found, as far as it was looked."""
+        return [it for found in self._found.values() for it in found]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all runs were looked at, and could be read."""
+        return self.age_of is not None and not self.unread
+
+    def go_on(self) -> None:
+        """Look at some more runs, unless that was done a moment ago."""
+        if time.monotonic() - self._turn_s < FINDINGS_EVERY_S:
+            return
+        ends_s = time.monotonic() + FINDINGS_BUDGET_S
+        rows, self._rows = self._rows, None  # If the list cannot be read, it begins again.
+        if rows is None:
+            rows = watchdog.open_rows(self._store)
+            self._begun_s = time.monotonic()
+            self._seen, self._unread = set(), set()
+        for row in rows:
+            self._look(row)
+            if time.monotonic() >= ends_s:
+                self._rows = rows
+                break
+        else:
+            self._end()
+        self._turn_s = time.monotonic()
+        if self.age_of is None:
+            self.runs, self.unread = len(self._seen), len(self._unread)
+
+    def _look(self, row: RunRow) -> None:
+        damaged = len(self._survey.damaged)
+        self._seen.add(row.run_no)
+        self._found[row.run_no] = self._survey.findings(row)
+        if len(self._survey.damaged) > damaged:
+            self._unread.add(row.run_no)
+            self._survey.damaged.clear()
+
+    def _end(self) -> None:
+        self._found = {number: it for number, it in self._found.items() if number in self._seen}
+        self.age_of = self._begun_s
+        self.runs, self.unread = len(self._seen), len(self._unread)
+
+
+_rounds: weakref.WeakKeyDictionary[Store, Round] = weakref.WeakKeyDictionary()
+
+
+def _findings(store: Store) -> Told:
+    looked = _rounds.get(store)
+    if looked is None:
+        looked = _rounds[store] = Round(store)
+    looked.go_on()
+    return Told(list(_finding_figures(looked)), looked.complete)
+
+
+def _finding_figures(looked: Round) -> Iterator[Family]:
     kinds = Counter((str(it.kind), str(it.severity)) for it in looked.findings)
-    samples = [({"kind": kind, "severity": severity}, n) for (kind, severity), n in kinds.items()]
+    samples = [
+        ({"kind": kind, "severity": severity}, float(n)) for (kind, severity), n in kinds.items()
+    ]
     missing = {str(kind) for kind in Found} - {kind for kind, _ in kinds}
-    samples += [({"kind": kind, "severity": "warning"}, 0) for kind in sorted(missing)]
-    yield _family(
-        "findings", "What the watchdog finds now, in the runs that were looked at", samples
-    )
+    none = 0.0 if looked.complete else math.nan
+    samples += [({"kind": kind, "severity": "warning"}, none) for kind in sorted(missing)]
+    text = "What the watchdog finds, in the runs that were looked at; NaN: not all were, so unknown"
+    yield _family("findings", text, samples)
+    yield _one("findings_runs", "Open and failed runs that were looked at", looked.runs)
+    yield _one("findings_unread", "Those of them that could not be read", looked.unread)
+    yield _one("findings_complete", "1 if all were looked at, and could be read", looked.complete)
+    age = math.nan if looked.age_of is None else time.monotonic() - looked.age_of
     yield _one(
-        "findings_runs", "Open and failed runs that were looked at, newest first", looked.runs
+        "findings_age_seconds", "How long ago the oldest of them was looked at, at most", age
     )
-    yield _one("findings_complete", "1 if those were all of them", looked.complete)
-
-
-def look(store: Store) -> Looked:
-    """Look for findings in the newest open and failed runs, for as long as it may take."""
-    ends_s = time.monotonic() + FINDINGS_BUDGET_S
-    survey = watchdog.Survey(store)
-    looked = Looked([], 0, complete=True)
-    for row in watchdog.open_rows(store):
-        if looked.runs >= FINDINGS_RUNS or time.monotonic() > ends_s:
-            looked.complete = False
-            break
-        looked.runs += 1
-        looked.findings += survey.findings(row)
-    return looked
 
 
 # -- the last minutes --------------------------------------------------------------------------
@@ -186,13 +275,34 @@ _SUMS = {
 }
 
 
-def _recent(store: Store) -> Iterator[Family]:
-    """Yield what the fleet did in the last minutes, as its processes wrote it down."""
-    totals = trends(store, hours=RECENT_HOURS).totals
-    for name, text in _SUMS.items():
-        value = getattr(totals, name)[0]
-        if value is not None:
-            yield _one(f"recent_{name}", f"{text}, in the last 5 minutes, in all processes", value)
+def _recent(store: Store) -> Told:
+    """Return what the fleet did in the last minutes, as its processes wrote it down."""
+    told = trends(store, hours=RECENT_HOURS)
+    values = {name: getattr(told.totals, name)[0] for name in _SUMS}
+    text = "in the last 5 minutes, in all processes"
+    made = [
+        _one(f"recent_{name}", f"{_SUMS[name]}, {text}", value)
+        for name, value in values.items()
+        if value is not None
+    ]
+    return Told(made, complete=not told.notes)
+
+
+def _store(store: Store) -> Told:
+    lost = store.regression() is not None
+    return Told([_one("store_regressed", "1 if acknowledged commits are missing", lost)])
+
+
+FIGURES: dict[str, Callable[[Store], Told]] = {
+    "queues": _queues,
+    "workers": _workers,
+    "questions": _people,
+    "held": _held,
+    "findings": _findings,
+    "store": _store,
+    "recent": _recent,
+}
+"""What is read together, by the name that `holdfast_incomplete` has for it."""
 
 
 # -- figures -----------------------------------------------------------------------------------

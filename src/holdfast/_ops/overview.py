@@ -105,7 +105,7 @@ def _there_may_be(known: list[QueueView]) -> Iterator[Status]:
         yield Status.HELD
     if any(queue.failed for queue in known):
         yield Status.FAILED
-    if any(queue.ready or queue.delayed or queue.running for queue in known):
+    if any(queue.ready or queue.delayed or queue.taking_room for queue in known):
         yield from (Status.RUNNING, Status.WAITING, Status.QUEUED)
 
 
@@ -114,7 +114,7 @@ def _why(run: RunSummary, asking: set[str]) -> str:
         return "held"  # Also if it asks: an answer alone does not let it go on.
     if run.run_id in asking:
         return "asks"
-    if run.owner_died:
+    if run.abandoned:
         return "left"
     return "at work" if run.status == Status.RUNNING else run.status
 

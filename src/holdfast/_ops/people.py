@@ -16,7 +16,7 @@ from holdfast._core import codec
 from holdfast._core.approvals import APPROVE
 from holdfast._core.commands import command
 from holdfast._core.keys import check_label
-from holdfast._core.lifecycle import ENDED, Status
+from holdfast._core.lifecycle import ENDED, HeldReason, Status
 from holdfast._core.messages import ANSWER, answer_id
 from holdfast._core.moments import at
 from holdfast._core.rows import Message, Question, RunRow
@@ -357,9 +357,10 @@ def _post(
         did = f"the {what} {shown} is kept until run {row.run_id!r} asks"
     held = _held(store, row.run_id)
     if held is not None:
-        did += f"; the run stays held ({held}) until that is settled: " + command(
-            "explain", row.run_id
-        )
+        paused = held == HeldReason.PAUSED
+        until = "it is resumed" if paused else "that is settled"
+        way_on = command("resume" if paused else "explain", row.run_id)
+        did += f"; the run stays held ({held}) until {until}: {way_on}"
     return Answered(row.run_id, name, now, actor, did, early=question is None, held=held)
 
 

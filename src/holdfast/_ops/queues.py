@@ -10,7 +10,7 @@ import msgspec
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import RunRow
 from holdfast._ops import actions, audit
-from holdfast._store.contract import Limits, Query, QueueState, Store
+from holdfast._store.contract import Limits, Pulse, Query, QueueState, Store
 from holdfast._store.decisions import queue_of
 from holdfast.errors import HoldfastError, UsageError
 
@@ -42,10 +42,15 @@ class WorkerView(msgspec.Struct, frozen=True):
     """The run that it executes with nothing beside it, for a minute at most."""
     emptying: bool = False
     """Whether it takes nothing until it is empty, to execute such a run."""
+    unread: str | None = None
+    """Why what it says of itself cannot be read: it is alive, and nothing else is known of it."""
 
     @property
     def stands_back(self) -> str | None:
-        """Say why it takes no other run at this moment, although it has room; None if it does."""
+        """Say why it takes no other run at this moment, although it has room, or that nobody knows
+        what it takes; None if it does."""
+        if self.unread is not None:
+            return f"what {self.name} says of itself cannot be read: {self.unread}"
         if self.alone is not None:
             run_id, why = self.alone.run_id, self.alone.why
             return f"worker {self.name} executes only run {run_id} now, because {why}"
@@ -74,11 +79,12 @@ class QueueView(msgspec.Struct, frozen=True):
     delayed: int
     """Runs that are not due: they wait for an answer, a message or their time."""
     running: int
+    """Runs that a live process works on."""
     failed: int
     held: int
     quarantined: int
     oldest_s: float | None
-    """For how long the oldest ready run has waited."""
+    """For how long the oldest run that could be taken, ready or abandoned, has waited."""
     saturation: float | None
     """How much of its own `concurrency` is in use; None without that limit."""
     workers: int
@@ -91,6 +97,14 @@ class QueueView(msgspec.Struct, frozen=True):
     per_key_rate: int | None
     per_s: float
     paused: bool
+    abandoned: int = 0
+    """Runs whose process died or let their lease run out; they go on when a worker takes them."""
+
+    @property
+    def taking_room(self) -> int:
+        """How many runs count for its own `concurrency`: those at work, and those abandoned, which
+        need no new room when they are taken up."""
+        return self.running + self.abandoned
 
 
 class Resumed(msgspec.Struct, frozen=True):
@@ -111,19 +125,26 @@ def workers_by_owner(store: Store) -> dict[int, WorkerView]:
     return {
         pulse.owner: view
         for pulse in store.pulses()
-        if (view := _worker(pulse.facts)) is not None and not store.owner_is_dead(pulse.owner)
+        if (view := _worker(pulse)) is not None and not store.owner_is_dead(pulse.owner)
     }
 
 
-def _worker(facts: str) -> WorkerView | None:
-    """Return what a pulse says of a worker; a process that is none, or a newer one, says less."""
+_FACTS = msgspec.json.Decoder(dict[str, Any])
+_VIEW = msgspec.json.Decoder(WorkerView)
+"""Made once: msgspec prepares a class when it is first asked for, and two threads that do so at the same
+moment may meet it half prepared."""
+
+
+def _worker(pulse: Pulse) -> WorkerView | None:
+    """Return what a pulse says of a worker; None of a process that is none. One whose words cannot be
+    read, such as a newer one, is shown as that: unknown is not nothing."""
     try:
-        told: dict[str, Any] = msgspec.json.decode(facts, type=dict[str, Any])
+        told = _FACTS.decode(pulse.facts)
         if "worker" not in told:
             return None
         return msgspec.convert({**told, "name": told["worker"]}, WorkerView)
-    except msgspec.MsgspecError:
-        return None
+    except msgspec.MsgspecError as error:
+        return WorkerView(pulse.name, 0, "", [], {}, 0, 0, 0.0, False, unread=str(error))
 
 
 def queues(store: Store) -> list[QueueView]:
@@ -137,6 +158,7 @@ def _queue(state: QueueState, alive: Iterable[WorkerView], now_us: int) -> Queue
     limits = state.limits
     serving = [worker for worker in alive if worker.takes_from(limits.queue)]
     oldest_s = None if state.oldest_us is None else max(0.0, (now_us - state.oldest_us) / 1e6)
+    in_use = state.running + state.abandoned
     return QueueView(
         name=limits.queue,
         ready=state.ready,
@@ -146,7 +168,7 @@ def _queue(state: QueueState, alive: Iterable[WorkerView], now_us: int) -> Queue
         held=state.held,
         quarantined=state.quarantined,
         oldest_s=oldest_s,
-        saturation=None if limits.concurrency is None else state.running / limits.concurrency,
+        saturation=None if limits.concurrency is None else in_use / limits.concurrency,
         workers=len(serving),
         workers_saturation=saturation(serving),
         concurrency=limits.concurrency,
@@ -155,6 +177,7 @@ def _queue(state: QueueState, alive: Iterable[WorkerView], now_us: int) -> Queue
         per_key_rate=limits.per_key_rate,
         per_s=limits.period_us / 1e6,
         paused=limits.paused,
+        abandoned=state.abandoned,
     )
 
 
@@ -182,13 +205,31 @@ def set_limits(store: Store, limits: Limits, actor: str) -> None:
 # -- many runs together ------------------------------------------------------------------------
 
 
-def chosen(store: Store, queue: str | None, status: str) -> Iterator[RunRow]:
-    """Yield the failed or the quarantined runs of a queue, newest first."""
-    if status not in ("failed", "quarantined"):
-        raise UsageError(f"status={status!r}: 'failed' or 'quarantined'")
-    query = Query(status=[Status.FAILED], queue=queue, limit=PAGE)
-    if status == "quarantined":
-        query.status, query.held_reason = [Status.HELD], HeldReason.QUARANTINED.value
+class Many(msgspec.Struct, frozen=True):
+    """Which runs are taken up together: of a queue and a flow (None is any), "failed", "quarantined"
+    or "diverged". Diverged ones are replayed once more, unless the change of their code is accepted."""
+
+    queue: str | None = None
+    status: str = "failed"
+    flow: str | None = None
+    accept_change: bool = False
+
+    def check(self) -> None:
+        """Refuse what cannot be meant."""
+        if self.status not in ("failed", "quarantined", "diverged"):
+            raise UsageError(f"status={self.status!r}: 'failed', 'quarantined' or 'diverged'")
+        if self.status == "diverged" and self.flow is None:
+            raise UsageError("diverged runs are taken up flow by flow: say which flow was changed")
+        if self.accept_change and self.status != "diverged":
+            raise UsageError(f"a change is accepted of diverged runs, not of {self.status} ones")
+
+
+def chosen(store: Store, many: Many) -> Iterator[RunRow]:
+    """Yield the runs that are meant, newest first."""
+    many.check()
+    query = Query(status=[Status.FAILED], queue=many.queue, flow=many.flow, limit=PAGE)
+    if many.status != "failed":
+        query.status, query.held_reason = [Status.HELD], HeldReason(many.status).value
     while True:
         rows = store.list(query)
         yield from rows
@@ -197,12 +238,15 @@ def chosen(store: Store, queue: str | None, status: str) -> Iterator[RunRow]:
         query.before_run_no = rows[-1].run_no
 
 
-def resume_all(store: Store, queue: str | None, status: str, actor: str) -> Iterator[Resumed]:
-    """Take up again all failed, or all quarantined, runs of a queue; the error of one (an effect
-    that may have happened wants a person) does not stop the others."""
-    for row in chosen(store, queue, status):
+def resume_all(store: Store, many: Many, actor: str) -> Iterator[Resumed]:
+    """Take up again all that are meant; the error of one (an effect that may have happened wants a
+    person) does not stop the others."""
+    again = many.status == "diverged"
+    for row in chosen(store, many):
         try:
-            answer = actions.resume(store, row.run_id, actor=actor)
+            answer = actions.resume(
+                store, row.run_id, actor=actor, accept_change=many.accept_change, again=again
+            )
         except HoldfastError as error:
             yield Resumed(row.run_id, "left as it is", str(error))
         else:

@@ -10,20 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-import msgspec
-
 from holdfast._core.chunks import Values
 from holdfast._core.leaves import LEAF_BY_TAG
-from holdfast._core.reader import damaged
+from holdfast._core.reader import damaged, from_json, parts_of
 from holdfast._core.rows import RunRow
 from holdfast._store import lineage
 from holdfast._store.contract import Store
-from holdfast.errors import Corrupt
+from holdfast.errors import ClassChanged, Corrupt, RunError, StoreError
 
 LISTS_KEPT = 4
 """A list that grew is told from one of the last that were read."""
-
-from_json: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 
 
 class Reader:
@@ -38,7 +34,7 @@ class Reader:
         if not plain:
             try:
                 return self.values.decode(node)
-            except Corrupt:
+            except (Corrupt, ClassChanged):
                 # A class that this process does not know. Real damage is found again below.
                 pass
         return self._readable.read(node)
@@ -60,7 +56,7 @@ class Readable:
     def read(self, node: bytes) -> Any:
         try:
             return self._read(from_json(node))
-        except Corrupt:
+        except (StoreError, RunError, MemoryError):
             raise
         except RecursionError:
             raise damaged("it is nested too deeply") from None
@@ -103,7 +99,7 @@ class Readable:
 
     def enum(self, body: Any) -> str:
         name, member = body
-        return f"{name}.{member}"
+        return f"{name}.{'|'.join(map(str, parts_of(member))) or 0}"
 
     def chunk(self, number: Any) -> Any:
         if number not in self._chunks:

@@ -173,11 +173,13 @@ def rollback(
                 because = f"its parent, run {run_id!r}, was rolled back"
                 stopping.cancel(store, post.run_id, actor=actor, reason=because, wait_s=0)
             return _answer(write.lease.row, f"run {run_id!r} is to be rolled back{_down_to(to)}")
-        if _has_owner(store, row):
-            if not posted and not _post(store, row, write, posted):
-                continue
-            if not _heard(store, row, deadline_s):
-                return _handed_over(store, row)
+        # Somebody has it, or had it meanwhile: the next who claims it finds the message first.
+        if not posted and not _post(store, row, write, posted):
+            continue
+        if _has_owner(store, row) and not _heard(store, row, deadline_s):
+            return _handed_over(store, row)
+    if posted:
+        return _handed_over(store, found(store, run_id))
     raise StaleView(run_id)
 
 
@@ -262,7 +264,9 @@ def _heard(store: Store, row: RunRow, deadline_s: float) -> bool:
 
 
 def _handed_over(store: Store, row: RunRow) -> Answer:
-    owner = store.owner_name(row.owner)
+    owner = "the next process that takes it up"
+    if row.owner is not None:
+        owner = store.owner_name(row.owner)
     did = (
         f"the request is handed to {owner}, which has run {row.run_id!r} and rolls it back when "
         "what it is executing now has ended"

@@ -1,8 +1,10 @@
 """Deciding on what was seen: an action that is refused if its run has changed since.
 
-`as_seen` gives a store that looks at the run's version each time the action reads its row. The
-action's write is conditional on the row that it read, so the comparison is part of the write: nobody
-can slip in between. Once the action has written, the run has changed, and that was the action.
+`as_seen` gives a store in which every write of the action is conditional on the run as it was seen.
+An entry is: it is written on the row that the action read, and reading compares. A message and a fork
+bring what was seen into their own transaction. So the comparison is part of the write, and nobody can
+slip in between; what is refused has changed nothing. Once the action has written, the run has changed,
+and that was the action.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+import msgspec
+
 from holdfast._core.rows import Message, RunRow, Write
-from holdfast._ops.inspect import version_seen
-from holdfast._store.contract import Committed, Outcome, Posted, Store
-from holdfast.errors import StaleView
+from holdfast._store.contract import Committed, NewRun, Outcome, Posted, Started, Store
+from holdfast._store.decisions import check_seen
+from holdfast._store.lineage import Origin
 
 
 def as_seen(store: Store, run_id: str, seen: str | None) -> Store:
@@ -33,16 +37,13 @@ class _Seen:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
+    def _expected(self, run_id: str) -> str | None:
+        return self._seen if run_id == self._run_id and not self._acted else None
+
     def get(self, run_id: str) -> RunRow | None:
         row = self._store.get(run_id)
-        if row is None or run_id != self._run_id or self._acted or row.deleted_us is not None:
-            return row
-        now = version_seen(row)
-        if now != self._seen:
-            told = row.status if row.held_reason is None else f"{row.status} ({row.held_reason})"
-            raise StaleView(
-                run_id, f"run {run_id!r} changed since you looked: it is {told} now; look again"
-            )
+        if row is not None:
+            check_seen(row, self._expected(run_id))
         return row
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
@@ -51,6 +52,14 @@ class _Seen:
         return outcomes
 
     def post(self, run_id: str, message: Message) -> Posted:
-        posted = self._store.post(run_id, message)
+        posted = self._store.post(run_id, message, self._expected(run_id))
         self._acted = self._acted or posted is Posted.ACCEPTED
         return posted
+
+    def start(self, new: NewRun, owner: int | None) -> Started:
+        if new.origin is not None:
+            origin = msgspec.json.decode(new.origin, type=Origin).run
+            new = msgspec.structs.replace(new, origin_seen=self._expected(origin))
+        started = self._store.start(new, owner)
+        self._acted = self._acted or started.created
+        return started

@@ -6,11 +6,12 @@ import datetime as dt
 
 import msgspec
 
-from holdfast._core.entries import Entry
+from holdfast._core.entries import Entry, Kind
 from holdfast._core.history import History, Record, State
 from holdfast._core.keys import name_of
 from holdfast._core.moments import at
 from holdfast._core.resume import facts_of
+from holdfast._core.rows import DONE
 from holdfast._ops.efforts import SettledView, ended_us, settled_of, worked_s
 
 
@@ -47,6 +48,73 @@ class StepView(msgspec.Struct, frozen=True):
     """Whether it is of the run that this one was forked from."""
     settled: SettledView | None = None
     """Who decided what became of it, if nobody else knows."""
+
+
+class RunningStep(msgspec.Struct, frozen=True):
+    """A step that has begun and has no outcome, as far as its journal says. The start of a plain step is
+    written when it is still at work at the next pulse of its process, three times per lease; one that
+    began since then is not known."""
+
+    key: str
+    attempt: int
+    since: dt.datetime
+    """When this attempt began."""
+
+
+def running_of(past: History) -> list[RunningStep]:
+    """Return the steps that are being executed, the oldest first."""
+    begun = [
+        record
+        for record in past.records.values()
+        if record.state is State.RUNNING and record.attempts and not record.borrowed
+    ]
+    begun.sort(key=lambda record: record.started_us)
+    return [RunningStep(it.key, it.attempts, at(it.started_us)) for it in begun]
+
+
+class StepCounts(msgspec.Struct, frozen=True):
+    """How many steps and effects a run has called, and what they came to. This is the one definition:
+    `runs`, `show`, `explain`, the page, its timeline and the API count like this.
+
+    A step counts once in each generation that called it, however often it was tried. Waits, child runs
+    and recorded values stand in the list of steps, and are counted as `others`. What a fork borrowed is
+    the other run's, and is not counted.
+    """
+
+    called: int
+    done: int
+    """Those that completed, were settled as done, or were found done under their key: `totals.steps`."""
+    left_behind: int
+    """Those of them that a later generation has superseded: they are done anew."""
+    failed: int
+    """Those that gave up."""
+    others: int
+    """Waits, child runs and recorded values."""
+
+
+def counts_of(past: History) -> StepCounts:
+    """Return how many steps a run has called."""
+    called = done = left_behind = failed = others = 0
+    for record, superseded in steps_of(past):
+        if record.borrowed:
+            continue
+        if not is_step(record):
+            others += 1
+            continue
+        is_done = record.state in (State.COMPLETED, State.SKIPPED)
+        called += 1
+        done += is_done
+        left_behind += is_done and superseded
+        failed += record.state is State.FAILED
+    return StepCounts(called, done, left_behind, failed, others)
+
+
+def is_step(record: Record) -> bool:
+    """Say whether it is a step or an effect that was called, and no wait, child or recorded value."""
+    outcome = record.outcome
+    if record.attempts or record.intent is not None or record.doubt is not None:
+        return True
+    return outcome is not None and outcome.kind in (*DONE, Kind.STEP_SETTLED, Kind.STEP_FAILED)
 
 
 def step_views(past: History, first: int | None = None, last: int | None = None) -> list[StepView]:

@@ -58,6 +58,8 @@ class Timeline(msgspec.Struct):
     lanes: int
     """How many lanes there are."""
     executions: list[ExecutionView]
+    steps: int = 0
+    """How many steps were called, also those whose bars are joined (`StepCounts.called`)."""
     joined: int = 0
     """How many bars of a long run are shown as one."""
     borrowed: int = 0
@@ -82,6 +84,7 @@ def timeline(store: Store, run_id: str) -> Timeline:
         bars=bars,
         lanes=give_lanes(bars, at(now_us)),
         executions=walk.executions,
+        steps=sum(bar.kind == "step" for bar in walk.bars),
         joined=joined,
         borrowed=_borrowed(store, row),
     )

@@ -27,6 +27,8 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast._store import filesystem
+from holdfast._store.addresses import full
 from holdfast._store.contract import Store
 from holdfast.errors import UsageError
 
@@ -287,10 +289,16 @@ def _locked(path: Path) -> Generator[None]:
 
 def _write(path: Path, text: bytes) -> None:
     fresh = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
-        os.write(handle, text)
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    fresh.replace(path)
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(handle)
+        fresh.replace(path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        if error.errno in filesystem.NO_SPACE:
+            raise full(str(path)) from error
+        raise Unusable(path, f"is not written, since {error.strerror}") from error
+    filesystem.sync(str(path.parent))

@@ -1,8 +1,7 @@
 """Trends: latency, cost, errors, trace coverage and saturation over time, for a whole fleet.
 
 Every process that executes runs keeps measures in the store, about one row a minute and flow. They
-are added up here into a hundred or so buckets of time; no other system is needed. What a process
-that was killed had not written yet, at most its last minute, is missing, and nothing else.
+are added up here into a hundred or so buckets of time; no other system is needed.
 """
 
 from __future__ import annotations
@@ -17,6 +16,12 @@ from holdfast._core.moments import at
 from holdfast._ops.text import count, moment
 from holdfast._store.contract import Store
 from holdfast.errors import Corrupt, UsageError
+
+LOST = (
+    "Processes write their counts once a minute. What a process that was killed had not written, up to "
+    "its last minute and a pulse, is missing here; journals have it."
+)
+"""What is not in any trend."""
 
 HOURS_MAX = 24 * 366
 BUCKETS_MAX = 120
@@ -73,6 +78,8 @@ class Trends(msgspec.Struct, frozen=True):
     series: Series
     totals: Series
     """The same over the whole time: lists with one value each."""
+    lost: str
+    """What is missing if processes were killed, for people."""
     notes: list[str]
     """What is not as it should be, for people: damaged measures are left out, and it is said here."""
 
@@ -103,6 +110,7 @@ def trends(store: Store, *, hours: float = 24, flow: str | None = None) -> Trend
         processes=len(seen.processes),
         series=_series(buckets),
         totals=_series([total]),
+        lost=LOST,
         notes=seen.notes,
     )
 

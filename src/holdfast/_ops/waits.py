@@ -19,7 +19,7 @@ from holdfast._ops.families import deadline_us
 from holdfast._ops.fitting import wanted
 from holdfast._ops.messages import did_not_fit, messages_of
 from holdfast._ops.people import QuestionView, questions
-from holdfast._ops.related import about_child
+from holdfast._ops.related import about_children
 from holdfast._ops.steps import error_of
 from holdfast._ops.text import clipped, count, moment, shown
 
@@ -29,8 +29,15 @@ def waiting(past: History) -> list[tuple[Record, Entry]]:
     return [
         (record, record.begun)
         for record in past.records.values()
-        if record.begun is not None and not record.has_outcome and record.begun.kind in _ABOUT
+        if record.begun is not None and record.begun.kind in _ABOUT and _still_waits(record)
     ]
+
+
+def _still_waits(record: Record) -> bool:
+    """Tell whether a wait is open: an approval is used up by the intent that comes after it."""
+    if record.has_outcome or record.begun is None:
+        return False
+    return record.intent is None or record.intent.seq < record.begun.seq
 
 
 def taken_up(case: Case, by: str = "a worker") -> str:
@@ -44,7 +51,10 @@ def in_short(case: Case, *, nobody_has_it: bool) -> str:
     if come := [_given(message) for message in come_for(case)]:
         when = f" {taken_up(case, 'a process')}" if nobody_has_it else ""
         return f"has {' and '.join(come)}, and goes on{when}"
-    what, _, name = (row.waiting_on or "").partition(":")
+    what, _, name = (row.waiting_on or _asked_for(case) or "").partition(":")
+    called = [it for it in waiting(case.past) if it[1].kind is Kind.CHILD_STARTED]
+    if what == "child" and len(called) > 1:
+        return f"waits for {len(called):,} children"
     until_us = row.wake_us
     until = "" if until_us is None or until_us == deadline_us(case.past) else moment(until_us)
     if what == "timer":
@@ -59,6 +69,23 @@ def in_short(case: Case, *, nobody_has_it: bool) -> str:
         )
         told = f"{told} {name}".strip()
     return f"waits for {told}" + (f" until {until}" if until else "") if told else "waits"
+
+
+def needs_people(case: Case) -> bool:
+    """Say whether a run that was given back while it waited still needs an answer or a signal, or has
+    it and was not taken up since."""
+    return _asked_for(case) is not None
+
+
+def _asked_for(case: Case) -> str | None:
+    """Return what somebody is to give a run, in the form in which rows say it."""
+    for _, begun in waiting(case.past):
+        if begun.kind in _GIVEN:
+            return f"{_GIVEN[begun.kind]}:{facts(begun)['name']}"
+    return None
+
+
+_GIVEN = {Kind.QUESTION_ASKED: "answer", Kind.SIGNAL_AWAITED: "signal"}
 
 
 def come_for(case: Case) -> list[Message]:
@@ -89,8 +116,10 @@ def _given(message: Message) -> str:
 def about_waits(case: Case) -> None:
     """Say what each line of a run waits for, and which command ends that."""
     open_ones = {it.step: it for it in questions(case.store, run_id=case.row.run_id, plain=True)}
-    for record, begun in waiting(case.past):
+    lines = waiting(case.past)
+    for record, begun in lines:
         _ABOUT[begun.kind](case, record, begun, open_ones.get(record.key))
+    about_children(case, [line for line in lines if line[1].kind is Kind.CHILD_STARTED])
     for record in case.past.records.values():
         if record.state is State.RETRYING and not record.borrowed:
             _pause(case, record)
@@ -221,9 +250,8 @@ def _approval(case: Case, record: Record, begun: Entry, asked: QuestionView | No
     case.do("To refuse it (the flow gets Refused):", refuse)
 
 
-def _child(case: Case, record: Record, begun: Entry, _asked: QuestionView | None) -> None:
-    case.waits_for(Wait.CHILD)
-    about_child(case, record, begun)
+def _child(case: Case, _record: Record, _begun: Entry, _asked: QuestionView | None) -> None:
+    case.waits_for(Wait.CHILD)  # All children are told together: one cause may hold many.
 
 
 def _until(said: dict[str, Any]) -> str:

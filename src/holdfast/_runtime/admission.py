@@ -6,7 +6,8 @@ admit ─► start ─┬─ made here ─────────────�
                      ├─ failed ► next generation ┐
                      ├─ held ► RunHeld, or again ┤
                      └─ claim ◄──────────────────┘ busy ► RunBusy
-                          └─ load, verify, fold ────────────► Execution
+                          └─ what stops it is carried out ► RunHeld, RunCancelled
+                               └─ load, verify, fold ───────► Execution
 """
 
 from __future__ import annotations
@@ -22,18 +23,16 @@ from holdfast._core import resume, retention
 from holdfast._core.budgets import limits_of
 from holdfast._core.chunks import Values
 from holdfast._core.commands import another_id
-from holdfast._core.control import CANCEL, requested
 from holdfast._core.entries import FORMAT, Draft, Entry, Kind
 from holdfast._core.findings import Watch
 from holdfast._core.history import History, State
-from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._core.lifecycle import ENDED, HeldReason, Status
 from holdfast._core.rows import Lease, RunRow, Write
-from holdfast._core.stops import Unwind
 from holdfast._runtime import noticing, observing, spending
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.queues import Placing
-from holdfast._runtime.upgrades import Upgrade
+from holdfast._runtime.upgrades import Upgrade, has_tried
 from holdfast._store import lineage
 from holdfast._store.contract import Committed, NewRun, Started
 
@@ -51,6 +50,8 @@ class RunRequest(msgspec.Struct):
     input: dict[str, Any]
     defaults: Mapping[str, Any]
     fingerprint: Callable[[], str]
+    code: Callable[[], str]
+    """What tells one deploy of the flow from another; see `Execution.code`."""
     awaits: bool
     tags: dict[str, str] = {}
     placing: Placing = Placing()
@@ -87,20 +88,12 @@ def _admit(engine: Engine, request: RunRequest) -> Execution | Ended:
             raise cancelled_error(engine, row)
         if row.status is Status.ROLLED_BACK:
             raise rolled_back_error(engine, row)
-        lease = claim(engine, _freed(engine, row).run_id)
-        if row.version != request.version:
-            _accept_version(engine, lease, request)
-    return execution_of(engine, lease, awaits=request.awaits, entries=started.entries)
-
-
-def _accept_version(engine: Engine, lease: Lease, request: RunRequest) -> None:
-    """A new version of the flow says that a change inside the recorded part is meant."""
-    actor = f"version {request.version} of {request.flow}"
-    body = _encode({"actor": actor, "confirmed": False})
-    draft = Draft(Kind.CHANGE_ACCEPTED, engine.now_us(), body=body)
-    write = Write(lease, [draft], changes={"version": request.version})
-    if not isinstance(engine.kept.append([write])[0], Committed):
-        raise errors.LeaseLost(request.run_id)
+        lease = claim(engine, _freed(engine, row, request.code()).run_id)
+    execution = execution_of(
+        engine, lease, awaits=request.awaits, version=request.version, entries=started.entries
+    )
+    execution.code = request.code()
+    return execution
 
 
 def submit(engine: Engine, request: RunRequest) -> RunRow:
@@ -132,34 +125,32 @@ def execution_of(
 ) -> Execution:
     """Load, verify and fold a claimed run, which code of this version executes. Damage holds it as
     corrupt; after any other error it is given back. `entries` are those of one just made."""
-    row = lease.row
+    from holdfast._runtime.inbox import cancel_if_requested, obey
+
     try:
         try:
+            # What was said to the run comes before its journal, however long that is to read.
+            messages = obey(engine, lease) if entries is None else None
+            row = lease.row
             history = load(engine, row) if entries is None else _folded(row, entries)
             execution = Execution(engine, lease, history, engine.values(row), awaits=awaits)
             execution.spending = spending.opened(engine, row, history)
             execution.after_gap.compares = entries is None
             if version is not None and version != row.version:
                 execution.upgrade = Upgrade(row.flow, version)
-            if entries is None:
-                _heed(execution)
+            if messages is not None:
+                cancel_if_requested(engine, lease, history)
+                execution.mail.begin(messages)
         except errors.Corrupt as damage:
             hold_as_corrupt(engine, lease, damage)
             raise
         engine.enter(execution)
         observing.taken(execution, resumed=row.epoch > 1)
     except BaseException:
-        engine.abandon(lease)
+        if lease.row.owner is not None:  # Else it is given back: held or cancelled.
+            engine.abandon(lease)
         raise
     return execution
-
-
-def _heed(execution: Execution) -> None:
-    """What was said about a run while nobody had it, or somebody who died, comes first."""
-    execution.mail.refresh()
-    if requested(execution.history) is not None and not execution.history.open_doubts():
-        told = errors.RunError(execution.run_id, f"run {execution.run_id!r} is to be cancelled")
-        execution.stop(Unwind(told, released=CANCEL), later=True)
 
 
 def cancelled_error(engine: Engine, row: RunRow) -> errors.RunCancelled:
@@ -273,7 +264,13 @@ def _same_run(engine: Engine, request: RunRequest, row: RunRow) -> RunRow:
     entry = engine.kept.entry(row.run_no, 1)
     if entry is None:
         raise errors.Corrupt("entry 1", run_id=row.run_id, why="it is missing")
-    recorded: dict[str, Any] = values.decode(bytes(entry.data()["input"]))
+    try:
+        recorded: dict[str, Any] = values.decode(bytes(entry.data()["input"]))
+    except errors.ClassChanged as changed:
+        # Not to be compared. Who takes the run up holds it; one that has ended stays as it is.
+        if row.status in ENDED:
+            raise changed.in_run(row.run_id) from None
+        return row
     theirs = {**request.defaults, **recorded}
     ours = {**theirs, **request.input} if theirs.keys() <= request.input.keys() else request.input
     if values.digest(theirs) == values.digest(ours):
@@ -293,15 +290,15 @@ def _completed(engine: Engine, request: RunRequest, row: RunRow) -> Execution | 
     if request.replays_ended:
         history = load(engine, row)
         replayed = Execution(engine, Lease(row), history, engine.values(row), awaits=request.awaits)
-        replayed.ended = True
+        replayed.ended = history.closed = True
         return replayed
     entry = engine.kept.entry(row.run_no, row.last_seq)
     if entry is None or entry.kind is not Kind.RUN_COMPLETED:
         raise errors.Corrupt(f"entry {row.last_seq}", run_id=row.run_id, why="not run_completed")
-    return Ended(engine.values(row).decode(bytes(entry.data()["result"])))
+    return Ended(engine.value(row, bytes(entry.data()["result"])))
 
 
-def _freed(engine: Engine, row: RunRow) -> RunRow:
+def _freed(engine: Engine, row: RunRow, code: str = "") -> RunRow:
     """Make a failed or held run claimable where `run` may do so, or raise why it may not."""
     if row.status not in (Status.FAILED, Status.HELD):
         return row
@@ -311,8 +308,10 @@ def _freed(engine: Engine, row: RunRow) -> RunRow:
     if row.status is Status.FAILED:
         drafts, changes = resume.resume_drafts(history, actor="flow.run", at_us=at_us)
     elif _worth_another_try(history, row):
-        body = _encode({"why": "run again", "actor": "flow.run"})
-        drafts = [Draft(Kind.RUN_RELEASED, at_us, body=body)]
+        told = {"why": "run again", "actor": "flow.run"}
+        if history.tried and code and not has_tried(history.tried, code):
+            told |= {"why": "other_code", "code": code}
+        drafts = [Draft(Kind.RUN_RELEASED, at_us, body=_encode(told))]
         changes = {"waiting_on": None}
     else:
         raise held_error(engine, row, history)

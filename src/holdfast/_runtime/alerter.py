@@ -24,7 +24,7 @@ from holdfast._runtime import alerting, logs
 from holdfast._runtime.alerting import Receiver
 from holdfast._store import watchdog
 from holdfast._store.contract import Query
-from holdfast.errors import Corrupt
+from holdfast.errors import Corrupt, RunDeleted
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -158,8 +158,9 @@ class Alerter:
         if self._closed:
             return
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name="holdfast-alerts", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="holdfast-alerts", daemon=True)
+            thread.start()
+            self._thread = thread
         self._changed.notify_all()
 
     # -- its thread ----------------------------------------------------------------------------
@@ -391,7 +392,7 @@ def state_of(engine: Engine, row: RunRow) -> Alert:
                 if found is not None:
                     return found
         whole = kept.load(row)
-    except Corrupt:
+    except (Corrupt, RunDeleted):
         whole = []
     found = alerts.of_state(kept.store_id, row, whole)
     assert found is not None, "a journal has the entry that says what its row says"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, overload
 
@@ -18,7 +17,8 @@ from holdfast._core.requests import Script, StepCall
 from holdfast._runtime.frames import Frame
 from holdfast._runtime.operations import called, perform, perform_async, place
 from holdfast._runtime.questions import one_line
-from holdfast._runtime.timing import converted, reads
+from holdfast._runtime.returns import converted, schema_of
+from holdfast._runtime.timing import reads
 from holdfast.errors import UsageError
 
 T = TypeVar("T")
@@ -213,7 +213,9 @@ def _checked(asked: _Options) -> Asking:
     choices = _plain(asked.choices, name)
     if asked.wanted is not None and asked.choices is not None:
         _check_choices(name, asked.wanted, asked.choices)
-    return Asking(name, text, asked.to, choices, _schema(asked.wanted))
+    return Asking(
+        name, text, asked.to, choices, None if asked.wanted is None else schema_of(asked.wanted)
+    )
 
 
 def _plain(choices: Sequence[Any] | None, name: str) -> list[Any] | None:
@@ -244,19 +246,6 @@ def _check_choices(name: str, wanted: Any, choices: Sequence[Any]) -> None:
             ) from None
         except TypeError:
             return  # A type that says nothing of data.
-
-
-def _schema(wanted: Any) -> dict[str, Any] | None:
-    """Return what can be said of a type without its class, or None."""
-    if wanted is None:
-        return None
-    try:
-        if hasattr(wanted, "model_json_schema"):
-            return dict(wanted.model_json_schema())
-        schema = msgspec.json.schema(wanted)
-        return {**schema, "format": "date-time"} if wanted is dt.datetime else schema
-    except TypeError:
-        return None
 
 
 def _reads(wanted: Any, choices: Sequence[Any] | None) -> Callable[[bytes], Any]:

@@ -17,7 +17,7 @@ from holdfast._core.requests import Called, StepCall
 from holdfast._core.stops import Unwind
 from holdfast._runtime import observing
 from holdfast._runtime.frames import Frame, current, here
-from holdfast.errors import UsageError
+from holdfast.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from holdfast._runtime.execution import Execution
@@ -131,7 +131,16 @@ def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -
     name = f"holdfast-{body.call.key}"
     body.call.at_large = True
     thread = threading.Thread(target=work, name=name, daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        body.call.at_large = False
+        why = RunError(
+            execution.run_id,
+            f"run {execution.run_id!r} was given back at step {body.call.key!r}: its time-out needs "
+            f"a thread, and this process cannot start one ({error}); run it again",
+        )
+        raise execution.stop(Unwind(why, released="no thread could be started")) from error
     if not _waited(finished, timeout_s):
         late = TimeoutError(f"{body.call.key} did not end within {timeout_s:g} s")
         if observed.give_up(late):

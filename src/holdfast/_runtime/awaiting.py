@@ -48,7 +48,7 @@ from holdfast._runtime.repeating import find_unmet_async
 from holdfast._runtime.spending import await_others
 from holdfast._runtime.transactions import transact
 from holdfast._runtime.waiting import await_async
-from holdfast.errors import StoreError, ValueRefused
+from holdfast.errors import ClassChanged, StoreError, ValueRefused
 
 
 async def drive_async(script: Script, execution: Execution, body: Body) -> Any:
@@ -62,6 +62,8 @@ async def drive_async(script: Script, execution: Execution, body: Body) -> Any:
         raise
     except StoreError as error:
         raise execution.stop(Unwind(error)) from error
+    except ClassChanged as changed:
+        raise execution.class_changed(changed, body.call.key) from None
 
 
 async def _drive(script: Script, execution: Execution, body: Body) -> Any:

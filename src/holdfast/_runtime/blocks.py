@@ -63,6 +63,7 @@ class Block:
             input={},
             defaults={},
             fingerprint=lambda: "",
+            code=lambda: "",
             awaits=self.awaits,
             tags=self._tags,
             placing=self._placing,

@@ -11,7 +11,8 @@ import time
 from typing import Any
 
 from holdfast._core.attempts import ending, key_change, told
-from holdfast._core.doubted import key_token
+from holdfast._core.doubted import key_token, returned_by
+from holdfast._core.effects import policy_name
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.requests import (
@@ -37,9 +38,9 @@ from holdfast._core.requests import (
     Unreserved,
     Wrote,
 )
-from holdfast._core.rows import KeyState
+from holdfast._core.rows import KeyState, Write
 from holdfast._core.stops import Unwind
-from holdfast._runtime import attempt, family, keyed
+from holdfast._runtime import attempt, family, keyed, news
 from holdfast._runtime.attempt import Body
 from holdfast._runtime.clock import CHANCE
 from holdfast._runtime.committer import Ticket
@@ -52,7 +53,7 @@ from holdfast._runtime.spending import wait_for_others
 from holdfast._runtime.transactions import transact
 from holdfast._runtime.waiting import await_blocking
 from holdfast._store.contract import Exhausted, KeyTaken, Outdated
-from holdfast.errors import StoreError, ValueRefused
+from holdfast.errors import ClassChanged, StoreError, ValueRefused
 
 KEY_POLL_S = 0.05
 """Another run's key is looked at this often."""
@@ -77,6 +78,8 @@ def drive(script: Script, execution: Execution, body: Body) -> Any:
             raise
         except StoreError as error:
             raise execution.stop(Unwind(error)) from error
+        except ClassChanged as changed:
+            raise execution.class_changed(changed, body.call.key) from None
 
 
 def _drive(script: Script, execution: Execution, body: Body, shield: Shield) -> Any:
@@ -140,7 +143,18 @@ def wrote(execution: Execution, ticket: Ticket, copy: Any) -> Wrote:
     if isinstance(outcome, Outdated):
         execution.undo_prediction(ticket.write)
         return Wrote(stale=True)
+    if ticket.write.keys and settles_doubt(ticket.write):
+        from holdfast._runtime.inbox import free_waiting
+
+        free_waiting(execution.engine, ticket.write)
     return Wrote(copy)
+
+
+def settles_doubt(write: Write) -> bool:
+    """Tell whether a write may settle a business key that was in doubt: others may be held on it."""
+    return any(
+        draft.kind is Kind.STEP_SETTLED or (draft.attempt or 0) > 1 for draft in write.drafts
+    )
 
 
 def perform(execution: Execution, request: Any) -> Any:
@@ -200,7 +214,10 @@ def is_stranded(execution: Execution, key: KeyState) -> bool:
     kept = execution.engine.kept
     row = kept.by_number(key.run_no)
     if row is not None and row.status is not Status.HELD and row.status not in ENDED:
-        return row.owner is not None and kept.owner_is_dead(row.owner)
+        if row.owner is None:
+            # A doubt that its run left open, and comes back to or not: nobody settles it now.
+            return key.state == "in_doubt"
+        return kept.owner_is_dead(row.owner)
     # It ended: what it made of the key before that is there to be read now.
     now = kept.key(key.effect, key.key)
     return now is not None and now.run_no == key.run_no and now.state == key.state
@@ -216,6 +233,8 @@ def note_interrupt(execution: Execution, call: StepCall, interrupt: BaseExceptio
         keyed.give_back(execution, call)
     if call.spec.effect and call.begun and not call.spec.transaction:
         execution.doubts.add(call.key)
+        if execution.waits.unloads:  # In a worker: nobody gets the error.
+            news.cut_off(execution.lease.row, call.key, policy_name(call.spec.on_doubt))
 
 
 def _interrupted(call: StepCall, interrupt: BaseException) -> Append:
@@ -227,7 +246,8 @@ def _interrupted(call: StepCall, interrupt: BaseException) -> Append:
         note = Note(Kind.STEP_CANCELLED, {**facts, "begun": False})
         return Append(call, [note], keys=key_change(call, "not_done"))
     if call.spec.effect:
-        note = Note(Kind.STEP_IN_DOUBT, {**facts, "ended": not call.at_large})
+        facts |= {"ended": not call.at_large} | returned_by(call.spec)
+        note = Note(Kind.STEP_IN_DOUBT, facts)
         return Append(call, [note], keys=key_change(call, "in_doubt"))
     if interrupt.args:
         facts["error"] = told(interrupt)

@@ -13,13 +13,21 @@ from holdfast._core.control import MESSAGES
 from holdfast._core.doubted import DOUBTS, settle_actions
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import Record
+from holdfast._core.lifecycle import HeldReason
 from holdfast._core.masks import masked
+from holdfast._core.record import facts
 from holdfast._core.redacting import redact_error, redact_text
 from holdfast._core.rollback import RollBack, Wanted
-from holdfast._core.stops import Unload, Unwind, waits_for
+from holdfast._core.rows import KeyChange, Post
+from holdfast._core.scripts import CHANGED, PUT_BACK, UNCHANGED
+from holdfast._core.stops import Tried, Unload, Unwind, waits_for
 from holdfast._core.superseding import escaped
+from holdfast._runtime import registry
 from holdfast._runtime.attempt import INTERRUPTS
 from holdfast._runtime.execution import Execution
+from holdfast._runtime.signatures import fingerprint as of_source
+from holdfast._runtime.upgrades import mark
+from holdfast._store.decisions import queue_of
 
 TRACE_MAX_CHARS = 20_000
 
@@ -35,9 +43,12 @@ class Ending(msgspec.Struct):
     error: BaseException | None = None
     held: bool = False
     asked: bool = False
-    """Whether somebody wants the run cancelled or paused: that is written when it is given back."""
+    """Whether somebody wants the run cancelled or paused: its caller gets what became of it."""
     took: list[str] = []
     """Messages that this makes part of the history."""
+    keys: list[KeyChange] = []
+    posts: list[Post] | None = None
+    """Messages to other runs; None is the news of its end to the run that started it."""
     rollback: RollBack | None = None
     """The run is to be rolled back: what comes out of that is its end."""
 
@@ -46,6 +57,28 @@ def check_rollback(execution: Execution) -> None:
     """Stop a run before its flow is called, if it was taken up only to be rolled back."""
     if execution.history.rollback is not None:
         raise execution.stop(RollBack(execution.run_id))
+
+
+def check_tried(execution: Execution) -> None:
+    """Stop a run before its flow is called, if a worker took it up with code that could not replay
+    it before. Nothing is known by that which was not known then."""
+    tried = execution.history.unfit.get(execution.code)
+    if tried is not None and not execution.is_chosen:
+        told = facts(tried)
+        held = errors.RunHeld(
+            execution.run_id,
+            "diverged",
+            str(told.get("detail", "")),
+            tuple(told.get("actions", ())),
+            step=str(told.get("step", "")),
+        )
+        raise execution.stop(Unwind(held))
+
+
+def is_unfit(unwind: Unwind | None) -> bool:
+    """Say whether a run was stopped because the code does not fit what is recorded."""
+    held = None if unwind is None else unwind.error
+    return isinstance(held, errors.RunHeld) and held.reason == HeldReason.DIVERGED
 
 
 def rollback_pending(admitted: object) -> tuple[Execution, Ending] | None:
@@ -111,12 +144,8 @@ def _left_out(execution: Execution, records: list[Record]) -> errors.RunHeld:
     return errors.RunHeld(
         execution.run_id,
         "diverged",
-        f"the flow ended without calling what the journal has: {names}. The flow's code or its "
-        "inputs changed inside the part that is already recorded.",
-        (
-            "put the old code back and run it again, or",
-            resume,
-        ),
+        f"the flow ended without calling what the journal has: {names}. {CHANGED}",
+        (PUT_BACK, resume),
         step=records[0].key,
     )
 
@@ -141,8 +170,8 @@ def raised(execution: Execution, error: BaseException, *, wraps: bool = True) ->
     news = told(error)
     if execution.engine.redact is not None:
         redact_error(news, "error", execution.engine.redact)
-    facts = {"error": news, "steps": escaped(error), "trace": _trace(execution, error)}
-    draft = Draft(Kind.RUN_FAILED, execution.engine.now_us(), body=_encode(facts))
+    failure = {"error": news, "steps": escaped(error), "trace": _trace(execution, error)}
+    draft = Draft(Kind.RUN_FAILED, execution.engine.now_us(), body=_encode(failure))
     if not wraps:
         return Ending([draft], {}, error=error)
     failed = errors.RunFailed(execution.run_id, news["type"], news["message"])
@@ -192,14 +221,33 @@ def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) ->
             ("change the flow, then: " + command("resume", execution.run_id, "--accept-change"),),
         )
     if isinstance(error, errors.RunHeld):
-        facts = {
+        if error.detail.endswith(CHANGED) and _is_same_code(execution):
+            error = _repeats_nothing(error)
+        said: dict[str, Any] = {
             "reason": error.reason,
             "detail": redact_text(error.detail, "held", execution.engine.redact),
             "step": error.step,
             "actions": list(error.actions),
         }
-        draft = Draft(Kind.RUN_HELD, execution.engine.now_us(), body=_encode(facts))
-        changes = {"held_reason": error.reason, "waiting_on": unwind.waiting_on}
+        if unwind.differs is not None and not swallowed:
+            said["differs"] = unwind.differs
+        other_version = execution.upgrade is not None
+        code = execution.code if error.reason == HeldReason.DIVERGED else ""
+        if code and (other_version or "differs" not in said):
+            said["code"] = code
+        if "code" in said and other_version:
+            # The code of the run's own version may go on with it.
+            body = _encode({"why": "does_not_fit", **said})
+            draft = Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)
+            return Ending([draft], {"waiting_on": None}, error=_given_back(error, code))
+        waiting_on = unwind.waiting_on
+        if code:
+            tried = mark(code, said.get("differs"), unwind.about)
+            waiting_on = _tried(execution, tried)
+            if tried != code:
+                said["tried"] = tried
+        draft = Draft(Kind.RUN_HELD, execution.engine.now_us(), body=_encode(said))
+        changes = {"held_reason": error.reason, "waiting_on": waiting_on}
         return Ending([draft], changes, error=error, held=True)
     if unwind.unload is not None:
         return _unloaded(execution, unwind.unload, error)
@@ -209,6 +257,37 @@ def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) ->
         body = _encode({"why": "store error", "error": told(error)})
     draft = Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)
     return Ending([draft], {}, error=error, asked=unwind.released in MESSAGES)
+
+
+def _given_back(held: errors.RunHeld, code: str) -> errors.RunHeld:
+    """Return the same, for a run that is not held, but left to the code of its own version."""
+    version = code.rpartition("/")[0]
+    told = held.reason, held.detail, held.actions, held.step
+    return errors.RunHeld(held.run_id, *told, unfit_version=version)
+
+
+def _is_same_code(execution: Execution) -> bool:
+    """Say whether the flow's function is the one that the run was started with."""
+    flow, started = registry.flows.get(execution.lease.row.flow), execution.history.started
+    was = "" if started is None else facts(started).get("fingerprint", "")
+    same = bool(was) and flow is not None and of_source(flow.fn) == was
+    return same and execution.upgrade is None  # Another version says that something changed.
+
+
+def _repeats_nothing(held: errors.RunHeld) -> errors.RunHeld:
+    """Return the same, for code that did not change and still calls something else: what is put back
+    is not code."""
+    detail = held.detail.removesuffix(CHANGED) + UNCHANGED
+    back = "make the flow call what is recorded and run it again, or"
+    actions = [back if action == PUT_BACK else action for action in held.actions]
+    return errors.RunHeld(held.run_id, held.reason, detail, actions, step=held.step)
+
+
+def _tried(execution: Execution, last: str) -> str:
+    """Return what a run is held on whose code does not fit: other code than all that has tried."""
+    row = execution.lease.row
+    codes = [it for it in execution.history.tried if it != last]
+    return Tried(row.flow, row.version, queue_of(row), [*codes, last]).token()
 
 
 def _unloaded(execution: Execution, unload: Unload, error: BaseException) -> Ending:

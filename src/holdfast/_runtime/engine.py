@@ -24,7 +24,7 @@ from holdfast._core.redacting import Redact
 from holdfast._core.rows import KeyState, Lease, RunRow, Write
 from holdfast._core.secrets import masking
 from holdfast._core.stops import Unwind
-from holdfast._runtime import observing, shield
+from holdfast._runtime import logs, observing, shield
 from holdfast._runtime.clock import Clock, SystemClock
 from holdfast._runtime.committer import Committer, Ticket
 from holdfast._runtime.doorway import Doorway
@@ -36,7 +36,7 @@ from holdfast._runtime.resources import Resources
 from holdfast._runtime.waking import Waker
 from holdfast._store import lineage
 from holdfast._store.contract import Store
-from holdfast.errors import Corrupt, RunBusy, RunError, UsageError
+from holdfast.errors import ClassChanged, Corrupt, RunBusy, RunError, UsageError
 
 if TYPE_CHECKING:
     import asyncio
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 BEATS_PER_LEASE = 3
 CLOSING_S = 2.0
 """How long the end waits for runs that only wait to be given back."""
+LEAVING_S = 5.0
+"""How long who wants a run waits for an execution here whose last write is through."""
+LIMITS = "Look at the limits of threads and memory (`ulimit -u`, pids of the container)"
 THREADS_MAX = 256
 DEFAULT_URL = "sqlite:///holdfast.db"
 
@@ -61,6 +64,12 @@ class HasEngine(Protocol):
     def engine(self) -> Engine:
         """What executes its runs."""
         ...
+
+
+def no_thread(error: RuntimeError) -> str:
+    """Say that this process cannot start a thread."""
+    count = threading.active_count()
+    return f"this process, which has {count} threads, cannot start another one ({error})"
 
 
 class Engine:
@@ -132,13 +141,22 @@ class Engine:
         """Take note of a run that is at work here."""
         with self._lock:
             self._active[execution.run_id] = execution
-        self.heartbeat.ensure()
-        self.postman.ensure()
+        try:
+            self.heartbeat.ensure()
+            self.postman.ensure()
+        except RuntimeError as error:
+            told = self.without_thread(execution, error)
+            with self._left:
+                self._active.pop(execution.run_id, None)
+                self._left.notify_all()
+            raise told from error
 
     @contextlib.contextmanager
     def admitting(self, run_id: str) -> Generator[None, None, None]:
         """Keep a run id to one caller of this process while it is being admitted."""
-        with self._lock:
+        with self._left:
+            # One whose last write is through is seen by others as free, and is about to leave.
+            self._left.wait_for(lambda: not self._is_leaving(run_id), LEAVING_S)
             if run_id in self._active or run_id in self._admitting:
                 raise RunBusy(run_id, "this process")
             self._admitting.add(run_id)
@@ -149,6 +167,10 @@ class Engine:
                 yield
         finally:
             self._admitting.discard(run_id)
+
+    def _is_leaving(self, run_id: str) -> bool:
+        execution = self._active.get(run_id)
+        return execution is not None and execution.lease.row.owner is None
 
     def leave(self, execution: Execution) -> None:
         """Forget a run that has ended or was given back."""
@@ -174,7 +196,40 @@ class Engine:
         again until it is, because the pulse of this process keeps it from all others."""
         with self._lock:
             self._abandoned.append(lease)
-        self.heartbeat.ensure()
+        with contextlib.suppress(RuntimeError):  # Without a thread, the next run starts it.
+            self.heartbeat.ensure()
+
+    def in_thread(self, execution: Execution, work: Callable[[], None]) -> threading.Thread:
+        """Execute a run that was taken in a thread of its own. If none can be started, the run is given
+        back, and its caller is told."""
+        name = f"holdfast-run-{execution.run_id}"
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            told = self.without_thread(execution, error)
+            self.leave(execution)
+            raise told from error
+        return thread
+
+    def without_thread(self, execution: Execution, error: RuntimeError) -> RunError:
+        """Give a run back at once that was taken, and that no thread can be started for; returns
+        what its caller is told."""
+        run_id, lease = execution.run_id, execution.lease
+        given_back = "was given back, so that it can be taken up again at once"
+        try:
+            # The run is not to blame: this claim is not counted.
+            claims = lease.row.claims - 1
+            self.heartbeat.give_back(lease, f"no thread could be started: {error}", claims)
+        except Exception as failed:
+            logs.failure("run %s could not be given back yet", run_id, error=failed)
+        if lease.row.owner is not None:
+            self.abandon(lease)
+            given_back = "is given back as soon as the store can be written"
+        return RunError(
+            run_id,
+            f"run {run_id!r} is not executed: {no_thread(error)}; the run {given_back}. {LIMITS}",
+        )
 
     def abandoned(self) -> list[Lease]:
         """Return the leases that are still to be given back."""
@@ -206,6 +261,13 @@ class Engine:
         values.redact = self.redact
         return values
 
+    def value(self, row: RunRow, node: bytes) -> Any:
+        """Return a stored value of a run that is not executed here."""
+        try:
+            return self.values(row).decode(node)
+        except ClassChanged as changed:
+            raise changed.in_run(row.run_id) from None
+
     def result_of(self, key: KeyState) -> Any:
         """Return the result that the holder of a business key recorded."""
         what = f"the result of key {key.key!r} ({key.effect})"
@@ -215,7 +277,7 @@ class Engine:
         entry = self.kept.entry(key.run_no, key.result_seq)
         if row is None or entry is None:
             raise Corrupt(what, run_id=key.run_id, why=f"entry {key.result_seq} is missing")
-        return self.values(row).decode(bytes(entry.data()["result"]))
+        return self.value(row, bytes(entry.data()["result"]))
 
     def resource(self, factory: Callable[[], Any]) -> Any:
         """Return what `use(factory)` stands for: built once per store."""

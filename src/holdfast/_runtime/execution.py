@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._core.chunks import Values
+from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.keys import Scope, derived_key
 from holdfast._core.memories import going
 from holdfast._core.requests import Append, Note, StepCall
-from holdfast._core.rows import Lease, Post, Write
+from holdfast._core.rows import KeyChange, Lease, Post, Write
 from holdfast._core.secrets import hide
-from holdfast._core.stops import Unwind, Waiting, waits_for
+from holdfast._core.stops import CLASS, Unwind, Waiting, waits_for
 from holdfast._core.unmet import Unmet
 from holdfast._runtime import deadlines
 from holdfast._runtime.committer import Ticket
@@ -35,7 +36,7 @@ from holdfast._runtime.totals import Totals
 from holdfast._runtime.upgrades import Upgrade
 from holdfast._runtime.waiting import Waits
 from holdfast._store.contract import Fenced, Outcome
-from holdfast.errors import HoldfastError, LeaseLost, RunError
+from holdfast.errors import ClassChanged, HoldfastError, LeaseLost, RunError, RunHeld
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 EFFECT_PATIENCE_S = 20.0
 """How long an effect waits for a full disk, with its intent as with its outcome: most of a lease."""
+
+INPUT = "the input"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -109,6 +112,9 @@ class Execution:
         self._totals = Totals(lease.row)
         self._failure: BaseException | None = None
         self.upgrade: Upgrade | None = None
+        self.code, self.is_chosen = "", True
+        """Version and fingerprint of the flow (a block has none); whether it was called for here:
+        a worker does not try again what the same code could not replay."""
         self.instance: Any = None
         """What the flow is a method of, if it is one."""
         self.shield: Shield | None = None
@@ -168,6 +174,28 @@ class Execution:
         with self.lock:
             return self.values.decode(node)
 
+    def read(self, node: bytes, where: str) -> Any:
+        """Return a stored value outside of scripts; one that its class cannot take stops the run."""
+        try:
+            return self.decode(node)
+        except ClassChanged as changed:
+            raise self.class_changed(changed, where) from None
+
+    def class_changed(self, changed: ClassChanged, where: str) -> Unwind:
+        """Hold the run: the value of a step, a loop or the input does not fit today's class."""
+        held = RunHeld(
+            self.run_id,
+            "diverged",
+            f"at {where}: {changed}",
+            (
+                "put the class back as it was and run it again, or",
+                f"add to your code: {changed.remedy}, and run it again, or if a worker has it:",
+                command("resume", self.run_id),
+            ),
+            step="" if where == INPUT else where,
+        )
+        return self.stop(Unwind(held, differs=CLASS, about=changed.class_name))
+
     # -- writing -------------------------------------------------------------------------------
 
     def append(
@@ -218,6 +246,7 @@ class Execution:
         *,
         took: list[str] | None = None,
         posts: list[Post] | None = None,
+        keys: list[KeyChange] | None = None,
         lazily: bool = False,
     ) -> Ticket:
         """Queue entries that belong to no step call; lazily means: with the next write."""
@@ -228,7 +257,7 @@ class Execution:
             if lazily:
                 callback = self.in_background
             return self._queue(
-                drafts, changes or {}, callback, took=took, posts=posts, lazily=lazily
+                drafts, changes or {}, callback, took=took, posts=posts, keys=keys, lazily=lazily
             )
 
     def _queue(
@@ -239,10 +268,12 @@ class Execution:
         *,
         took: list[str] | None = None,
         posts: list[Post] | None = None,
+        keys: list[KeyChange] | None = None,
         lazily: bool = False,
     ) -> Ticket:
         self._count(drafts, changes)
         write = Write(self.lease, drafts, changes=changes, took=took or [], posts=posts or [])
+        write.keys = keys or []
         write.closes = closed_by(self, drafts)
         ticket = Ticket(write, callback)
         ticket.lazy = lazily
@@ -250,12 +281,15 @@ class Execution:
         return ticket
 
     def _count(self, drafts: list[Draft], changes: dict[str, Any]) -> None:
-        if self.upgrade is not None and self.upgrade.joins(drafts, changes):
+        upgrade = self.upgrade
+        if upgrade is not None and upgrade.joins(drafts, changes, self.history, self.consumed):
             self.upgrade = None
         self.skipping.count(drafts)
 
     def _submit(self, ticket: Ticket) -> None:
         hide(ticket.write)
+        if ticket.write.took:
+            self.mail.taken(ticket.write.took)
         self.waits.moved()
         self._last = ticket
         if ticket.write.memos:

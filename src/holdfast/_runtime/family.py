@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.children import CHILD
@@ -17,13 +15,15 @@ from holdfast._core.commands import command
 from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.requests import ChildEnd, ReadChild
 from holdfast._core.rows import RunRow
+from holdfast._core.stops import Unwind
 from holdfast._runtime import logs
 from holdfast._runtime.admission import RunRequest, resumed, submit
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.finishing import admit_or_none
 from holdfast._runtime.handle import outcome
+from holdfast._runtime.upgrades import is_new_to
 from holdfast._runtime.waiting import is_counted
-from holdfast.errors import RunBusy, RunCancelled, RunDeleted, RunFailed, RunRolledBack
+from holdfast.errors import RunBusy, RunCancelled, RunDeleted, RunError, RunFailed, RunRolledBack
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -51,8 +51,8 @@ def failed_generation(engine: Engine, run_id: str) -> int | None:
     return row.generation if row is not None and row.status is Status.FAILED else None
 
 
-def begin(execution: Execution, run_id: str, again: int | None) -> Callable[[], Any] | None:
-    """Start a child, or take it up; returns what executes it here, if it is to be."""
+def begin(execution: Execution, run_id: str, again: int | None) -> Execution | None:
+    """Start a child, or take it up; returns what is to be executed here, if it is."""
     engine = execution.engine
     child = execution.children[run_id]
     row = submit(engine, child.request)
@@ -60,7 +60,8 @@ def begin(execution: Execution, run_id: str, again: int | None) -> Callable[[], 
         raise RunDeleted(run_id)
     if row.status is Status.FAILED and again == row.generation:
         row = resumed(engine, row)
-    if not child.here or row.status not in CLAIMABLE or engine.is_executing(run_id):
+    is_free = row.status in CLAIMABLE or is_new_to(row, child.flow)
+    if not child.here or not is_free or engine.is_executing(run_id):
         return None
     try:
         admitted = admit_or_none(engine, child.request)
@@ -68,21 +69,21 @@ def begin(execution: Execution, run_id: str, again: int | None) -> Callable[[], 
         return None
     if admitted is None:
         return None
-    flow: Any = child.flow
-    return lambda: flow.execute(admitted)
+    return admitted
 
 
 def begin_blocking(execution: Execution, run_id: str, again: int | None) -> None:
     """Start a child of a sync flow; executed here, it has a thread of its own."""
     execution.children[run_id].here |= not execution.waits.unloads
-    work = begin(execution, run_id, again)
-    if work is None:
+    taken = begin(execution, run_id, again)
+    if taken is None:
         return
     child = execution.children[run_id]
+    flow: Any = child.flow
 
     def target() -> None:
         try:
-            made = work()
+            made = flow.execute(taken)
             if child.flow.awaits:
                 import asyncio
 
@@ -92,8 +93,11 @@ def begin_blocking(execution: Execution, run_id: str, again: int | None) -> None
         finally:
             _nudge(execution)
 
-    child.works = threading.Thread(target=target, name=f"holdfast-run-{run_id}", daemon=True)
-    child.works.start()
+    try:
+        child.works = execution.engine.in_thread(taken, target)
+    except RunError as told:
+        why = RunError(execution.run_id, f"run {execution.run_id!r} was given back: {told}")
+        raise execution.stop(Unwind(why, released="no thread could be started")) from told
 
 
 async def begin_async(execution: Execution, run_id: str, again: int | None) -> None:
@@ -110,13 +114,14 @@ async def begin_async(execution: Execution, run_id: str, again: int | None) -> N
             execution.engine.threads(), begin_blocking, execution, run_id, again
         )
         return
-    work = await loop.run_in_executor(execution.engine.threads(), begin, execution, run_id, again)
-    if work is None:
+    taken = await loop.run_in_executor(execution.engine.threads(), begin, execution, run_id, again)
+    if taken is None:
         return
+    flow: Any = child.flow
 
     async def target() -> None:
         try:
-            await work()
+            await flow.execute(taken)
         except BaseException:  # noqa: S110 - its journal tells, and its parent reads that.
             pass
         finally:

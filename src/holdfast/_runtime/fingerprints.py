@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import dis
 import functools
 import hashlib
 import inspect
+import itertools
 import os
 import sys
-from collections.abc import Callable
-from types import CodeType
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import CodeType, FrameType, FunctionType
+from typing import Any, cast
+
+import msgspec
 
 from holdfast._core.digest import digest
 
@@ -68,6 +73,47 @@ def of_code(fn: Callable[..., Any]) -> str:
     return _of_code(code, getattr(fn, "__doc__", None)) if isinstance(code, CodeType) else ""
 
 
+def of_flow(fn: Callable[..., Any]) -> str:
+    """Return a digest of a flow's function and of the plain functions of its module that it names,
+    and so on, with their defaults and the names of the steps in them: what decides which steps are
+    called. What steps do themselves is no part of it."""
+    found: dict[str, str] = {}
+    left = [inspect.unwrap(fn)]
+    while left:
+        one = left.pop()
+        code = getattr(one, "__code__", None)
+        if not isinstance(code, CodeType) or code.co_qualname in found:
+            continue
+        space: dict[str, Any] = getattr(one, "__globals__", {})
+        named: list[Any] = [space.get(name) for name in code.co_names]
+        for cell in getattr(one, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):  # It is empty yet.
+                named.append(cell.cell_contents)
+        steps = [str(it.name) for it in named if _is_durable(it) and hasattr(it, "name")]
+        parts = [_of_code(code, getattr(one, "__doc__", None)), *_defaults(one), *steps]
+        found[code.co_qualname] = "\0".join(parts)
+        left += [
+            it for it in named if isinstance(it, FunctionType) and it.__module__ == fn.__module__
+        ]
+    text = "\0".join(f"{name} {found[name]}" for name in sorted(found))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _defaults(fn: Callable[..., Any]) -> list[str]:
+    """Return the defaults of a function as text. Objects are left out: their text may be another one
+    in each process."""
+    by_place: tuple[object, ...] = getattr(fn, "__defaults__", None) or ()
+    by_name: dict[str, object] = getattr(fn, "__kwdefaults__", None) or {}
+    given = [*by_place, *itertools.chain.from_iterable(sorted(by_name.items()))]
+    return [_told(value) for value in given if _is_plain(value)]
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple | frozenset):
+        return all(map(_is_plain, cast("Iterable[object]", value)))
+    return value is None or type(value) in (bool, int, float, complex, str, bytes)
+
+
 @functools.lru_cache(maxsize=4096)
 def _of_code(code: CodeType, doc: str | None) -> str:
     # By code, not by function: what closures hold on to is not kept alive here.
@@ -91,3 +137,238 @@ def _told(constant: object) -> str:
     if isinstance(constant, frozenset):
         return f"{{{','.join(sorted(map(repr, constant)))}}}"  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     return repr(constant)
+
+
+# -- the code of a loop -------------------------------------------------------------------------
+
+
+class LoopCode(msgspec.Struct, frozen=True):
+    """Which loop of the code one is, apart from what it begins with. No line numbers, no names of
+    local variables: an edit elsewhere in the file changes nothing."""
+
+    home: str
+    """The function that it stands in; empty for the flow's own, which may be renamed."""
+    via: str
+    """The calls through which the flow comes to the loop, each with the names and constants in it;
+    `UNKNOWN` if Python was started so that it keeps no columns (PYTHONNODEBUGRANGES)."""
+    by: str
+    """The whole functions of these calls, likewise: what is compared where `via` is unknown."""
+    at: int
+    """Which of the loops in `of` it is."""
+    of: list[str]
+    """The bodies of the loops of its function, but for those in it and around it: the names and
+    constants in each. Plain loops are among them: what a loop is over, only a call would tell."""
+    near: list[str]
+    """The bodies of the loops in it and around it."""
+    calls: list[str]
+    """The steps and flows that its body names, as far as they are global."""
+    uses: list[str]
+    """The plain functions that it names, likewise."""
+
+    def is_edited(self, now: LoopCode) -> bool | None:
+        """Compare the recorded loop with one of today's code: False if its body is the same, True if
+        it was edited in its place, None if it is another loop, or if nobody can tell."""
+        body, today = self.of[self.at], now.of[now.at]
+        if today == body:
+            was = (self.of[: self.at].count(body), self.of.count(body))
+            return None if was != (now.of[: now.at].count(body), now.of.count(body)) else False
+        has_moved = body in (*now.of, *now.near) or today in (*self.of, *self.near)
+        in_place = self.at == now.at and _others(now) == _others(self) and not has_moved
+        return True if in_place and self._is_like(now) else None
+
+    def is_reached(self, now: LoopCode) -> bool:
+        """Say whether the flow comes to a loop of today's code as it came to the recorded one."""
+        if self.home != now.home:
+            return False
+        if UNKNOWN in (self.via, now.via):
+            return self.by == now.by
+        return self.via == now.via
+
+    def _is_like(self, now: LoopCode) -> bool:
+        """Say whether an edit may have made one body of the other: by the steps in both, or else by
+        the functions, or else by where they stand."""
+        for were, are in ((self.calls, now.calls), (self.uses, now.uses)):
+            if were and are:
+                return not set(were).isdisjoint(are)
+        return self.home == now.home
+
+
+UNKNOWN = "?"
+
+
+def _others(loop: LoopCode) -> list[str]:
+    return loop.of[: loop.at] + loop.of[loop.at + 1 :]
+
+
+def loop_code(frame: FrameType, *, in_branch: bool = False) -> LoopCode:
+    """Return the code of the loop that asks for its first turn in a frame, or through generators."""
+    inner: list[str] = []
+    while (above := frame.f_back) is not None and _is_fed_by(above, frame):
+        inner.append(frame.f_code.co_qualname)
+        frame = above
+    code, last = frame.f_code, frame.f_lasti
+    mine = _loop_at(code, last)
+    apart = [
+        it for it in _loops(code) if it.has_calls and (it.end <= mine.head or mine.end <= it.head)
+    ]
+    near = [it for it in _loops(code) if it.has_calls and it not in apart and it.head != mine.head]
+    at = sum(it.head < mine.head for it in apart)
+    bodies = [_short(it.words) for it in (*apart[:at], mine, *apart[at:])]
+    callers = list(_callers(frame))
+    home = [*([code.co_qualname] if callers or in_branch else []), *inner]
+    calls_to = [_call_in(it.f_code, it.f_lasti) for it in callers]
+    named = {word: frame.f_globals.get(word) for word in sorted(set(mine.words))}
+    return LoopCode(
+        home=" < ".join(home),
+        via=UNKNOWN if None in calls_to else _short([it for it in calls_to if it is not None]),
+        by=_short([_all_in(it.f_code) for it in callers]),
+        at=at,
+        of=bodies,
+        near=[_short(it.words) for it in near],
+        calls=[word for word, value in named.items() if _is_durable(value)],
+        uses=[word for word, value in named.items() if isinstance(value, FunctionType)],
+    )
+
+
+def _is_durable(value: object) -> bool:
+    return type(value).__module__.partition(".")[0] == "holdfast"
+
+
+def _is_fed_by(above: FrameType, frame: FrameType) -> bool:
+    """Say whether one frame loops over the generator that the other is in."""
+    if not frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
+        return False
+    return _opname_at(above.f_code, above.f_lasti) in _HEADS
+
+
+_HEADS = ("FOR_ITER", "SEND")
+"""What is executed while a loop asks for what comes next: also an `await`, in which none begins."""
+
+
+def _callers(frame: FrameType) -> Iterator[FrameType]:
+    """Yield the frames between a loop and the call of its flow, or of its branch."""
+    below, above = frame, frame.f_back
+    while above is not None:
+        is_task = below.f_code.co_flags & inspect.CO_COROUTINE and not (
+            above.f_code.co_flags & _AWAITING
+        )
+        if is_task or str(above.f_globals.get("__name__")).partition(".")[0] == "holdfast":
+            return
+        yield above
+        below, above = above, above.f_back
+
+
+_AWAITING = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+
+
+class _Loop(msgspec.Struct, frozen=True):
+    """A `for` in a function: from where to where, and the names and constants in its body."""
+
+    head: int
+    end: int
+    words: list[str]
+    has_calls: bool
+
+
+@functools.lru_cache(maxsize=1024)
+def _loops(code: CodeType) -> list[_Loop]:
+    """Return the loops of a function, by where they begin."""
+    every = list(dis.get_instructions(code))
+    found: list[_Loop] = []
+    for head in every:
+        if head.opname not in ("FOR_ITER", "GET_ANEXT"):
+            continue
+        if head.opname == "FOR_ITER":
+            end = head.argval
+        else:
+            jumps = [it.offset for it in every if "JUMP" in it.opname and it.argval == head.offset]
+            end = max(jumps, default=every[-1].offset)
+        inside = [it for it in every if head.offset <= it.offset < end]
+        has_calls = any(it.opname.startswith("CALL") for it in inside)
+        found.append(_Loop(head.offset, end, _words(inside), has_calls))
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _opname_at(code: CodeType, last: int) -> str:
+    return [it.opname for it in dis.get_instructions(code) if it.offset <= last][-1]
+
+
+def _loop_at(code: CodeType, last: int) -> _Loop:
+    """Return the loop whose head a function is at; for what is no `for` (`next(…)`, `list(…)`), all
+    that is behind."""
+    before = [it for it in _loops(code) if it.head <= last]
+    if before and _opname_at(code, last) in _HEADS:
+        return before[-1]
+    behind = [it for it in dis.get_instructions(code) if it.offset > last]
+    return _Loop(last, len(code.co_code), _words(behind), has_calls=True)
+
+
+@functools.lru_cache(maxsize=1024)
+def _call_in(code: CodeType, last: int) -> str | None:
+    """Return the names and constants in the call that a function is at; None if nobody knows."""
+    # By units of code and not by instructions: the place may be inside the cache of one.
+    at = dis.Positions(*next(itertools.islice(code.co_positions(), last // 2, None)))
+    if None in at:
+        return None
+    first, end = (at.lineno, at.col_offset), (at.end_lineno, at.end_col_offset)
+    inside: list[dis.Instruction] = []
+    for it in dis.get_instructions(code):
+        where = it.positions
+        if where is None or None in where:
+            continue
+        begins, ends = (where.lineno, where.col_offset), (where.end_lineno, where.end_col_offset)
+        if first <= begins and ends <= end:
+            inside.append(it)
+    return _short(_words(inside))
+
+
+@functools.lru_cache(maxsize=1024)
+def _all_in(code: CodeType) -> str:
+    return _short([code.co_qualname, *_words(dis.get_instructions(code))])
+
+
+def _words(instructions: Iterable[dis.Instruction]) -> list[str]:
+    """Return the names and constants that instructions refer to, in order; not how they do it,
+    which is another matter in each version of Python."""
+    words: list[str] = []
+    for it in _without_asserts(list(instructions)):
+        if it.opcode in dis.hasconst and it.argval is not None:
+            words += _words_of(it.argval)
+        elif it.opcode in dis.hasname or it.opcode in dis.hasfree:
+            words.append(str(it.argval))
+    return words
+
+
+def _without_asserts(instructions: list[dis.Instruction]) -> list[dis.Instruction]:
+    """Leave `assert` out, which `python -O` does not compile. By lines: columns may be missing."""
+    kept: list[dis.Instruction] = []
+    is_raised = False
+    for it in instructions:
+        if it.opname == "LOAD_ASSERTION_ERROR" or it.argval is AssertionError:
+            line = _line(it)
+            while kept and line <= _line(kept[-1]):
+                kept.pop()
+            is_raised = True
+        if not is_raised:
+            kept.append(it)
+        elif it.opname == "RAISE_VARARGS":
+            is_raised = False
+    return kept
+
+
+def _line(it: dis.Instruction) -> int:
+    return (it.positions and it.positions.lineno) or 0
+
+
+def _words_of(constant: object) -> list[str]:
+    if not isinstance(constant, CodeType):
+        return [_told(constant)]
+    inside = [word for it in constant.co_consts if it is not None for word in _words_of(it)]
+    return [*constant.co_names, *inside]
+
+
+def _short(words: Sequence[str]) -> str:
+    """Return a digest of names and constants; of none, an empty text."""
+    text = "\0".join(words).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=6).hexdigest() if any(words) else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,13 +11,14 @@ import msgspec
 from holdfast._core.children import to_parent
 from holdfast._core.lifecycle import CLAIMABLE
 from holdfast._core.rollback import RollBack, Wanted
-from holdfast._core.rows import Message, Post
+from holdfast._core.rows import Message
 from holdfast._runtime import ending, mail, observing
 from holdfast._runtime.admission import Ended, RunRequest, admit
+from holdfast._runtime.committer import Ticket
 from holdfast._runtime.engine import Engine
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.handle import outcome
-from holdfast._runtime.inbox import absorb
+from holdfast._runtime.inbox import absorb, carried_out, free_if_settled, reach_children
 from holdfast._runtime.shield import Shield
 from holdfast.errors import HoldfastError, RunBusy, RunCancelled, RunHeld, RunRolledBack
 
@@ -29,10 +31,9 @@ def finish(execution: Execution, end: ending.Ending) -> Any:
         end = roll_back(execution, end.rollback)
     with Shield():
         try:
+            end = carried_out(execution, end)
             if end.drafts:
-                ticket = execution.write(
-                    end.drafts, None, end.changes, took=end.took, posts=_news(execution, end)
-                )
+                ticket = end_write(execution, end, None)
                 execution.engine.committer.wait(ticket)
                 execution.settled(ticket)
         except BaseException as error:
@@ -41,8 +42,7 @@ def finish(execution: Execution, end: ending.Ending) -> Any:
                 raise getattr(error, "error", error) from None
         finally:
             execution.engine.leave(execution)
-        if end.held or end.asked:
-            absorb(execution.engine, execution.run_id)
+        take_in_rest(execution, end)
     if end.error is not None:
         raise _as_it_is(execution, end.error) if end.asked else end.error
     return end.value
@@ -61,9 +61,24 @@ def _as_it_is(execution: Execution, error: BaseException) -> BaseException:
     return error
 
 
-def _news(execution: Execution, end: ending.Ending) -> list[Post]:
-    """Return what the end of this run says to the run that started it."""
-    return to_parent(execution.lease.row, end.drafts, execution.engine.now_us())
+def end_write(
+    execution: Execution, end: ending.Ending, callback: Callable[[Ticket], None] | None
+) -> Ticket:
+    """Queue the last write of an execution."""
+    posts = end.posts
+    if posts is None:
+        posts = to_parent(execution.lease.row, end.drafts, execution.engine.now_us())
+    return execution.write(
+        end.drafts, callback, end.changes, took=end.took, posts=posts, keys=end.keys
+    )
+
+
+def take_in_rest(execution: Execution, end: ending.Ending) -> None:
+    """Take in what else was said about a run that was given back and goes no further by itself."""
+    reach_children(execution.engine, end.posts or ())
+    if end.held or end.asked:
+        absorb(execution.engine, execution.run_id)
+        free_if_settled(execution.engine, execution.lease.row)
 
 
 def _left(execution: Execution) -> None:
@@ -105,21 +120,41 @@ async def finish_async(execution: Execution, end: ending.Ending) -> Any:
 
         end = await roll_back_async(execution, end.rollback)
     try:
+        end, cancelled = await _carried_out(execution, end)
         if end.drafts:
-            cancelled = await _written(execution, end)
+            cancelled = await _written(execution, end) or cancelled
     except BaseException as error:
         _left(execution)
         if end.error is None or isinstance(end.error, RunRolledBack):
             raise getattr(error, "error", error) from None
     finally:
         execution.engine.leave(execution)
-    if end.held or end.asked:
-        absorb(execution.engine, execution.run_id)
+    take_in_rest(execution, end)
     if end.error is not None:
         raise _as_it_is(execution, end.error) if end.asked else end.error
     if cancelled is not None:
         raise cancelled
     return end.value
+
+
+async def _carried_out(
+    execution: Execution, end: ending.Ending
+) -> tuple[ending.Ending, BaseException | None]:
+    """Carry out what stops the run in a thread: a long journal may have to be read. A cancellation
+    meanwhile is returned when that is through."""
+    import asyncio
+
+    if execution.mail.is_empty:
+        return end, None
+    work = functools.partial(carried_out, execution, end)
+    future = asyncio.get_running_loop().run_in_executor(execution.engine.threads(), work)
+    cancelled: BaseException | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return future.result(), cancelled
 
 
 async def _written(execution: Execution, end: ending.Ending) -> BaseException | None:
@@ -129,9 +164,7 @@ async def _written(execution: Execution, end: ending.Ending) -> BaseException | 
     from holdfast._runtime.awaiting import written
 
     wake = execution.engine.wakes(asyncio.get_running_loop())
-    ticket = execution.write(
-        end.drafts, wake, end.changes, took=end.took, posts=_news(execution, end)
-    )
+    ticket = end_write(execution, end, wake)
     cancelled = await written(ticket)
     execution.settled(ticket)
     return cancelled

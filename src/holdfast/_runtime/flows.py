@@ -19,7 +19,8 @@ from holdfast._runtime.admission import Ended, RunRequest, admit, submit
 from holdfast._runtime.awaited_flows import Awaited
 from holdfast._runtime.callables import is_method
 from holdfast._runtime.engine import Engine, HasEngine
-from holdfast._runtime.execution import Execution
+from holdfast._runtime.execution import INPUT, Execution
+from holdfast._runtime.fingerprints import of_flow
 from holdfast._runtime.finishing import admit_async, admit_or_none, finish, finish_async
 from holdfast._runtime.frames import Frame, current, current_task, here
 from holdfast._runtime.gap import FlowDrift, OnResume, begin, begin_async
@@ -97,6 +98,10 @@ class FlowLike:
         other._bound = instance
         return other
 
+    def code(self) -> str:
+        """Return what tells this deploy of the flow from others: version and fingerprint."""
+        return f"{self.version}/{of_flow(self.fn)}"
+
     def function(self) -> Callable[..., Any]:
         """Return the flow's own function, bound if it is a method."""
         if self._bound is None:
@@ -165,6 +170,7 @@ class FlowLike:
             input=self._signature.recorded(arguments),
             defaults=self._signature.defaults,
             fingerprint=lambda: fingerprint(self.fn),
+            code=self.code,
             awaits=self.awaits,
             tags=self._tags,
             placing=self._placing,
@@ -176,9 +182,10 @@ class FlowLike:
         """Return the recorded input in the form of a call, with today's defaults and resources."""
         execution.instance = self._bound
         ending.check_rollback(execution)
+        ending.check_tried(execution)
         started = execution.history.started
         assert started is not None
-        recorded = execution.values.decode(bytes(started.data()["input"]))
+        recorded = execution.read(bytes(started.data()["input"]), INPUT)
         signature = self._signature
         arguments = {**signature.defaults, **signature.resources, **recorded}
         return signature.call_form(arguments, execution.engine.resource)
@@ -215,7 +222,7 @@ class Flow(FlowLike, Generic[P, R]):
         admitted = admit_or_none(engine, self.request(run_id, args, kwargs))
         handle: Handle[R] = Handle(engine, run_id)
         if admitted is not None:
-            handle.works_in_thread(lambda: self.execute(admitted))
+            handle.works_in_thread(admitted, lambda: self.execute(admitted))
         return handle
 
     def submit(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
@@ -305,7 +312,7 @@ class AsyncFlow(FlowLike, Generic[P, R]):
         admitted = admit_or_none(engine, self.request(run_id, args, kwargs))
         handle: Handle[R] = Handle(engine, run_id)
         if admitted is not None:
-            handle.works_in_thread(lambda: asyncio.run(self.execute(admitted)))
+            handle.works_in_thread(admitted, lambda: asyncio.run(self.execute(admitted)))
         return handle
 
     def submit(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:

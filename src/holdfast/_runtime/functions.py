@@ -26,6 +26,7 @@ from holdfast._runtime.drivers import drive
 from holdfast._runtime.faking import Fake
 from holdfast._runtime.frames import Frame, current
 from holdfast._runtime.gap import StepDrift
+from holdfast._runtime.returns import Returns
 from holdfast._runtime.signatures import Signature, digest_of
 from holdfast._runtime.spending import Cost, checked_cost
 from holdfast.errors import UsageError
@@ -103,6 +104,7 @@ class Settings:
             transaction=transaction,
             polls=polls,
             aliases=self.aliases,
+            returns=Returns(fn) if effect else None,
         )
         if registered:
             registry.steps.update(dict.fromkeys((self.name, *self.aliases), self))
@@ -224,11 +226,6 @@ class Recorded(Generic[P, R]):
             node = b""
             if record is not None:
                 execution.consumed.add(key)
-            elif execution.ended:
-                raise UsageError(
-                    f"run {execution.run_id!r} has completed without {key}; give the changed "
-                    "script a run id of its own"
-                )
             if record is None or not record.has_outcome:
                 node = execution.values.encode(recorded, f"{key}: argument")
             else:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast._core.control import Stopped
     from holdfast._core.rows import RunRow
     from holdfast._runtime.engine import Engine
+    from holdfast._runtime.execution import Execution
     from holdfast._store.contract import Store
 
 R = TypeVar("R")
@@ -39,12 +40,16 @@ canceller: list[Callable[[Store, str, str | None, str, float], Stopped]] = []
 
 
 class Emitted(msgspec.Struct, frozen=True):
-    """One value of a run's stream. A later attempt of a step begins its output anew."""
+    """One value of a run's stream. Each execution of a step begins its output anew."""
 
     seq: int
     step: str | None
     attempt: int
     value: Any
+    begins: bool = False
+    """Whether a step begins its output here: for the first time, with its next attempt, or with the
+    same one again after its process died. What came from that step before is superseded. A value
+    that the flow itself emits comes once, and begins nothing."""
 
 
 class Handle(Generic[R]):
@@ -59,8 +64,8 @@ class Handle(Generic[R]):
     def __repr__(self) -> str:
         return f"<handle of run {self.run_id!r}>"
 
-    def works_in_thread(self, work: Callable[[], Any]) -> None:
-        """Execute the run in a background thread of this process."""
+    def works_in_thread(self, execution: Execution, work: Callable[[], Any]) -> None:
+        """Execute the run, which was taken, in a background thread of this process."""
 
         def target() -> None:
             try:
@@ -68,10 +73,7 @@ class Handle(Generic[R]):
             except BaseException as error:
                 self._error = error
 
-        self._thread = threading.Thread(
-            target=target, name=f"holdfast-run-{self.run_id}", daemon=True
-        )
-        self._thread.start()
+        self._thread = self._engine.in_thread(execution, target)
 
     def status(self) -> Status:
         """Return where the run is in its life."""
@@ -84,7 +86,7 @@ class Handle(Generic[R]):
         while True:
             row = self.look()
             if row.status in SETTLED:
-                return cast("R", outcome(self._engine, row))
+                return self.outcome(row)
             self._engine.kept.wait_for_change(patience_s(row, timeout, deadline))
 
     def cancel(
@@ -97,7 +99,7 @@ class Handle(Generic[R]):
         return canceller[0](self._engine.kept, self.run_id, actor, reason, wait_s)
 
     def stream(self, after: int = 0) -> Iterator[Emitted]:
-        """Yield what the run emits, from entry number `after` on, until it goes no further."""
+        """Yield what the run emits behind entry number `after`, until it goes no further."""
         self._refuse_in_a_loop("stream", "async for … in handle.aio.stream(…)")
         return stream(self._engine, self.run_id, after)
 
@@ -120,6 +122,25 @@ class Handle(Generic[R]):
         if row.status not in SETTLED and died and self._error is not None:
             raise self._error
         return row
+
+    def outcome(self, row: RunRow) -> R:
+        """Return the result of the run, which goes no further, or raise why it has none: with the
+        error itself as the cause, if the run failed in a thread of this handle."""
+        try:
+            return cast("R", outcome(self._engine, row))
+        except errors.RunFailed as failed:
+            raise failed from self._cause(failed)
+
+    def _cause(self, failed: errors.RunFailed) -> BaseException | None:
+        if self._thread is None:
+            return None
+        self._thread.join(PATIENCE_S)  # Its failure is recorded: it is about to end.
+        own = self._error
+        if not isinstance(own, errors.RunFailed):
+            return None
+        # It may have been taken up since, and have failed elsewhere for another reason.
+        same = (own.type_name, own.message) == (failed.type_name, failed.message)
+        return own.__cause__ if same else None
 
     def _row(self) -> RunRow:
         row = self._engine.kept.get(self.run_id)
@@ -150,7 +171,7 @@ class AwaitedHandle(Generic[R]):
             while True:
                 row = await self._in_thread(self._handle.look)
                 if row.status in SETTLED:
-                    return cast("R", await self._in_thread(outcome, self._engine, row))
+                    return await self._in_thread(self._handle.outcome, row)
                 await bell.rings(patience_s(row, timeout, deadline))
 
     async def cancel(
@@ -161,7 +182,7 @@ class AwaitedHandle(Generic[R]):
         return await self._in_thread(cancel, self._engine.kept, self.run_id, actor, reason, wait_s)
 
     def stream(self, after: int = 0) -> AsyncIterator[Emitted]:
-        """Yield what the run emits, from entry number `after` on, until it goes no further."""
+        """Yield what the run emits behind entry number `after`, until it goes no further."""
         return _awaited_stream(self._engine, self.run_id, after)
 
     async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
@@ -195,7 +216,7 @@ def outcome(engine: Engine, row: RunRow) -> Any:
     if entry.kind is Kind.RUN_FAILED:
         told = msgspec.json.decode(entry.body)["error"]
         raise errors.RunFailed(row.run_id, told["type"], told["message"])
-    return engine.values(row).decode(bytes(entry.data()["result"]))
+    return engine.value(row, bytes(entry.data()["result"]))
 
 
 def stream(engine: Engine, run_id: str, after: int = 0) -> Iterator[Emitted]:
@@ -226,8 +247,10 @@ def _news(engine: Engine, run_id: str, seen: int) -> tuple[list[Emitted], int, b
         values = engine.values(row)
         for entry in engine.kept.load(row, [(1, seen)] if seen else []):
             if entry.kind is Kind.EMITTED:
-                value = values.decode(bytes(entry.data()["value"]))
-                news.append(Emitted(entry.seq, entry.step, entry.attempt, value))
+                data = entry.data()
+                value = values.decode(bytes(data["value"]))
+                begins = "begins" in data
+                news.append(Emitted(entry.seq, entry.step, entry.attempt, value, begins))
     return news, max(seen, row.last_seq), row.status in SETTLED
 
 

@@ -44,10 +44,9 @@ class Heartbeat:
     def ensure(self) -> None:
         """Start the thread if it is not there yet."""
         if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._run, name="holdfast-heartbeat", daemon=True
-            )
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def close(self) -> None:
         """End the thread."""
@@ -83,7 +82,7 @@ class Heartbeat:
                 logs.failure("heartbeat of run %s failed", execution.run_id, error=error)
         for lease in engine.abandoned():
             try:
-                self._give_back(lease)
+                self.give_back(lease, "its last write failed")
             except Exception as error:
                 run_id = lease.row.run_id
                 logs.failure("run %s could not be given back yet", run_id, error=error)
@@ -107,13 +106,15 @@ class Heartbeat:
             logs.warning("the pulse of this process failed, and is tried again: %s", error)
         self.failed = True
 
-    def _give_back(self, lease: Lease) -> None:
-        """Release a run that nobody works on here; a lost one is somebody else's already."""
+    def give_back(self, lease: Lease, why: str, claims: int | None = None) -> None:
+        """Release a run that nobody works on here; a lost one is somebody else's already. `claims`
+        is how many of its claims are still counted."""
         engine = self._engine
-        body = msgspec.json.encode({"why": "its last write failed"})
+        body = msgspec.json.encode({"why": why})
         draft = Draft(Kind.RUN_RELEASED, engine.now_us(), body=body)
         # It is no progress: the claims that brought nothing go on being counted.
-        write = Write(lease, [draft], changes={"claims": lease.row.claims})
+        counted = lease.row.claims if claims is None else claims
+        write = Write(lease, [draft], changes={"claims": counted})
         outcome = engine.kept.append([write])[0]
         if isinstance(outcome, Fenced) and self._is_ours(lease):
             return  # A write of ours went through in the dark: again at the next beat.

@@ -1,25 +1,44 @@
 """The inbox: what people said to a run while this process had it.
 
 Only the holder of the epoch appends to a journal. So a decision on a run that is at work elsewhere
-is a message, and the process that has the run makes the entry of it when it gives the run back.
+is a message, and a process that has the run makes the entry of it:
+
+    carried_out   in the transaction that gives the run back
+    obey          after a claim, before the journal is read
+    absorb        on a run that nobody has and nobody claims by itself: held ones
+
+The first two leave no moment in which another process could claim the run again, so what stops a run
+takes effect within two claims, whatever the length of its journal.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast._core import control, findings, resume, rollback
+from holdfast._core.doubted import key_token
+from holdfast._core.entries import Draft, Kind
+from holdfast._core.history import History
 from holdfast._core.lifecycle import ENDED, Status
-from holdfast._core.rows import Lease, Message, RunRow, Write
+from holdfast._core.rows import Lease, Message, Post, RunRow, Write
 from holdfast._core.stops import Unwind
 from holdfast._runtime import logs, mail, patrol
 from holdfast._runtime.admission import load
+from holdfast._runtime.ending import Ending
 from holdfast._runtime.spending import BUDGET_RAISED, budget_raised
 from holdfast._store.contract import Committed
 from holdfast._store.families import open_children
-from holdfast.errors import HoldfastError, RunError, UsageError
+from holdfast.errors import (
+    HoldfastError,
+    LeaseLost,
+    RunCancelled,
+    RunError,
+    RunHeld,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -27,8 +46,14 @@ if TYPE_CHECKING:
 
 
 TRIES = 20
-DECISIONS = frozenset({"settle", "rollback", findings.FINDING, *control.MESSAGES})
+HELD_ON_KEY = "key:"
+KEYS = 200
+"""How many keys that runs are held on are looked at in one round."""
+ROLLBACK = "rollback"
+DECISIONS = frozenset({"settle", ROLLBACK, findings.FINDING, *control.MESSAGES})
 """What is said about a run, and not to it."""
+GOES_ON = frozenset({Kind.RUN_RELEASED, Kind.RUN_WAITING})
+"""Entries by which an execution gives a run back for others to go on."""
 
 
 def absorb(engine: Engine, run_id: str) -> None:
@@ -40,7 +65,8 @@ def absorb(engine: Engine, run_id: str) -> None:
         # Others, such as signals, wait for the run itself.
         messages = [it for it in engine.kept.inbox(row.run_no) if it.kind in DECISIONS]
         try:
-            write = _write(engine, row, messages[0]) if messages else _cancel(engine, row)
+            lease = Lease(row, acting=True)
+            write = _write(engine, lease, messages[0]) if messages else _cancel(engine, lease)
             if write is None:
                 return
         except HoldfastError as error:
@@ -49,21 +75,149 @@ def absorb(engine: Engine, run_id: str) -> None:
         if not isinstance(engine.kept.append([write])[0], Committed):
             continue  # Somebody else was quicker: look again.
         engine.wrote(write)
-        for post in write.posts:
-            if post.message.kind == control.CANCEL:
-                # A child that nobody has, a held one too, takes it in now; others when they stop.
-                absorb(engine, post.run_id)
+        reach_children(engine, write.posts)
+        free_waiting(engine, write)
 
 
-def _cancel(engine: Engine, row: RunRow) -> Write | None:
+def reach_children(engine: Engine, posts: Sequence[Post]) -> None:
+    """Children were asked to stop: one that nobody has, a held one too, takes it in now; others when
+    they are given back or claimed."""
+    for post in posts:
+        if post.message.kind == control.CANCEL:
+            absorb(engine, post.run_id)
+
+
+# -- runs that are held on the key of another --------------------------------------------------
+
+
+def free_waiting(engine: Engine, write: Write) -> None:
+    """Release the runs that are held on keys which a write has settled. Who is held looks at the key
+    once more after that is written, so one of the two sees the other."""
+    for change in write.keys:
+        if change.state != "in_doubt":
+            for row in engine.kept.waiting_on(key_token(change.effect, change.key)):
+                _free(engine, row)
+
+
+def free_if_settled(engine: Engine, row: RunRow) -> None:
+    """Release a run that was just held on the key of another run, if that is settled by now."""
+    token = row.waiting_on or ""
+    if row.status is Status.HELD and token.startswith(HELD_ON_KEY) and _is_settled(engine, token):
+        _free(engine, row)
+
+
+def free_all_settled(engine: Engine, after: str) -> str:
+    """Release runs that are held on keys which are settled. Who settled a key, or was held on it, may
+    have died before it could do so. Looks at so many keys; returns behind which to look next."""
+    tokens = engine.kept.held_on(HELD_ON_KEY, after, KEYS)
+    for token in tokens:
+        if _is_settled(engine, token):
+            for row in engine.kept.waiting_on(token):
+                _free(engine, row)
+    return tokens[-1] if len(tokens) == KEYS else ""
+
+
+def _is_settled(engine: Engine, token: str) -> bool:
+    _, effect, name = token.split(":", 2)
+    key = engine.kept.key(effect, name)
+    return key is None or key.state not in ("in_doubt", "in_progress")
+
+
+def _free(engine: Engine, row: RunRow) -> None:
+    if row.status is not Status.HELD or load(engine, row, whole=True).open_doubts():
+        return  # It moves by itself, or has a doubt of its own.
+    body = msgspec.json.encode({"why": "key_settled", "actor": "holdfast"})
+    released = Draft(Kind.RUN_RELEASED, engine.now_us(), body=body)
+    write = Write(Lease(row, acting=True), [released], changes={"waiting_on": None})
+    if isinstance(engine.kept.append([write])[0], Committed):
+        engine.wrote(write)
+
+
+def _cancel(engine: Engine, lease: Lease) -> Write | None:
     """Return the write of a cancel that waited for a doubt, if there is one and the doubt is gone."""
-    history = load(engine, row, whole=True)
+    history = load(engine, lease.row, whole=True)
     who = control.requested(history)
     if who is None or history.open_doubts():
         return None
-    return control.cancel_write(
-        row, history, open_children(engine.kept, row.run_id), *who, engine.now_us()
+    children = open_children(engine.kept, lease.row.run_id)
+    return control.cancel_write(lease, history, children, *who, engine.now_us())
+
+
+# -- the owner decides -------------------------------------------------------------------------
+
+
+def obey(engine: Engine, lease: Lease) -> list[Message]:
+    """Carry out what stops a run that was just claimed, before its journal is read for execution.
+    Returns what else its inbox has; raises RunHeld or RunCancelled if the run goes no further."""
+    found = engine.kept.inbox(lease.row.run_no)
+    left = [message for message in found if not _stops(message)]
+    for message in found:
+        if _stops(message):
+            _given_back(engine, _write(engine, lease, message), found)
+    return left
+
+
+def cancel_if_requested(engine: Engine, lease: Lease, history: History) -> None:
+    """Cancel a run that was just claimed, if that was asked for and waited for a doubt which is
+    settled now; raises RunCancelled."""
+    if control.requested(history) is not None and not history.open_doubts():
+        write = _cancel(engine, lease)
+        if write is not None:
+            _given_back(engine, write, ())
+
+
+def _given_back(engine: Engine, write: Write, messages: Sequence[Message]) -> None:
+    """Commit a decision of the owner; raise what became of the run, unless it goes on."""
+    lease = write.lease
+    if not isinstance(engine.kept.append([write])[0], Committed):
+        raise LeaseLost(lease.row.run_id)
+    engine.wrote(write)
+    if lease.row.owner is not None:
+        return  # The message came too late: it is only taken.
+    reach_children(engine, write.posts)
+    if any(it.kind in DECISIONS and it.message_id not in write.took for it in messages):
+        absorb(engine, lease.row.run_id)
+    told: dict[str, Any] = msgspec.json.decode(write.drafts[-1].body)
+    if write.drafts[-1].kind is Kind.RUN_CANCELLED:
+        raise RunCancelled(lease.row.run_id, told["actor"], told["reason"])
+    why = (told["reason"], told["detail"], tuple(told["actions"]))
+    raise RunHeld(lease.row.run_id, *why, step=told["step"])
+
+
+def carried_out(execution: Execution, end: Ending) -> Ending:
+    """Return how an execution ends: one that would give its run back for others to go on carries out
+    what stops the run, as far as it has heard of it, and in the same write."""
+    message = execution.mail.first(lambda it: it.kind == ROLLBACK or _stops(it))
+    if message is None or not end.drafts or end.drafts[-1].kind not in GOES_ON:
+        return end
+    engine = execution.engine
+    ticket = execution.write([])  # Everything that was queued before is in the journal now.
+    engine.committer.wait(ticket)
+    execution.settled(ticket)
+    try:
+        write = _write(engine, execution.lease, message)
+    except HoldfastError as error:
+        text = "run %s is given back, and a message to it is left to the next claim: %s"
+        logs.warning(text, execution.run_id, error)
+        return end
+    if not write.drafts:  # It came too late.
+        return msgspec.structs.replace(end, took=[*end.took, *write.took])
+    return msgspec.structs.replace(
+        end,
+        drafts=write.drafts,
+        changes=write.changes,
+        keys=write.keys,
+        posts=write.posts,
+        took=[*end.took, *write.took],
+        asked=isinstance(end.error, HoldfastError),
     )
+
+
+def _stops(message: Message) -> bool:
+    """Tell whether a message is one that stops a run."""
+    if message.kind == findings.FINDING:
+        return findings.read(message).did in patrol.STOPS
+    return message.kind in control.MESSAGES
 
 
 def stop(execution: Execution, message: Message) -> None:
@@ -79,58 +233,57 @@ mail.handlers.update(dict.fromkeys(control.MESSAGES, stop))
 mail.handlers[findings.FINDING] = patrol.take_in
 
 
-def _write(engine: Engine, row: RunRow, message: Message) -> Write:
-    """Return the write that takes one message in; one that no longer fits is only taken."""
-    lease = Lease(row, acting=True)
-    history = load(engine, row, whole=True)
-    facts: dict[str, Any] = msgspec.json.decode(message.body)
+def _write(engine: Engine, lease: Lease, message: Message) -> Write:
+    """Return the write that takes one message in; one that no longer fits is only taken. The lease is
+    that of the owner, who executes nothing of the run, or of an actor on a run that nobody has."""
+    row, at_us = lease.row, engine.now_us()
     try:
-        if message.kind == control.CANCEL:
-            children = open_children(engine.kept, row.run_id)
-            write = control.cancel_write(
-                row, history, children, message.actor, facts["reason"], engine.now_us()
-            )
-            write.took = [message.message_id]
-            return write
-        if message.kind == control.PAUSE:
-            write = control.pause_write(
-                row, history, message.actor, facts["reason"], engine.now_us()
-            )
-            write.took = [message.message_id]
-            return write
-        if message.kind == findings.FINDING:
-            entries, children = engine.kept.load(row), open_children(engine.kept, row.run_id)
-            write = findings.finding_write(
-                row, history, entries, children, findings.read(message), engine.now_us()
-            )
-            write.took = [message.message_id]
-            return write
-        if message.kind == "rollback" and history.rollback is None:
-            wanted = msgspec.json.decode(message.body, type=rollback.Wanted)
-            at_us = engine.now_us()
-            asked = rollback.requested(history, wanted, at_us)
-            changes = {"waiting_on": None, "wake_us": None, "heard": None}
-            write = Write(lease, [asked], changes=changes, took=[message.message_id], closes=["*"])
-            stopped = control.started_after(
-                history, wanted.to, open_children(engine.kept, row.run_id)
-            )
-            write.posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
-            return write
-        if message.kind == "settle":
-            result = msgspec.json.encode(facts["result"]) if "result" in facts else None
-            drafts, keys = resume.settle_drafts(
-                history,
-                facts["step"],
-                facts["as"],
-                result,
-                facts.get("reason"),
-                message.actor,
-                message.at_us,
-            )
-            changes = {"waiting_on": None} if history.status is Status.HELD else {}
-            return Write(lease, drafts, changes=changes, keys=keys, took=[message.message_id])
-        if message.kind == BUDGET_RAISED:
-            return Write(lease, [budget_raised(message)], took=[message.message_id])
+        write = _decision(engine, lease, message, at_us)
     except (UsageError, RunError) as error:
         logs.warning("a decision on run %s came too late: %s", row.run_id, error)
-    return Write(lease, [], took=[message.message_id])
+        write = Write(lease, [])
+    write.took = [message.message_id]
+    return write
+
+
+def _decision(engine: Engine, lease: Lease, message: Message, at_us: int) -> Write:
+    """Return what a message means for a run as it stands now."""
+    row = lease.row
+    facts: dict[str, Any] = msgspec.json.decode(message.body)
+    if message.kind == control.PAUSE and not lease.acting:
+        # Its owner, who executes nothing of it, needs no history for that.
+        return control.pause_write(lease, None, message.actor, facts["reason"], at_us)
+    history = load(engine, row, whole=True)
+    if message.kind == control.PAUSE:
+        return control.pause_write(lease, history, message.actor, facts["reason"], at_us)
+    if message.kind == control.CANCEL:
+        children = open_children(engine.kept, row.run_id)
+        told = (message.actor, facts["reason"], at_us)
+        return control.cancel_write(lease, history, children, *told)
+    if message.kind == findings.FINDING:
+        entries, children = engine.kept.load(row), open_children(engine.kept, row.run_id)
+        decision = findings.read(message)
+        return findings.finding_write(lease, history, entries, children, decision, at_us)
+    if message.kind == ROLLBACK and history.rollback is None:
+        return _rollback(engine, lease, history, message, at_us)
+    if message.kind == "settle":
+        result = msgspec.json.encode(facts["result"]) if "result" in facts else None
+        said = (facts["step"], facts["as"], result, facts.get("reason"))
+        drafts, keys = resume.settle_drafts(history, *said, message.actor, message.at_us)
+        changes = {"waiting_on": None} if history.status is Status.HELD else {}
+        return Write(lease, drafts, changes=changes, keys=keys)
+    if message.kind == BUDGET_RAISED:
+        return Write(lease, [budget_raised(message)])
+    return Write(lease, [])
+
+
+def _rollback(
+    engine: Engine, lease: Lease, history: History, message: Message, at_us: int
+) -> Write:
+    row = lease.row
+    wanted = msgspec.json.decode(message.body, type=rollback.Wanted)
+    asked = rollback.requested(history, wanted, at_us)
+    changes = {"waiting_on": None, "wake_us": None, "heard": None}
+    stopped = control.started_after(history, wanted.to, open_children(engine.kept, row.run_id))
+    posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
+    return Write(lease, [asked], changes=changes, posts=posts, closes=["*"])

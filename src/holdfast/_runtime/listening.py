@@ -38,10 +38,9 @@ class Listener:
         with self._lock:
             self._told.append(callback)
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="holdfast-listen", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="holdfast-listen", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def remove(self, callback: Callable[[], None]) -> None:
         """Call it no longer."""

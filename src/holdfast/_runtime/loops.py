@@ -7,17 +7,26 @@ return or an exception saves nothing: that turn replays from its start.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Iterator
+from types import FrameType
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
+from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Kind
-from holdfast._core.keys import Scope
+from holdfast._core.keys import Scope, check_name
 from holdfast._core.known import KNOWN
+from holdfast._core.requests import Spec, StepCall
+from holdfast._core.scripts import diverged
+from holdfast._core.stops import Unwind
+from holdfast._core.writer import is_plain
+from holdfast._runtime.execution import Execution
+from holdfast._runtime.fingerprints import LoopCode, loop_code
 from holdfast._runtime.frames import Frame, check_owner, in_flow
-from holdfast._runtime.recorded import open_scope
-from holdfast._runtime.skipping import Loop
+from holdfast._runtime.recorded import take_place
+from holdfast._runtime.skipping import Loop, is_in_branch
 from holdfast.errors import TurnLimit, UsageError
 
 S = TypeVar("S")
@@ -26,43 +35,98 @@ S = TypeVar("S")
 class Turns(Generic[S]):
     """A loop over turns; `loop.state = new` replaces what is saved."""
 
-    def __init__(self, state: S, limit: int, *, awaits: bool) -> None:
-        name = "aio.turns" if awaits else "turns"
+    def __init__(self, state: S, limit: int, name: str | None, *, awaits: bool) -> None:
+        self._called = called = "aio.turns" if awaits else "turns"
         if not isinstance(limit, int) or limit < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"{name}(…, limit={limit!r}): a positive number of turns")
-        frame = in_flow(name)
-        if frame.awaits != awaits:
-            other = "async for … in holdfast.aio.turns(…)" if frame.awaits else "for … in turns(…)"
-            raise UsageError(f"{name} does not fit this flow; write `{other}`")
-        check_owner(frame, name)
-        frame.execution.check()
-        KNOWN.learn(type(state))
-        self._frame = frame
+            raise UsageError(f"{called}(…, limit={limit!r}): a positive number of turns")
+        self._awaits = awaits
+        self._name = None if name is None else check_name("loop", name)
         self._limit = limit
-        self._key = open_scope(frame, "turns")
         self._begun = False
+        self.here()
+        KNOWN.learn(type(state))
         self.state = state
 
     def __iter__(self) -> Iterator[S]:
-        if self._begun:
-            raise UsageError("one loop object is looped over once; call turns(…) again")
-        self._begun = True
-        return _Turning(self, self._frame, self._key, self._limit)
+        return self._begin()
 
     def __aiter__(self) -> AsyncIterator[S]:
+        return _AsyncTurning(self._begin())
+
+    def _begin(self) -> _Turning[S]:
         if self._begun:
-            raise UsageError("one loop object is looped over once; call aio.turns(…) again")
+            raise UsageError(f"one loop object is looped over once; call {self._called}(…) again")
         self._begun = True
-        return _AsyncTurning(_Turning(self, self._frame, self._key, self._limit))
+        return _Turning(self, self.here(), self._limit)
+
+    def place(self, caller: FrameType) -> tuple[Frame, str]:
+        """Take the loop's place, and return it. With the first turn and not in `turns(…)`: the loop
+        object may be made elsewhere, by a helper or long before, and here is where its loop is."""
+        frame = self.here()
+        return frame, _begun(frame, self.state, self._name, caller)
+
+    def here(self) -> Frame:
+        """Return the frame that this is called in, if it fits the loop."""
+        frame = in_flow(self._called)
+        if frame.awaits != self._awaits:
+            other = "async for … in holdfast.aio.turns(…)" if frame.awaits else "for … in turns(…)"
+            raise UsageError(f"{self._called} does not fit this flow; write `{other}`")
+        check_owner(frame, self._called)
+        frame.execution.check()
+        return frame
+
+
+def _begun(frame: Frame, state: object, name: str | None, caller: FrameType) -> str:
+    """Take the place of a loop, and return its key. Its record tells the loop from others: by place,
+    name and first state, and without a name by its code. A snapshot is for this loop and no other."""
+    execution = frame.execution
+    called = "turns" if name is None else f"turns:{name}"
+    key, position = frame.scope.take(called)
+    with execution.lock:
+        digest = execution.values.digest(state, f"{key}: state")
+    code = loop_code(caller, in_branch=is_in_branch(key)) if name is None else None
+    body = b"{}" if code is None else b'{"code":%b}' % msgspec.json.encode(code)
+    if not is_plain(state) and execution.history.match_quietly(key, position) is None:
+        with execution.lock:  # Its class may change: then its digest alone says nothing any more.
+            first = execution.values.encode(state, f"{key}: state")
+        body = body[:-1] + (b"," if code is not None else b"") + b'"state":%b}' % first
+    call = StepCall(Spec("turns"), key, position, digest, "", None)
+    record = take_place(frame, call, body)
+    if record is None or code is None or record.outcome is None:
+        return key
+    was = record.outcome.data().get("code")
+    if was is not None:
+        is_accepted = record.borrowed or key in execution.history.old
+        _check_code(execution, key, msgspec.json.decode(was, type=LoopCode), code, is_accepted)
+    return key
+
+
+def _check_code(
+    execution: Execution, key: str, was: LoopCode, now: LoopCode, is_accepted: bool
+) -> None:
+    """Stop the run if the recorded loop is another one than this; or, where somebody has accepted a
+    change, if nothing says that it is this one."""
+    edited = was.is_edited(now)
+    if edited is not None and was.is_reached(now):
+        return
+    if edited is False and is_accepted:
+        return
+    run_id = execution.run_id
+    found = (
+        f"the journal has another loop as {key}, as far as its code tells; a loop that has a name= "
+        "is known by that"
+    )
+    way_on = command("fork", run_id, f"{run_id}-2", "--before", key) if is_accepted else None
+    raise execution.stop(Unwind(diverged(run_id, key, found, way_on)))
 
 
 class _Turning(Iterator[S]):
     """The iteration itself. When it is dropped (break, return, exception) its scope ends."""
 
-    def __init__(self, turns: Turns[S], frame: Frame, key: str, limit: int) -> None:
+    def __init__(self, turns: Turns[S], frame: Frame, limit: int) -> None:
         self._turns = turns
         self._frame = frame
-        self._key = key
+        self._key = ""
         self._limit = limit
         self._outer: Scope = frame.scope
         self._scope: Scope | None = None
@@ -71,9 +135,13 @@ class _Turning(Iterator[S]):
         self._loop: Loop | None = None
 
     def __next__(self) -> S:
+        return self.turn(None if self.is_under_way else _caller(2))
+
+    def turn(self, caller: FrameType | None) -> S:
+        """Begin the next turn; of the first, the frame that asks for it is told."""
         try:
             self._frame.execution.check()
-            state = self._enter() if self._scope is None else self._save()
+            state = self._save() if caller is None else self._enter(caller)
             if self._turn >= self._limit:
                 raise TurnLimit(self._key, self._limit)
         except BaseException:
@@ -84,11 +152,19 @@ class _Turning(Iterator[S]):
         self._turns.state = state
         return state
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it has had a turn."""
+        return self._scope is not None
+
     def __del__(self) -> None:
         self._leave()
 
-    def _enter(self) -> S:
+    def _enter(self, caller: FrameType) -> S:
         """Begin at the last snapshot, or with a copy of the first state."""
+        if not self._key:
+            self._frame, self._key = self._turns.place(caller)
+            self._outer = self._frame.scope
         execution = self._frame.execution
         saved = execution.history.saved.get(self._key)
         with execution.lock:
@@ -99,7 +175,7 @@ class _Turning(Iterator[S]):
             else:
                 data = saved.data()
                 self._turn = int(msgspec.json.decode(data["turn"]))
-                state = values.decode(bytes(data["state"]))
+                state = execution.read(bytes(data["state"]), self._key)
             self._digest = values.digest(state)
         return cast("S", state)
 
@@ -139,14 +215,19 @@ class _AsyncTurning(AsyncIterator[S]):
         self._turning = turning
 
     async def __anext__(self) -> S:
-        return next(self._turning)
+        return self._turning.turn(None if self._turning.is_under_way else _caller(2))
 
 
-def turns(state: S, *, limit: int = 1000) -> Turns[S]:
-    """Loop over the turns of an agent; see the module. At the limit it raises TurnLimit."""
-    return Turns(state, limit, awaits=False)
+def _caller(depth: int) -> FrameType:
+    return sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
 
 
-def aio_turns(state: S, *, limit: int = 1000) -> Turns[S]:
+def turns(state: S, *, limit: int = 1000, name: str | None = None) -> Turns[S]:
+    """Loop over the turns of an agent; see the module. At the limit it raises TurnLimit. A loop with
+    a `name` keeps its identity whatever becomes of its code."""
+    return Turns(state, limit, name, awaits=False)
+
+
+def aio_turns(state: S, *, limit: int = 1000, name: str | None = None) -> Turns[S]:
     """Loop over the turns of an agent in an async flow: `async for chat in aio.turns(…)`."""
-    return Turns(state, limit, awaits=True)
+    return Turns(state, limit, name, awaits=True)

@@ -44,52 +44,96 @@ class Mail:
         self._execution = execution
         self._lock = threading.Lock()
         self._reading = threading.Lock()
-        self._untaken: list[Message] = []
+        self._untaken: dict[str, dict[str, Message]] = {}
+        """What no entry has taken, by kind and id, oldest first."""
+        self._kinds: dict[str, str] = {}
+        """The kind of each of them, by id."""
         self._reserved: set[str] = set()
+        """Those that a line of the run has."""
         self.heard = 0
         """The number of the newest message that was looked at."""
         self.looked = False
 
     def refresh(self) -> None:
-        """Look at the inbox; handle what steers the run, and wake whoever waits for the rest."""
+        """Look at what is new in the inbox; handle what steers the run, and wake whoever waits for
+        the rest. Only this process takes messages of the run, so what it knows stays true."""
+        with self._reading:  # One look at a time: each begins behind the one before.
+            execution = self._execution
+            new = self._saw(execution.engine.kept.inbox(execution.run_no, self.heard))
+        self._handle(new)
+
+    def begin(self, found: list[Message]) -> None:
+        """Take over what the claim of the run has seen in the inbox."""
+        self._handle(self._saw(found))
+
+    def _saw(self, found: list[Message]) -> list[Message]:
+        """Keep what came; returns what is new."""
+        with self._lock:
+            new = [message for message in found if message.number > self.heard]
+            for message in new:
+                self._untaken.setdefault(message.kind, {})[message.message_id] = message
+                self._kinds[message.message_id] = message.kind
+                self.heard = max(self.heard, message.number)
+            self.looked = True
+            return new
+
+    def _handle(self, new: list[Message]) -> None:
         execution = self._execution
-        with self._reading:  # One look at a time: an older one must not replace a newer one.
-            found = execution.engine.kept.inbox(execution.run_no)
-            with self._lock:
-                self._untaken = found
-                new = [message for message in found if message.number > self.heard]
-                self.heard = max([self.heard, *(message.number for message in found)])
-                self.looked = True
         for message in new:
             handler = handlers.get(message.kind)
             if handler is not None:
                 handler(execution, message)
         if new:
-            execution.waits.ring()
+            execution.waits.ring({message.kind for message in new})
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message is known that no entry has taken."""
+        with self._lock:
+            return not self._untaken
 
     def reserve(self, kind: str | None) -> Message | None:
         """Give out the oldest message of a kind, to one line of the run only."""
+        with self._lock:
+            message = self._free(kind)
+            if message is not None:
+                self._reserved.add(message.message_id)
+            return message
+
+    def _free(self, kind: str | None) -> Message | None:
         if kind is None:
             return None
+        known = self._untaken.get(kind, {}).values()
+        return next((it for it in known if it.message_id not in self._reserved), None)
+
+    def first(self, wanted: Callable[[Message], bool]) -> Message | None:
+        """Return the oldest message of this sort that no entry and no line of the run has."""
         with self._lock:
-            for message in self._untaken:
-                if message.kind == kind and message.message_id not in self._reserved:
-                    self._reserved.add(message.message_id)
-                    return message
-        return None
+            known = (it for kind in self._untaken.values() for it in kind.values())
+            free = [it for it in known if it.message_id not in self._reserved and wanted(it)]
+            return min(free, key=lambda it: it.number, default=None)
+
+    def taken(self, message_ids: list[str]) -> None:
+        """A write that takes these messages is on its way."""
+        with self._lock:
+            for message_id in message_ids:
+                kind = self._kinds.pop(message_id, None)
+                if kind is None:
+                    continue
+                self._reserved.discard(message_id)
+                del self._untaken[kind][message_id]
+                if not self._untaken[kind]:
+                    del self._untaken[kind]
 
     def all_of(self, kind: str) -> list[str]:
         """Return the ids of all messages of a kind that no entry has taken."""
         with self._lock:
-            return [message.message_id for message in self._untaken if message.kind == kind]
+            return list(self._untaken.get(kind, ()))
 
     def has(self, kind: str | None) -> bool:
         """Tell whether a message of this kind is there that nobody has."""
         with self._lock:
-            return any(
-                message.kind == kind and message.message_id not in self._reserved
-                for message in self._untaken
-            )
+            return self._free(kind) is not None
 
 
 class Postman:
@@ -107,8 +151,9 @@ class Postman:
         """Start the thread if it is not there: a run is at work. It ends when none is."""
         with self._lock:
             if self._thread is None and not self._ends.is_set():
-                self._thread = threading.Thread(target=self._run, name="holdfast-mail", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="holdfast-mail", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def listen(self) -> None:
         """A line waits for a message: hear of every change from now on, until none waits."""

@@ -84,8 +84,9 @@ class Measuring:
             self._tally.left(run_no)
 
     def sample(self) -> None:
-        """Look how many runs are ready and wait for a place; a worker does it about once a minute."""
-        ready = sum(state.ready for state in self._engine.kept.queues())
+        """Look how many runs are ready or abandoned, and wait for a place; a worker does it about once
+        a minute."""
+        ready = sum(state.ready + state.abandoned for state in self._engine.kept.queues())
         now_us = self._engine.now_us()
         with self._lock:
             counts = self._tally.at(now_us, "")

@@ -23,6 +23,7 @@ from holdfast._runtime.remembering import (
     in_thread,
     then,
 )
+from holdfast._store import sweeping
 
 
 class Memory(Asking):
@@ -84,6 +85,12 @@ class Memory(Asking):
         written. Outside runs only."""
         memos, expected = self._update(values, delete, ttl), self._expected(if_version)
         return self._outside().kept.put_memos(memos, expected)
+
+    def remove_expired(self) -> int:
+        """Remove the values whose `ttl` is over, which nobody can read any more; returns how many.
+        Outside runs only. `holdfast gc` and workers do it now and then, for all memories."""
+        kept = self._kept_outside("remove_expired")
+        return sweeping.end_memos(kept, self.namespace)
 
     def _read(self, name: str, asked: Recall) -> builtins.list[Told]:
         frame = self._frame()
@@ -170,6 +177,12 @@ class AsyncMemory(Asking):
         memos, expected = self._update(values, delete, ttl), self._expected(if_version)
         kept = self._outside().kept
         return in_thread(lambda: kept.put_memos(memos, expected))
+
+    def remove_expired(self) -> Coroutine[Any, Any, int]:
+        """Remove the values whose `ttl` is over, which nobody can read any more; returns how many.
+        Outside runs only. `holdfast gc` and workers do it now and then, for all memories."""
+        kept = self._kept_outside("remove_expired")
+        return in_thread(lambda: sweeping.end_memos(kept, self.namespace))
 
     def _read(self, name: str, asked: Recall) -> Coroutine[Any, Any, builtins.list[Told]]:
         """The place of a flow's call is taken now, the reading is done when it is awaited."""

@@ -30,5 +30,8 @@ def _noticed(engine: Engine, row: RunRow, since_us: int) -> None:
         return
     entry = engine.kept.entry(row.run_no, row.last_seq)
     if entry is not None and entry.kind is Kind.RUN_HELD and entry.at_us >= since_us:
+        from holdfast._runtime.inbox import absorb
+
         engine.measuring.noticed(row, entry)
         observing.noticed(engine.kept, row, entry)
+        absorb(engine, row.run_id)  # A cancel that was on its way is carried out all the same.

@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 from holdfast._core.keys import Scope, quoted
 from holdfast._core.stops import Unwind
 from holdfast._runtime.attempt import INTERRUPTS
+from holdfast._runtime.engine import LIMITS, no_thread
 from holdfast._runtime.frames import Frame, check_owner, current, here, in_flow
 from holdfast._runtime.functions import Step
 from holdfast._runtime.recorded import open_scope
-from holdfast.errors import UsageError
+from holdfast._runtime.shield import InterruptsLast
+from holdfast.errors import RunError, UsageError
 
 T = TypeVar("T")
 
@@ -77,25 +79,40 @@ def run_threads(frame: Frame, branches: Sequence[Branch], at_once: int) -> None:
         for number, done in enumerate(ended)
     ]
     fan = waits.fan_out(len(threads), len(threads))
-    for thread in threads:
-        thread.start()
-    _wait_for_all(ended)
+    started = 0
+    # An interrupt between the start of a thread and the wait for it must not leave it behind.
+    with InterruptsLast():
+        try:
+            for thread in threads:
+                thread.start()
+                started += 1
+        except RuntimeError as error:
+            # Fewer threads will not do: one branch may wait for what another one does.
+            stop = _without_thread(frame, error)
+            waiting.clear()
+            for _ in threads[started:]:
+                fan.ended()
+            _wait_for_all(ended[:started])
+            raise stop from error
+        _wait_for_all(ended)
+
+
+def _without_thread(frame: Frame, error: RuntimeError) -> Unwind:
+    """Stop a run for whose branches no thread can be started: it is given back. Those that are at
+    work end at their next durable call."""
+    execution = frame.execution
+    told = f"run {execution.run_id!r} was given back: {no_thread(error)}. {LIMITS}"
+    why = RunError(execution.run_id, told)
+    return execution.stop(Unwind(why, released="no thread could be started"))
 
 
 def _wait_for_all(ended: Sequence[threading.Event]) -> None:
-    """Wait for all branches; Ctrl-C is heard, but the branches finish first.
+    """Wait for all branches.
 
     Not by `Thread.join`: one that was interrupted takes a thread for dead that is at work.
     """
-    interrupt: BaseException | None = None
     for done in ended:
-        while not done.is_set():
-            try:
-                done.wait()
-            except INTERRUPTS as error:
-                interrupt = error
-    if interrupt is not None:
-        raise interrupt
+        done.wait()
 
 
 def _in_thread(frame: Frame, branch: Branch) -> None:
@@ -217,6 +234,12 @@ def branches_of_items(
     key: Callable[[Any], str] | None,
 ) -> list[Branch]:
     """Return the branches of an `each`; `key` names them by item instead of by number."""
+    if not callable(fn):
+        raise UsageError(
+            f"each({fn!r}, …): the first argument is the function to call for each item"
+        )
+    if not isinstance(items, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"each(…, {items!r}): the second argument is a list, or another iterable")
     each_key = open_scope(frame, "each")
     work = fn.aio if frame.awaits and isinstance(fn, Step) else fn
     branches: list[Branch] = []

@@ -37,7 +37,8 @@ CALLS = "holdfast.watchdog"
 """The memory in which workers say who calls a function."""
 
 Flows = Callable[[], Mapping[str, Any]]
-_STOPS = {"hold": "pause", "cancel": "cancel"}
+STOPS = {"hold": "pause", "cancel": "cancel"}
+"""What a finding may do to a run, and the message that does the same."""
 
 
 class Patrol:
@@ -58,8 +59,9 @@ class Patrol:
             return
         if self._thread is None or not self._thread.is_alive():
             self._due_us = self._engine.now_us() + EVERY_US
-            self._thread = threading.Thread(target=self._run, name="holdfast-watchdog", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="holdfast-watchdog", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def _run(self) -> None:
         began_us = self._engine.now_us()
@@ -144,7 +146,7 @@ def _acted(
         act = watch.act(finding.kind)
         if act == "ignore":
             continue
-        if finding.severity is Severity.INFO and act in _STOPS:
+        if finding.severity is Severity.INFO and act in STOPS:
             act = "note"  # It wants nobody: what it is held for does, or its budget.
         try:
             if watchdog.is_told(engine.kept, row, finding):
@@ -197,7 +199,7 @@ def take_in(execution: Execution, message: Message) -> None:
     back, and all of it is written then."""
     decision = read(message)
     kept = execution.engine.kept
-    stop = _STOPS.get(decision.did)
+    stop = STOPS.get(decision.did)
     if stop == "cancel" and execution.history.rollback is not None:
         stop = None
     row = kept.get(execution.run_id)

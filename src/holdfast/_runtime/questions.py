@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.entries import Draft, Kind
-from holdfast._core.messages import number_of
+from holdfast._core.messages import next_number
 from holdfast._core.requests import FindQuestion, FoundQuestion, Script, StepCall
 from holdfast._core.rows import NO_SKIPS
 from holdfast.errors import UsageError
@@ -20,7 +20,12 @@ def find_question(execution: Execution, request: FindQuestion) -> FoundQuestion:
     of which a resume reads only a part."""
     kept, name = execution.engine.kept, request.name
     execution.asked = True
-    number = number_of(kept.messages(execution.run_no), name)
+
+    def was_taken(message_id: str) -> bool:
+        found = kept.message(execution.run_no, message_id)
+        return found is not None and found[1] is not None
+
+    number = next_number(was_taken, name)
     found = (it for it in kept.questions(execution.run_id) if it.name == name)
     return FoundQuestion(number, next(found, None))
 

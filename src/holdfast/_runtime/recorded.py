@@ -16,6 +16,7 @@ from typing import Any
 from holdfast._core.budgets import added
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.masks import masked
+from holdfast._core.record import EMITTED, SCOPE, VALUE, Record
 from holdfast._core.redacting import redact_text
 from holdfast._core.requests import Spec, StepCall
 from holdfast._core.scripts import find
@@ -24,7 +25,7 @@ from holdfast._runtime import keyed
 from holdfast._runtime.fingerprints import fingerprint
 from holdfast._runtime.frames import Frame, current, in_flow, in_step
 from holdfast._runtime.spending import priced
-from holdfast.errors import UsageError
+from holdfast.errors import ClassChanged, UsageError
 
 
 def now() -> dt.datetime:
@@ -61,11 +62,11 @@ def _recorded(name: str, make: Callable[[int], Any]) -> Any:
     execution.check()
     key, position = keyed.take(frame, name, keyed.given())
     call = StepCall(Spec(name), key, position, None, "", None)
-    record = _found(frame, call)
+    record = _found(frame, call, VALUE)
     if record is not None and record.outcome is not None:
         execution.consumed.add(key)
         execution.unreplayed -= 1
-        return execution.decode(bytes(record.outcome.data()["value"]))
+        return execution.read(bytes(record.outcome.data()["value"]), key)
     at_us = execution.engine.now_us()
     with execution.lock:
         node, value = execution.values.copy(make(at_us), name)
@@ -75,25 +76,35 @@ def _recorded(name: str, make: Callable[[int], Any]) -> Any:
     return value
 
 
-def _found(frame: Frame, call: StepCall) -> Any:
+def _found(frame: Frame, call: StepCall, sort: str) -> Record | None:
     try:
-        return find(call, frame.execution.history)
+        return find(call, frame.execution.history, frame.execution.decode, sort)
     except Unwind as unwind:
         raise frame.execution.stop(unwind) from None
+    except ClassChanged as changed:
+        raise frame.execution.class_changed(changed, call.key) from None
 
 
 def open_scope(frame: Frame, name: str) -> str:
-    """Take the place of a loop or of branches, so that nothing else is put there unnoticed."""
-    execution = frame.execution
+    """Take the place of branches, so that nothing else is put there unnoticed."""
     key, position = frame.scope.take(name)
-    record = _found(frame, StepCall(Spec(name), key, position, None, "", None))
+    take_place(frame, StepCall(Spec(name), key, position, None, "", None))
+    return key
+
+
+def take_place(frame: Frame, call: StepCall, body: bytes = b"{}") -> Record | None:
+    """Take the place of a loop or of branches; returns the record, if it was taken before."""
+    execution = frame.execution
+    record = _found(frame, call, SCOPE)
     if record is not None:
-        execution.consumed.add(key)
+        execution.consumed.add(call.key)
         execution.unreplayed -= 1
     elif not execution.ended:
-        draft = Draft(Kind.SCOPE_OPENED, execution.engine.now_us(), key, position=position)
+        at_us = execution.engine.now_us()
+        draft = Draft(Kind.SCOPE_OPENED, at_us, call.key, position=call.position, body=body)
+        draft.args_digest = call.args_digest
         execution.write([draft], lazily=True)
-    return key
+    return record
 
 
 def emit(value: Any) -> None:
@@ -108,7 +119,8 @@ def emit(value: Any) -> None:
     else:
         key, position = keyed.take(frame, "emit", keyed.given())
         attempt = 0
-        if _found(frame, StepCall(Spec("emit"), key, position, None, "", None)) is not None:
+        call = StepCall(Spec("emit"), key, position, None, "", None)
+        if _found(frame, call, EMITTED) is not None:
             execution.consumed.add(key)
             execution.unreplayed -= 1
             return
@@ -116,6 +128,10 @@ def emit(value: Any) -> None:
         if frame.attempt_has_ended():
             return  # Nobody waits any more for what an abandoned thread says.
         body = b'{"value":%b}' % execution.values.encode(value, "emit")
+        if frame.call is not None and frame.call.emitting != attempt:
+            # An attempt that died has left values with this very number: tell them apart.
+            body = b'{"begins":true,' + body[1:]
+            frame.call.emitting = attempt
         at_us = execution.engine.now_us()
         draft = Draft(Kind.EMITTED, at_us, key, attempt, position, body=body)
         execution.write([draft], execution.in_background)
@@ -217,7 +233,7 @@ def last_progress() -> Any:
     record = execution.history.records.get(call.key)
     if record is None or record.progress is None:
         return None
-    return execution.decode(bytes(record.progress.data()["value"]))
+    return execution.read(bytes(record.progress.data()["value"]), call.key)
 
 
 def replaying() -> bool:

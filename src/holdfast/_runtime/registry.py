@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast._core.keys import check_name
@@ -82,6 +82,15 @@ def learn_types(fn: Callable[..., Any]) -> None:
         KNOWN.learn(hint)
 
 
-def register(cls: type[T], name: str | None = None) -> type[T]:
-    """Make a class known to the reader of values, under its own or another short name."""
-    return KNOWN.register(cls, name)
+def register(
+    cls: type[T],
+    name: str | None = None,
+    *,
+    upgrade: Callable[[dict[str, Any]], T | Mapping[str, Any]] | None = None,
+) -> type[T]:
+    """Make a class known to the reader of values, under its own or another short name.
+
+    `upgrade` is called with the fields of a stored value that the class cannot take any more (for an
+    enum: its `name`), and returns an object of the class, or the fields of one.
+    """
+    return KNOWN.register(cls, name, upgrade)

@@ -35,6 +35,7 @@ from holdfast._runtime.execution import Execution
 from holdfast._runtime.frames import Frame, check_owner, current, current_task
 from holdfast._runtime.recalling import seen
 from holdfast._runtime.signatures import digest_of
+from holdfast._store.contract import Store
 from holdfast.errors import UsageError
 
 
@@ -94,6 +95,16 @@ class Asking:
 
     def _outside(self) -> Engine:
         return self._engine or engines.default_engine()
+
+    def _kept_outside(self, name: str) -> Store:
+        """Return the store, for what is no call that a flow could repeat."""
+        frame = self._frame()
+        if frame is not None:
+            raise UsageError(
+                f"{self!r}: {name} is for outside runs, or for store.memory(…, recorded=False); in "
+                f"run {frame.execution.run_id!r} write set and delete"
+            )
+        return self._outside().kept
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -180,13 +191,8 @@ class Asking:
     def _update(
         self, values: Mapping[str, Any], delete: Iterable[str], ttl: Duration | None
     ) -> list[Memo]:
-        """Return what an update writes; it is no call that a flow could repeat."""
-        frame = self._frame()
-        if frame is not None:
-            raise UsageError(
-                f"{self!r}: update is for outside runs, or for store.memory(…, recorded=False); in "
-                f"run {frame.execution.run_id!r} write set and delete"
-            )
+        """Return what an update writes."""
+        self._kept_outside("update")
         engine = self._outside()
         nodes: dict[str, bytes | None] = dict.fromkeys(delete)
         nodes |= {key: self._encoded(None, key, value) for key, value in values.items()}
@@ -226,11 +232,6 @@ class Asking:
             if record is not None:
                 execution.consumed.add(key)
                 execution.unreplayed -= 1
-            elif execution.ended:
-                raise UsageError(
-                    f"run {execution.run_id!r} has completed without {key}; give the changed "
-                    "script a run id of its own"
-                )
             else:
                 node = execution.values.encode(given, f"{key}: argument")
         return StepCall(Spec(name), key, position, digest, "", None, args_node=node)

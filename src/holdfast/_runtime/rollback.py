@@ -171,8 +171,8 @@ def _body(execution: Execution, effect: Effect, *, awaits: bool) -> Body:
     assert outcome is not None
     with execution.lock:
         values = execution.values
-        result = values.decode(bytes(outcome.data()["result"]))
-        arguments = cast("dict[str, Any]", values.decode(bytes(begun.data()["args"])))
+        result = execution.read(bytes(outcome.data()["result"]), key)
+        arguments = cast("dict[str, Any]", execution.read(bytes(begun.data()["args"]), key))
         shown = {"result": result, "arguments": arguments}
         digest = values.digest(shown, f"{key}: argument")
         node = values.encode(shown, f"{key}: argument")

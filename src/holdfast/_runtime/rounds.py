@@ -29,7 +29,10 @@ class Rounds:
         engine: Engine,
         versions: Callable[[], Versions],
         flows: Callable[[], Mapping[str, Any]],
+        looks: Callable[[], None],
     ) -> None:
+        """`looks` is what the worker looks at itself as often as at runs that wait in vain."""
+        self._looks = looks
         self._engine = engine
         self._versions = versions
         self._ticker = Ticker(engine)
@@ -47,6 +50,7 @@ class Rounds:
         if now_us >= self._look_us:
             self._look_us = now_us + LOOK_US
             self._say_what_waits_in_vain()
+            self._looks()
         self._broom.sweep()
         self._patrol.look()
         alerting.sweep(self._engine)

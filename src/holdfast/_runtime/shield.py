@@ -39,8 +39,8 @@ class Shield:
                 handler = getsignal(number)
                 # Only handlers written in Python can raise; the rest needs no shield.
                 if callable(handler) and not isinstance(getattr(handler, "__self__", None), Shield):
-                    set_signal(number, self._remember)
                     self._handlers.append((number, handler))
+                    set_signal(number, self._remember)
         return self
 
     def __exit__(
@@ -68,6 +68,37 @@ class Shield:
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self._pending.append((number, frame))
+
+
+class InterruptsLast(Shield):
+    """`with InterruptsLast():` calls signal handlers at once and raises their exception at the end.
+
+    For a main thread that must not leave its block early, such as one whose branches are at work
+    in other threads. A handler that raises nothing works as it does elsewhere.
+    """
+
+    __slots__ = ("_error",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._error: BaseException | None = None
+
+    def lower(self) -> None:
+        """Put the handlers back and raise the last exception of a handler."""
+        super().lower()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        handler = dict(self._handlers).get(number)
+        if handler is None:  # It struck while `lower` puts the handlers back.
+            super()._remember(number, frame)
+            return
+        try:
+            handler(number, frame)
+        except BaseException as error:
+            self._error = error
 
 
 def after_fork() -> None:

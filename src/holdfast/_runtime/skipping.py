@@ -96,12 +96,13 @@ class Skipping:
             loop.low = high + 1
             loop.clean = True
             return {}
-        if high < loop.low or _in_branch(loop.path):
+        if high < loop.low or is_in_branch(loop.path):
             return {}
         kept = [(low, last) for low, last in self._skips if not loop.low <= low <= high]
         self._skips = sorted([*kept, (loop.low, high)])
         return {"skips": _encode(self._skips).decode()}
 
 
-def _in_branch(path: str) -> bool:
+def is_in_branch(path: str) -> bool:
+    """Say whether a loop stands in a branch of `gather` or `each`."""
     return any(not part.startswith("turns") for part in path.split("/"))

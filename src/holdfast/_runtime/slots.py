@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from holdfast._core.effects import policy_name
+from holdfast._core.folding import DOES_NOT_FIT
 from holdfast._core.lifecycle import CLAIMABLE
 from holdfast._core.stops import Unwind
 from holdfast._runtime import ending, logs, news
@@ -79,6 +81,8 @@ class Slots:
         self._places: dict[int, Place] = {}
         self._dropped: dict[int, tuple[int, float]] = {}
         """Runs that ended here without being given back: how often, and until when they rest."""
+        self._unfit: dict[int, int] = {}
+        """Runs of older versions that the code here does not fit, with their last entries."""
         self._busy_s, self._counted_s = 0.0, time.monotonic()
         self._changed = threading.Condition()
         self._stopping: Unwind | None = None
@@ -115,6 +119,26 @@ class Slots:
         with self._changed:
             resting = [number for number, (_, until) in self._dropped.items() if until > now_s]
             return [*self._places, *resting]
+
+    def unfit(self) -> set[int]:
+        """Return the numbers of the runs that the code here could not replay; of those at work,
+        nobody knows yet."""
+        with self._changed:
+            return {*self._unfit, *self._places}
+
+    def look_at_unfit(self) -> None:
+        """Forget the runs that the code here did not fit and about which something was said since;
+        that others do not fit them either does not count."""
+        for run_no, seen in list(self._unfit.items()):
+            row = self._engine.kept.by_number(run_no)
+            last = None
+            if row is not None and row.status in CLAIMABLE and row.last_seq != seen:
+                last = self._engine.kept.entry(run_no, row.last_seq)
+            with self._changed:
+                if last is not None and DOES_NOT_FIT in last.body and row is not None:
+                    self._unfit[run_no] = row.last_seq
+                elif row is None or row.last_seq != seen:
+                    self._unfit.pop(run_no, None)
 
     def alone(self) -> RunRow | None:
         """Return the run beside which nothing may be at work here, if there is one."""
@@ -167,6 +191,7 @@ class Slots:
             self._engine, place.lease, awaits=flow.awaits, version=flow.version
         )
         execution.waits.unloads = True
+        execution.code, execution.is_chosen = flow.code(), False
         with self._changed:
             place.execution = execution
             if self._stopping is not None:
@@ -210,6 +235,9 @@ class Slots:
         with self._changed:
             self._count()
             self._places.pop(row.run_no, None)
+            ended = place.execution
+            if ended is not None and ended.upgrade and ending.is_unfit(ended.stopped):
+                self._unfit[row.run_no] = row.last_seq
             times, _ = self._dropped.pop(row.run_no, (0, 0.0))
             if row.owner is not None and row.status in CLAIMABLE:
                 rests_s = min(REST_MAX_S, REST_S * 2.0 ** min(times, 16))
@@ -221,7 +249,8 @@ class Slots:
         """Say what came out of a run, if it is not its result."""
         stopped = None if place.execution is None else place.execution.stopped
         if stopped is not None and stopped.unload is not None:
-            return  # It waits, and will be taken up again when that comes.
+            news.waits(place.lease.row, stopped.unload.waiting)
+            return
         if stopped is not None and stopped.released is not None:
             news.given_back(place.lease.row, stopped.released)
         else:
@@ -266,6 +295,8 @@ class Slots:
             if place.execution is not None and let_go(place.execution):
                 text = "run %s is given back while a call of it is still at work: its worker ends"
                 logs.warning(text, place.run_id, about=about, step=about.current_step)
+            elif place.execution is not None and place.execution.intents:
+                _tell_of_effects(place.execution)
             else:
                 text = "run %s is still in a call that does not end; it is left to its lease"
                 logs.warning(text, place.run_id, about=about, step=about.current_step)
@@ -277,6 +308,14 @@ class Slots:
         self._loading.close()
         if self._own_loop is not None:
             self._own_loop.close()
+
+
+def _tell_of_effects(execution: Execution) -> None:
+    """Say what becomes of the effects at work, which are left as they are."""
+    calls = dict(execution.open_calls)
+    for step in sorted(execution.intents):
+        on_doubt = calls[step].spec.on_doubt if step in calls else "ask"
+        news.left_at_work(execution.lease.row, step, policy_name(on_doubt))
 
 
 def _cancel(place: Place) -> None:

@@ -16,6 +16,7 @@ from holdfast._core.requests import Script, StepCall
 from holdfast._core.waits import sleep_script, wait_script
 from holdfast._runtime.frames import Frame
 from holdfast._runtime.operations import called, perform, perform_async, place
+from holdfast._runtime.returns import converted
 
 T = TypeVar("T")
 
@@ -95,11 +96,3 @@ def reads(wanted: Any) -> Callable[[bytes], Any]:
         return converted(value, wanted)
 
     return read
-
-
-def converted(value: Any, wanted: Any) -> Any:
-    """Return a value as the type that is asked for; a pydantic model makes itself."""
-    validate = getattr(wanted, "model_validate", None)
-    if validate is not None:
-        return value if isinstance(value, wanted) else validate(value)
-    return msgspec.convert(value, wanted)

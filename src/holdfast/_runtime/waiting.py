@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.messages import ANSWER
@@ -138,10 +138,11 @@ class Waits:
                 return 0.0
         return self._moved_s + QUIET_S - time.monotonic()
 
-    def ring(self) -> None:
-        """Wake every line that waits, so that it looks again."""
+    def ring(self, kinds: Collection[str | None] | None = None) -> None:
+        """Wake the lines that wait, so that they look again: all of them, or those that wait for
+        messages of these kinds."""
         with self.lock:
-            waits = list(self._waits)
+            waits = [it for it in self._waits if kinds is None or it.request.kind in kinds]
         for wait in waits:
             wait.wake()
 

@@ -99,11 +99,6 @@ class _Watched:
         if self.record is not None:
             self.execution.consumed.add(key)
             self.execution.unreplayed -= 1
-        elif self.execution.ended:
-            raise UsageError(
-                f"run {self.execution.run_id!r} has completed without {key}; give the changed "
-                "script a run id of its own"
-            )
         self.file: str | None = None
         self.body = self._body(fn)
 

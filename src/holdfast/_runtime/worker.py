@@ -24,17 +24,19 @@ import msgspec
 
 from holdfast._core.keys import check_label
 from holdfast._core.rows import Lease
-from holdfast._runtime import logs, noticing, registry
+from holdfast._runtime import logs, news, noticing, registry
 from holdfast._runtime.clock import CHANCE
 from holdfast._runtime.flows import FlowLike
 from holdfast._runtime.frames import current_task
+from holdfast._runtime.inbox import free_all_settled
 from holdfast._runtime.listening import Bell
 from holdfast._runtime.lookout import Lookout
 from holdfast._runtime.queues import declare_limits
+from holdfast._runtime.recovery import Untried
 from holdfast._runtime.rounds import Rounds
 from holdfast._runtime.slots import Place, Slots
 from holdfast._runtime.suspects import Hunger, tell, why_alone
-from holdfast._store.contract import Wanted
+from holdfast._store.contract import Again, Wanted
 from holdfast._store.decisions import queue_of
 from holdfast.errors import UsageError
 
@@ -91,8 +93,13 @@ class Worker:
         self._hunger = Hunger()
         self._ending = threading.Event()
         self._bell = Bell(engine)
-        self._rounds = Rounds(engine, self._versions, self._flows)
         self._slots = Slots(engine, concurrency, self._bell.ring)
+        self._keys_after = ""
+        self._untried = Untried(engine)
+        self._again: list[tuple[str, Again]] = []
+        """Held runs that the code here has not tried: the queue that they are in, and what they are
+        held on."""
+        self._rounds = Rounds(engine, self._versions, self._flows, self._look_at_held)
         self._taker = threading.Thread(target=self._run, name="holdfast-worker", daemon=True)
 
     # -- for people ----------------------------------------------------------------------------
@@ -254,6 +261,14 @@ class Worker:
     def _versions(self) -> dict[str, Sequence[str]]:
         return {name: flow.runs_versions for name, flow in self._flows().items()}
 
+    def _look_at_held(self) -> None:
+        """Look at runs that some code could not replay: which of them are to be tried here. And at those
+        that are held on keys of others: whether they still have to be."""
+        self._keys_after = free_all_settled(self._engine, self._keys_after)
+        self._slots.look_at_unfit()
+        found = self._untried.look(self._flows(), self._queues)
+        self._again = [(tried.queue, again) for tried, again in found]
+
     # -- taking --------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -301,8 +316,8 @@ class Worker:
     def _take(self, limit: int) -> int:
         if self._hunger.is_emptying:
             return self._take_suspect()
-        got, passed_over = 0, False
-        for queues in self._orders():
+        got, passed_over = self._take_again(limit), False
+        for queues in self._orders() if got < limit else ():
             taken, passed = self._take_from(queues, limit - got)
             got, passed_over = got + taken, passed_over or passed
             if got == limit:
@@ -310,6 +325,17 @@ class Worker:
         self._hunger.looked(passed_over, got < limit)
         if passed_over and not self.working:
             return self._take_suspect()
+        return got
+
+    def _take_again(self, limit: int) -> int:
+        """Take runs that are held as diverged and that the code here has not tried: as many as there
+        is room for, and the others at the next look."""
+        got = 0
+        while self._again and got < limit:
+            queue, again = self._again[0]
+            got += self._take_from([queue], limit - got, again=again)[0]
+            if got < limit:
+                self._again.pop(0)
         return got
 
     def _take_suspect(self) -> int:
@@ -331,7 +357,12 @@ class Worker:
         return [known, None]
 
     def _take_from(
-        self, queues: list[str] | None, limit: int, *, suspects: bool = False
+        self,
+        queues: list[str] | None,
+        limit: int,
+        *,
+        suspects: bool = False,
+        again: Again | None = None,
     ) -> tuple[int, bool]:
         """Take and execute; returns how many, and whether a suspect was left out."""
         engine, slots = self._engine, self._slots
@@ -344,7 +375,9 @@ class Worker:
                 flows=self._versions(),
                 queues=queues,
                 working=at_work,
+                unfit=slots.unfit(),
                 suspects=suspects,
+                again=again,
             )
             leases = engine.kept.take(wanted)
             tell(wanted, leases)
@@ -353,6 +386,8 @@ class Worker:
             self.taken += len(leases)
             for lease in leases:
                 self._met_queue(lease)
+                if again is not None:
+                    news.tried_again(lease.row)
                 slots.give(flows[lease.row.flow], lease)
         return len(leases), wanted.passed_over
 

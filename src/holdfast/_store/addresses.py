@@ -1,11 +1,12 @@
-"""Addresses of stores as people may see them, and the error for one where no store is yet."""
+"""Addresses of stores as people may see them, and the errors for one where no store is yet, or no
+space left."""
 
 from __future__ import annotations
 
 import re
 from urllib.parse import unquote
 
-from holdfast.errors import StoreUnusable
+from holdfast.errors import StoreFull, StoreUnusable
 
 _SECRET = frozenset({"password", "sslpassword"})
 _QUERY = re.compile(r"\?[A-Za-z_]+=")
@@ -20,6 +21,14 @@ class NoStore(StoreUnusable):
             f"there is no store at {shown(url)} yet; it is made when a first run is started "
             "(`holdfast demo` shows one), or say where it is: --url, or HOLDFAST_URL"
         )
+
+
+def full(place: str) -> StoreFull:
+    """Return the error for a disk with no space left for a store, or for a file of one."""
+    return StoreFull(
+        f"the disk is full: no space left for {place}. Nothing recorded was lost: free some space "
+        "there, then do the same again, and runs go on where they stopped"
+    )
 
 
 def shown(url: str) -> str:

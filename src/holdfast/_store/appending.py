@@ -276,9 +276,10 @@ class _Batch:
         self._connection.execute(Q["put_key"], values)
 
     def _take(self, took: Sequence[str], row: RunRow) -> None:
-        known = {m.message_id: m for m in lookups.messages(self._fetch, row.run_no)}
         for message_id in took:
-            message = known.get(message_id)
+            message = lookups.find_message(self._fetch, row.run_no, message_id)
+            if message is None:
+                lookups.messages(self._fetch, row.run_no)  # Says so if the index is damaged.
             assert message is not None, f"message {message_id!r} was never posted"
             assert message.taken_seq is None, f"message {message_id!r} was taken before"
             message.taken_seq = row.last_seq

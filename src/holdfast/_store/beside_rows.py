@@ -73,23 +73,18 @@ def find_memo(fetch: Fetch, namespace: str, space: str, key: str) -> Memo | None
 def _found(
     fetch: Fetch, what: str, names: tuple[str, ...], read: Callable[[Values], T]
 ) -> T | None:
-    for values in fetch(f"{what}_by_name", names):
-        return _named(values, names, read)
-    for values in fetch(f"{what}_by_hash", (name_hash(*names),)):
-        read(values)
-        if tuple(values[: len(names)]) == names:
-            # Another process may have written it between the two looks: look again.
-            for again in fetch(f"{what}_by_name", names):
-                return _named(again, names, read)
+    # One statement looks by both ways: what others write or remove in between is no damage.
+    both = fetch(f"{what}_both_ways", (*names, name_hash(*names)))
+    for by_name, *values in sorted(both, key=lambda row: not row[0]):
+        found = read(values)
+        same = tuple(values[: len(names)]) == names
+        if by_name and not same:
+            raise Corrupt(f"the index at {names[-1]!r}", why="it shows another one")
+        if by_name:
+            return found
+        if same:
             raise Corrupt(f"the index of {what}s at {names[-1]!r}", why="it does not show it")
     return None
-
-
-def _named(values: Values, names: tuple[str, ...], read: Callable[[Values], T]) -> T:
-    found = read(values)
-    if tuple(values[: len(names)]) != names:
-        raise Corrupt(f"the index at {names[-1]!r}", why="it shows another one")
-    return found
 
 
 def _sealed(values: tuple[Any, ...]) -> tuple[Any, ...]:

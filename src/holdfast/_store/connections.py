@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, cast
 
 import apsw
+
+from holdfast._store.words import Progress
 
 
 class Cursor(Protocol):
@@ -13,6 +15,10 @@ class Cursor(Protocol):
 
     def fetchall(self) -> list[Any]:
         """Return all rows."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return the rows one by one."""
         ...
 
 
@@ -45,6 +51,10 @@ class Connection(Protocol):
         """Decide what to do while another connection writes."""
         ...
 
+    def config(self, op: int, *args: int) -> int:
+        """Set an option of this connection."""
+        ...
+
     def close(self) -> None:
         """Close it."""
         ...
@@ -57,9 +67,10 @@ def connect(name: str, flags: int, cached_statements: int = 100) -> Connection:
     )
 
 
-def copy_pages(source: Connection, target: Connection) -> None:
+def copy_pages(source: Connection, target: Connection, progress: Progress) -> None:
     """Copy a database into another, as of one moment."""
     into = cast("apsw.Connection", target)
     with into.backup("main", cast("apsw.Connection", source), "main") as running:
         while not running.done:
             running.step(256)
+            progress("pages", running.page_count - running.remaining, running.page_count)

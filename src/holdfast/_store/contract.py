@@ -5,7 +5,7 @@ committer), `append_within`, `start`, `claim`, `take`, `post`, `adopt`, `registe
 and what sets or puts something write. Every write of an
 owner is conditional on its epoch and on the sequence number it saw: the check is the write.
 
-Time: `now_us()` is the store's own clock, which never runs backwards.
+Time: `now_us()` is the store's own clock, which never runs backwards and never stands still.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from holdfast._core.entries import Entry
 from holdfast._core.measures import Measure
 from holdfast._core.rows import KeyState, Lease, Memo, Message, Pot, Question, RunRow, Write
 from holdfast._store.words import (
+    LOST_END,
+    Again,
     Broken,
     Busy,
     Committed,
@@ -30,6 +32,7 @@ from holdfast._store.words import (
     Outcome,
     Outdated,
     Posted,
+    Progress,
     Pulse,
     Query,
     QueueState,
@@ -37,10 +40,13 @@ from holdfast._store.words import (
     Started,
     Wanted,
     WholeRun,
+    no_progress,
 )
 from holdfast.errors import UsageError
 
 __all__ = [
+    "LOST_END",
+    "Again",
     "Broken",
     "Busy",
     "Committed",
@@ -55,6 +61,7 @@ __all__ = [
     "Outcome",
     "Outdated",
     "Posted",
+    "Progress",
     "Pulse",
     "Query",
     "QueueState",
@@ -63,6 +70,7 @@ __all__ = [
     "Store",
     "Wanted",
     "WholeRun",
+    "no_progress",
 ]
 
 Rows = list[RunRow]
@@ -159,7 +167,9 @@ class Store(Protocol):
         """Claim runs that are due, each as `claim` would, up to a limit: queue by queue in turns,
         within a queue by priority and then by age, and within the limits of the queues. A run
         that was at work already (its owner died) needs no room in its queue. Suspects are given
-        only to those who ask for them, and then nothing else."""
+        only to those who ask for them, and then nothing else. Held runs are given only to those who
+        ask for them (`wanted.again`): `run_released` and `run_claimed` are written in one
+        transaction, if the run is still held on the same."""
         ...
 
     def append_within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
@@ -192,7 +202,8 @@ class Store(Protocol):
     def load(self, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> Entries:
         """Return the entries up to `row.last_seq` but for the skipped ranges (inclusive), with
         digests and chain verified for everything returned (a range that follows a gap is
-        chained to the digest stored just before it), and the end compared with `row.head`."""
+        chained to the digest stored just before it), and the end compared with `row.head`. Raises
+        RunDeleted if the run was removed since the row was read."""
         ...
 
     def entry(self, run_no: int, seq: int) -> Entry | None:
@@ -200,7 +211,8 @@ class Store(Protocol):
         ...
 
     def chunks(self, run_no: int, number: int) -> Mapping[int, bytes]:
-        """Return chunk `number` of a run, verified, with some that stand before it."""
+        """Return chunk `number` of a run, verified, with some that stand before it. Raises RunDeleted
+        if the run was removed."""
         ...
 
     def key(self, effect: str, key: str) -> KeyState | None:
@@ -209,6 +221,12 @@ class Store(Protocol):
 
     def waiting_on(self, token: str) -> Rows:
         """Return the runs whose `waiting_on` is this token."""
+        ...
+
+    def held_on(self, prefix: str, after: str = "", limit: int = 500) -> Names:
+        """Return the different tokens that begin with `prefix` and on which runs are held, in order,
+        from the one behind `after` on. Its cost depends on how many tokens there are, not on how many
+        runs are held on each."""
         ...
 
     def claimable(self, at_us: int, limit: int) -> Rows:
@@ -234,7 +252,8 @@ class Store(Protocol):
         ...
 
     def whole(self, row: RunRow) -> WholeRun:
-        """Return a run with everything that belongs to it, verified."""
+        """Return a run as its row says, with everything that belongs to it, verified: all read at
+        one moment. Raises RunDeleted if the run was removed since the row was read."""
         ...
 
     def put_whole(self, run: WholeRun) -> bool:
@@ -250,18 +269,24 @@ class Store(Protocol):
         """Say whether an owner is proven dead; a lease that ran out is no proof."""
         ...
 
-    def post(self, run_id: str, message: Message) -> Posted:
+    def post(self, run_id: str, message: Message, seen: str | None = None) -> Posted:
         """Put a message into the inbox of a run; its id is unique per run. Refused once the run has
-        ended or failed (`lifecycle.ENDED`), but for an id that is there already."""
+        ended or failed (`lifecycle.ENDED`), but for an id that is there already. If it says how the
+        run was `seen` (`decisions.version_seen`), raises `StaleView` where it is otherwise now."""
         ...
 
-    def inbox(self, run_no: int) -> Messages:
-        """Return the messages that no write has taken yet, oldest first, verified."""
+    def inbox(self, run_no: int, after: int = 0) -> Messages:
+        """Return the messages behind a number that no write has taken yet, oldest first, verified.
+        Reads only what came after that number."""
         ...
 
     def messages(self, run_no: int) -> AllMessages:
         """Return every message of a run, oldest first, verified, each with the number of the entry
         that took it."""
+        ...
+
+    def message(self, run_no: int, message_id: str) -> tuple[Message, int | None] | None:
+        """Return one message by its id, verified, with the number of the entry that took it."""
         ...
 
     def news(self, run_nos: Sequence[int]) -> dict[int, int]:
@@ -305,6 +330,10 @@ class Store(Protocol):
         and need not be among those that are."""
         ...
 
+    def expired_memos(self, space: str | None = None, limit: int = 500) -> Memos:
+        """Return values whose time is over and which nobody has removed, of one memory or of all."""
+        ...
+
     def drop_memos(self, before_us: int) -> int:
         """Remove values of memories whose time was over before this, or which were removed before;
         up to a thousand at once. Returns how many; their versions count anew."""
@@ -331,11 +360,16 @@ class Store(Protocol):
         to repeat."""
         ...
 
-    def verify(self, run_ids: Iterable[str] | None = None) -> Findings:
-        """Check everything: pages, rows, chains, chunks, keys, and that rows and journals agree."""
+    def verify(
+        self, run_ids: Iterable[str] | None = None, progress: Progress = no_progress
+    ) -> Findings:
+        """Check everything: pages, rows, chains, chunks, keys, that rows and journals agree, and that
+        no acknowledged commit is missing. All of it is read in one state of the store, so that
+        nothing that others write meanwhile is taken for damage. An id that no run has is
+        `RunNotFound`."""
         ...
 
-    def backup(self, path: str) -> None:
+    def backup(self, path: str, progress: Progress = no_progress) -> None:
         """Write a consistent copy that opens as a new incarnation."""
         ...
 

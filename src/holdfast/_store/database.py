@@ -9,6 +9,7 @@ next needed. A fork that Python does not see is noticed by the process id.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import random
@@ -16,17 +17,17 @@ import threading
 import time
 import urllib.parse
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import apsw
 
-from holdfast._store import sql
+from holdfast._store import migrations
 from holdfast._store.connections import Connection, connect
 from holdfast._store.failures import BUSY_S, translated
-from holdfast.errors import Corrupt, StoreFailed, StoreUnusable
+from holdfast.errors import Corrupt, StoreError, StoreFailed, StoreUnusable
 
-Q = sql.load("queries.sql")
+Q = migrations.Q
 
 READERS_MAX = 4
 LOOK_EVERY_S = 1.0
@@ -102,6 +103,7 @@ class Database:
             return self._connect(apsw.SQLITE_OPEN_READONLY)
         connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
         try:
+            migrations.check_ours(connection, self.path)
             connection.execute(Q["page_size"].format(self._page_size))
             self._begin_wal(connection)
             self._set(connection, "synchronous", 2)
@@ -109,8 +111,12 @@ class Database:
             connection.execute(Q["wal_size_limit"])
             connection.set_wal_hook(self._note_wal)
         except (apsw.Error, UnicodeDecodeError) as error:
+            told = self.translated(error, connection)  # A closed one no longer says what it met.
             connection.close()
-            raise self.translated(error, connection) from error
+            raise told from error
+        except StoreError:
+            connection.close()
+            raise
         return connection
 
     def _connect_reader(self) -> Connection:
@@ -157,6 +163,18 @@ class Database:
             return self.fetch(connection, name, values)
 
     @contextlib.contextmanager
+    def one_state(self) -> Generator[Callable[[str, Any], list[Any]]]:
+        """Have all that is read come from one state of the file, whatever others commit."""
+        self.check_same_file()
+        with self.reader() as connection:
+            connection.execute(Q["begin_reading"])
+            try:
+                yield functools.partial(self.fetch, connection)
+            finally:
+                if connection.in_transaction:
+                    connection.execute(Q["rollback"])
+
+    @contextlib.contextmanager
     def reader(self) -> Generator[Connection]:
         """Lend a connection that reads."""
         with self._readers.one() as connection:
@@ -170,6 +188,15 @@ class Database:
         """Return all rows of a named query on this connection."""
         try:
             return connection.execute(Q[name], values).fetchall()
+        except UnicodeDecodeError as error:
+            raise Corrupt(f"a text found by {name} in {self.path}", why=str(error)) from None
+        except (apsw.Error, MemoryError) as error:
+            raise self.translated(error, connection) from error
+
+    def each(self, connection: Connection, name: str) -> Iterator[Any]:
+        """Yield the rows of a named query on this connection, one by one."""
+        try:
+            yield from connection.execute(Q[name])
         except UnicodeDecodeError as error:
             raise Corrupt(f"a text found by {name} in {self.path}", why=str(error)) from None
         except (apsw.Error, MemoryError) as error:

@@ -24,9 +24,10 @@ from holdfast._core.rows import (
     RunRow,
     Write,
     apply,
+    version_seen,
 )
-from holdfast._store.contract import NewRun, Query
-from holdfast.errors import KeyConflict, RunConflict
+from holdfast._store.contract import NewRun, Query, Wanted
+from holdfast.errors import KeyConflict, RunConflict, StaleView
 
 QUARANTINE_AT = 5
 """The claim in a row without anything new at which a run is held instead."""
@@ -135,6 +136,18 @@ def claim_write(row: RunRow, owner: int, at_us: int, why: str) -> Write:
         "lease_until_us": 0,
     }
     return Write(Lease(row), [draft], changes=changes)
+
+
+def again_write(row: RunRow, wanted: Wanted) -> Write | None:
+    """Return the write that gives a held run back and claims it for who tries it again; None if it is
+    not held on what they ask for any more."""
+    again = wanted.again
+    if again is None or row.status is not Status.HELD or row.waiting_on != again.token:
+        return None
+    write = claim_write(row, wanted.owner, wanted.at_us, ClaimedBecause.FREE)
+    write.drafts.insert(0, Draft(Kind.RUN_RELEASED, wanted.at_us, body=again.body))
+    write.changes["claims"] = 1  # It was given back in order: claims before that do not count.
+    return write
 
 
 def quarantine_write(row: RunRow, at_us: int) -> Write:
@@ -274,6 +287,21 @@ def key_is_here(state: KeyState, here: KeyState) -> str:
         f"with key {state.key!r} of {state.effect}, which run {here.run_id!r} of the other store "
         f"has ({here.state})"
     )
+
+
+def check_seen(row: RunRow, seen: str | None) -> None:
+    """Refuse an action on a run that is not as it was seen, in the transaction that would write it;
+    None: it may be as it likes."""
+    if seen is not None and row.deleted_us is None and version_seen(row) != seen:
+        told = row.status if row.held_reason is None else f"{row.status} ({row.held_reason})"
+        raise StaleView(
+            row.run_id, f"run {row.run_id!r} changed since you looked: it is {told} now; look again"
+        )
+
+
+def tokens_within(prefix: str, after: str) -> tuple[str, str]:
+    """Return between which texts all tokens stand that begin with `prefix` and come behind `after`."""
+    return max(prefix, after), prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def reads_mail(row: RunRow) -> bool:

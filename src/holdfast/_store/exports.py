@@ -15,12 +15,13 @@ A digest without a key finds accidents and careless edits, not somebody who make
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import itertools
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -36,7 +37,9 @@ from holdfast._core.rows import (
     RunRow,
     entry_digest,
 )
-from holdfast._store.contract import WholeRun
+from holdfast._store import filesystem
+from holdfast._store.addresses import full
+from holdfast._store.contract import Progress, WholeRun, no_progress
 from holdfast.errors import Corrupt, StoreError, UsageError
 
 VERSION = 2
@@ -110,6 +113,8 @@ def write(path: Path, run_id: str, runs: Iterable[WholeRun], count: int) -> int:
     except FileExistsError:
         raise UsageError(f"{path} exists already; a run is exported to a new file") from None
     except OSError as error:
+        if error.errno in filesystem.NO_SPACE:
+            raise full(str(path)) from error
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
     try:
         with open(number, "wb") as plain:
@@ -120,12 +125,22 @@ def write(path: Path, run_id: str, runs: Iterable[WholeRun], count: int) -> int:
                 _write(plain, run_id, runs, count)
             plain.flush()
             os.fsync(plain.fileno())
+        filesystem.sync(str(path.parent))  # Its name too.
     except BaseException as error:
         path.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in filesystem.NO_SPACE:
+            raise full(str(path)) from error
         if isinstance(error, OSError):
-            raise StoreError(f"{path} cannot be written: {error}") from error
+            raise StoreError(f"{path} cannot be written: {error.strerror}") from error
         raise
     return path.stat().st_size
+
+
+def replace(fresh: Path, path: Path) -> Path:
+    """Put a file that was written in the place of another, durably."""
+    fresh.replace(path)
+    filesystem.sync(str(path.parent))
+    return path
 
 
 def _write(file: BinaryIO, run_id: str, runs: Iterable[WholeRun], count: int) -> None:
@@ -167,14 +182,24 @@ def _digest(number: int, raw: bytes) -> bytes:
 # -- reading ----------------------------------------------------------------------------------
 
 
-def read(path: Path) -> Exported:
+@contextlib.contextmanager
+def damage_in(path: Path) -> Generator[None]:
+    """Say of damage that is found here that it is in a file, and not in the store."""
+    try:
+        yield
+    except Corrupt as error:
+        where = str(path)
+        raise Corrupt(error.what, run_id=error.run_id, why=error.why, file=where) from None
+
+
+def read(path: Path, progress: Progress = no_progress) -> Exported:
     """Read a file and check everything in it; what somebody changed is refused, by its name."""
     try:
-        with open(path, "rb") as plain:
+        with damage_in(path), open(path, "rb") as plain:
             packed = plain.read(2) == b"\x1f\x8b"
             plain.seek(0)
             file = cast("BinaryIO", gzip.GzipFile(fileobj=plain)) if packed else plain
-            return _Reading(path).read(file)
+            return _Reading(path, progress).read(file)
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path} cannot be read: {error}") from None
 
@@ -182,14 +207,17 @@ def read(path: Path) -> Exported:
 class _Reading:
     """One file that is being read, line by line."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, progress: Progress) -> None:
         self._path = path
+        self._progress = progress
         self._total = hashlib.blake2b(digest_size=16)
         self._number = 0
+        self._count = 0
         self._runs: list[WholeRun] = []
 
     def read(self, file: BinaryIO) -> Exported:
         head = self._head(file.readline(LINE_MAX_BYTES))
+        self._count = head.runs
         while raw := file.readline(LINE_MAX_BYTES):
             self._number += 1
             line = self._line(raw)
@@ -222,6 +250,7 @@ class _Reading:
         if line.row is not None:
             self._check_run()
             self._runs.append(WholeRun(line.row.check(), [], {}, [], []))
+            self._progress("runs read", len(self._runs), self._count)
             return
         if not self._runs:
             raise Corrupt(f"line {self._number} of {self._path}", why="it belongs to no run")

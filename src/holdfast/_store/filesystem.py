@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
 from pathlib import Path
 
-from holdfast.errors import StoreUnusable
+from holdfast._store.addresses import full
+from holdfast.errors import StoreFailed, StoreUnusable
 
 log = logging.getLogger("holdfast.store")
 
@@ -21,6 +23,12 @@ NETWORK = frozenset(
 )
 """File systems on which locks or syncs are promises of another machine."""
 
+SMALLEST_BYTES = 512
+"""The smallest page, and so the smallest file, of SQLite, which takes one of a single byte for a new
+database and writes over it."""
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
 MOUNTS = Path("/proc/self/mounts")
 
 
@@ -28,19 +36,42 @@ def resolved(path: str) -> str:
     """Return the absolute path with its folder resolved; the file itself may be no link."""
     folder, name = os.path.split(os.path.abspath(path))
     folder = os.path.realpath(folder)
-    if not os.path.isdir(folder):
+    found = _looked_at(folder)
+    if found is None:
         raise StoreUnusable(f"the folder {folder} does not exist; create it: mkdir -p {folder}")
+    if not stat.S_ISDIR(found.st_mode):
+        raise StoreUnusable(f"{folder} is not a folder; give the path of a file in a folder")
     return os.path.join(folder, name)
+
+
+def is_there(path: str) -> bool:
+    """Tell whether there is such a file; raise StoreUnusable where that cannot be seen."""
+    return _looked_at(path) is not None
+
+
+def _looked_at(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StoreUnusable(
+            f"{path} cannot be looked at: {error.strerror}{_way_out(error, path)}"
+        ) from error
+
+
+def _way_out(error: OSError, path: str) -> str:
+    """Return what to do about an error of the operating system, for the end of a message."""
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return f"; make it accessible to this user: namei -l {path} shows who owns what"
+    return ""
 
 
 def check_file(path: str) -> bool:
     """Refuse what must not be opened; tell whether the file exists."""
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
+    found = _looked_at(path)
+    if found is None:
         return False
-    except OSError as error:
-        raise StoreUnusable(f"{path} cannot be looked at: {error.strerror}") from error
     if stat.S_ISLNK(found.st_mode):
         raise StoreUnusable(f"{path} is a symbolic link; give the path of the file itself")
     if not stat.S_ISREG(found.st_mode):
@@ -49,7 +80,21 @@ def check_file(path: str) -> bool:
         raise StoreUnusable(
             f"{path} is open to other users of this machine; close it: chmod 600 {path}"
         )
+    if 0 < found.st_size < SMALLEST_BYTES:
+        raise StoreUnusable(
+            f"{path} is not a database: it is too short for one ({found.st_size} bytes); give another "
+            "path"
+        )
     return True
+
+
+def check_readable(path: str) -> None:
+    """Refuse a file that this user may not read."""
+    if not os.access(path, os.R_OK):
+        raise StoreUnusable(
+            f"{path} cannot be read by this user; make it accessible to this user, or use the "
+            f"user that owns it: ls -l {path}"
+        )
 
 
 def check_file_system(path: str, *, force: bool) -> str:
@@ -90,11 +135,26 @@ def create_file(path: str) -> None:
     except FileExistsError:
         return
     except OSError as error:
+        if error.errno in NO_SPACE:
+            raise full(path) from error
         folder = os.path.dirname(path)
         raise StoreUnusable(
             f"{path} cannot be created ({error.strerror}); is {folder} writable?"
         ) from error
     os.close(handle)
+
+
+def sync(path: str) -> None:
+    """Have a file, or the names in a folder, on disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise full(path) from error
+        raise StoreFailed(f"{path} cannot be synced: {error.strerror}") from error
+    finally:
+        os.close(handle)
 
 
 def open_companion(path: str, *, create: bool, read_only: bool = False) -> int | None:
@@ -105,4 +165,8 @@ def open_companion(path: str, *, create: bool, read_only: bool = False) -> int |
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreUnusable(f"{path} cannot be opened: {error.strerror}") from error
+        if error.errno in NO_SPACE:
+            raise full(path) from error
+        raise StoreUnusable(
+            f"{path} cannot be opened: {error.strerror}{_way_out(error, path)}"
+        ) from error

@@ -73,6 +73,10 @@ class Gate:
     def gives(self, row: RunRow, wanted: Wanted) -> bool:
         """Tell whether a candidate is given to who asks, and count it if so. A suspect that is left
         out is noted."""
+        if row.run_no in wanted.unfit:
+            return False
+        if wanted.again is not None:
+            return self.admits(row)
         if decisions.is_suspect(row) == wanted.suspects:
             return self.admits(row)
         if not wanted.suspects and self.would_admit(row):

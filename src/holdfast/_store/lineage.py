@@ -13,10 +13,12 @@ import msgspec
 
 from holdfast._core import forking
 from holdfast._core.entries import Entry
-from holdfast._core.forking import Borrowed, Part
+from holdfast._core.forking import Borrowed, Facts, Part
 from holdfast._core.history import History
 from holdfast._core.rows import RunRow
+from holdfast._store import lookups
 from holdfast._store.contract import Query, Store
+from holdfast._store.decisions import check_seen
 from holdfast.errors import Corrupt, RunDeleted
 
 PAGE = 200
@@ -42,13 +44,17 @@ def written_by_forks(run_id: str) -> tuple[str, str]:
     return begins, begins.removesuffix(":") + ";"
 
 
-def check_origin(row: RunRow, find: Callable[[str], RunRow | None]) -> None:
-    """Refuse a fork of a run that was deleted, in the transaction that is to write it. One that is
-    not in the store at all may come later, with a copy."""
+def check_origin(
+    row: RunRow, find: Callable[[str], RunRow | None], seen: str | None = None
+) -> None:
+    """Refuse a fork of a run that was deleted, or that is not as it was seen, in the transaction that
+    is to write it. One that is not in the store at all may come later, with a copy."""
     origin = origin_of(row)
     other = None if origin is None else find(origin.run)
     if other is not None and other.deleted_us is not None:
         raise RunDeleted(other.run_id)
+    if other is not None:
+        check_seen(other, seen)
 
 
 def forks(store: Store) -> dict[str, list[str]]:
@@ -78,14 +84,23 @@ def fold(
 
 
 def borrowed(store: Store, row: RunRow) -> Borrowed | None:
-    """Return what a fork borrows; None of any other run."""
+    """Return what a fork borrows; None of any other run. Raises RunDeleted if the fork was removed
+    since its row was read."""
     if row.origin is None:
         return None
-    entry = store.entry(row.run_no, 2)
-    told = forking.read(row.run_id, entry)
-    assert entry is not None
-    loaded = [_entries(store, row, part) for part in told.parts]
+    with lookups.unless_removed(store.by_number, row.run_no):
+        entry = store.entry(row.run_no, 2)
+        told = forking.read(row.run_id, entry)
+        assert entry is not None
+        loaded = [_entries(store, row, part) for part in told.parts]
     return forking.borrow(told, entry.at_us, loaded)
+
+
+def told_of(store: Store, row: RunRow) -> Facts:
+    """Return what a fork says of where it came from. Raises RunDeleted if the fork was removed since
+    its row was read."""
+    with lookups.unless_removed(store.by_number, row.run_no):
+        return forking.read(row.run_id, store.entry(row.run_no, 2))
 
 
 def _entries(store: Store, row: RunRow, part: Part) -> list[Entry]:
@@ -135,10 +150,11 @@ def chunks_of(store: Store, row: RunRow) -> Callable[[int], Mapping[int, bytes]]
 
     def fetch(number: int) -> Mapping[int, bytes]:
         at = row
-        while (origin := origin_of(at)) is not None and number < origin.base:
-            if origin.run not in rows:
-                rows[origin.run] = _found(store, row, origin.run)
-            at = rows[origin.run]
-        return store.chunks(at.run_no, number)
+        with lookups.unless_removed(store.by_number, row.run_no):
+            while (origin := origin_of(at)) is not None and number < origin.base:
+                if origin.run not in rows:
+                    rows[origin.run] = _found(store, row, origin.run)
+                at = rows[origin.run]
+            return store.chunks(at.run_no, number)
 
     return fetch

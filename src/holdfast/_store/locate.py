@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
+from holdfast._store import filesystem
 from holdfast._store.addresses import NoStore, shown
 from holdfast._store.contract import Store
 from holdfast._store.memory import MemoryStore
@@ -40,7 +40,7 @@ def open_store(
     if _parts(url).scheme in {"postgresql", "postgres"}:
         return _open_postgres(url, namespace=namespace, clock=clock, lease_s=lease_s, create=create)
     place = parse(url)
-    if not create and not Path(place.path).exists():
+    if not create and not filesystem.is_there(place.path):
         raise NoStore(url)
     from holdfast._store.sqlite import SqliteStore
 
@@ -62,7 +62,7 @@ def _open_postgres(url: str, **options: Any) -> Store:
             raise
         raise StoreUnusable(
             f"PostgreSQL needs the driver, and {missing.name} is not installed: "
-            "pip install 'holdfast[postgres]'"
+            "pip install -e '.[postgres]' in a clone"
         ) from missing
     return PostgresStore(url, **options)
 

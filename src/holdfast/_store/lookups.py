@@ -1,49 +1,44 @@
 """Reads that must not be fooled by a damaged index, inside a transaction and outside.
 
 An absence decides that a run is new or that an effect never happened, so it is confirmed by a
-second path. `fetch` runs a named query: on a reading connection, or on the one that writes.
+second path. Both paths are looked at by one statement: what others commit in between is no damage.
+`fetch` runs a named query: on a reading connection, or on the one that writes.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from holdfast._core.rows import KeyState, RunRow
 from holdfast._store import records
 from holdfast._store.records import SEQ_BITS, SEQ_MASK, MessageRow
-from holdfast.errors import Corrupt
+from holdfast.errors import Corrupt, RunDeleted
 
 Fetch = Callable[[str, Any], list[Any]]
-LOOKS = 3
 
 
 def find_run(fetch: Fetch, namespace: str, run_id: str) -> RunRow | None:
     """Return the verified row of a run, or None if it certainly is not there."""
-    row = _run_by_id(fetch, namespace, run_id)
-    if row is not None:
-        return row
-    by_hash = _rows(fetch, "run_by_hash", (records.name_hash(namespace, run_id),), run_id)
-    for values in by_hash:
+    at = (namespace, run_id)
+    found = _rows(fetch, "run_both_ways", (*at, records.name_hash(*at)), run_id)
+    for _, *values in _of_way(found, shown=True):
         row = records.run_row(values)
-        if (row.namespace, row.run_id) == (namespace, run_id):
-            # Another process may have started it between the two looks: look again.
-            again = _run_by_id(fetch, namespace, run_id)
-            if again is not None:
-                return again
+        if (row.namespace, row.run_id) != at:
+            raise Corrupt("the index of run ids", run_id=run_id, why=f"it shows {row.run_id!r}")
+        return row
+    for _, *values in _of_way(found, shown=False):
+        row = records.run_row(values)
+        if (row.namespace, row.run_id) == at:
             raise Corrupt("the index of run ids", run_id=run_id, why="it does not show this run")
     return None
 
 
-def _run_by_id(fetch: Fetch, namespace: str, run_id: str) -> RunRow | None:
-    found = _rows(fetch, "run_by_id", (namespace, run_id), run_id)
-    if not found:
-        return None
-    row = records.run_row(found[0])
-    if (row.namespace, row.run_id) != (namespace, run_id):
-        raise Corrupt("the index of run ids", run_id=run_id, why=f"it shows {row.run_id!r}")
-    return row
+def _of_way(found: list[Any], *, shown: bool) -> list[Any]:
+    """Return what one of the two ways has found: that by name, or that by hash."""
+    return [values for values in found if bool(values[0]) is shown]
 
 
 def run_by_number(fetch: Fetch, run_no: int, last_run_no: int) -> RunRow | None:
@@ -56,65 +51,90 @@ def run_by_number(fetch: Fetch, run_no: int, last_run_no: int) -> RunRow | None:
     return None
 
 
+@contextlib.contextmanager
+def unless_removed(by_number: Callable[[int], RunRow | None], run_no: int) -> Generator[None]:
+    """Read what belongs to a run: what is not there is damage, unless the run was removed meanwhile.
+    So is a run that it was forked from and that was removed: it stands as long as its forks do.
+    A removed run stays removed, so it may be looked at afterwards."""
+    try:
+        yield
+    except (Corrupt, RunDeleted):
+        row = by_number(run_no)
+        if row is not None and row.deleted_us is not None:
+            raise RunDeleted(row.run_id) from None
+        raise
+
+
 def find_key(fetch: Fetch, namespace: str, effect: str, key: str) -> KeyState | None:
     """Return a verified key, or None if it certainly was never claimed."""
-    state = _key_by_name(fetch, namespace, effect, key)
-    if state is not None:
-        return state
-    for values in fetch("key_by_hash", (records.name_hash(namespace, effect, key),)):
+    at = (namespace, effect, key)
+    found = fetch("key_both_ways", (*at, records.name_hash(*at)))
+    for _, *values in _of_way(found, shown=True):
         state = records.key_state(values)
-        if (state.namespace, state.effect, state.key) == (namespace, effect, key):
-            # Another process may have claimed it between the two looks: look again.
-            again = _key_by_name(fetch, namespace, effect, key)
-            if again is not None:
-                return again
+        if (state.namespace, state.effect, state.key) != at:
+            raise Corrupt(f"the index of keys at {key!r} of {effect}", why="it shows another one")
+        return state
+    for _, *values in _of_way(found, shown=False):
+        state = records.key_state(values)
+        if (state.namespace, state.effect, state.key) == at:
             raise Corrupt(f"the index of keys at {key!r} of {effect}", why="it does not show it")
     return None
 
 
-def _key_by_name(fetch: Fetch, namespace: str, effect: str, key: str) -> KeyState | None:
-    found = fetch("key_by_name", (namespace, effect, key))
-    if not found:
-        return None
-    state = records.key_state(found[0])
-    if (state.namespace, state.effect, state.key) != (namespace, effect, key):
-        raise Corrupt(f"the index of keys at {key!r} of {effect}", why="it shows another one")
-    return state
-
-
 def messages(fetch: Fetch, run_no: int) -> Sequence[MessageRow]:
     """Return all messages of a run, oldest first, with none missing by either path."""
-    for _ in range(LOOKS - 1):
-        try:
-            return _messages(fetch, run_no)
-        except Corrupt:
-            continue  # One may have come in between two looks: look again.
-    return _messages(fetch, run_no)
-
-
-def _messages(fetch: Fetch, run_no: int) -> Sequence[MessageRow]:
     first = run_no << SEQ_BITS
-    found = fetch("messages", (first, first | SEQ_MASK))
-    rows = [records.message_row(values) for values in found]
-    if [row.id for row in rows] != list(range(first + 1, first + len(rows) + 1)):
-        raise Corrupt(f"the inbox of run number {run_no}", why="a message is missing")
-    names = Counter(values[0] for values in fetch("message_ids", (run_no,)))
+    found = fetch("messages_both_ways", (first, first | SEQ_MASK, run_no))
+    rows = _in_order(run_no, found, first)
+    names = Counter(values[3] for values in _of_way(found, shown=False))
     if names != Counter(row.message_id for row in rows):
-        raise Corrupt(f"the inbox of run number {run_no}", why="its index shows other messages")
+        raise _other_messages(run_no)
     return rows
 
 
+def messages_since(fetch: Fetch, run_no: int, after: int) -> Sequence[MessageRow]:
+    """Return the messages of a run behind a number, oldest first, with none missing by either path.
+    Reads only those, however many came before."""
+    first = run_no << SEQ_BITS
+    found = fetch("messages_since", (first | after, first | SEQ_MASK, run_no, first | after))
+    rows = _in_order(run_no, found, first | after)
+    untaken = sorted(values[1] for values in _of_way(found, shown=False))
+    if untaken != [row.id for row in rows if row.taken_seq is None]:
+        raise _other_messages(run_no)
+    return rows
+
+
+def _in_order(run_no: int, found: list[Any], before: int) -> list[MessageRow]:
+    """Return the verified messages behind a number: every number that was given is there."""
+    rows = [records.message_row(values) for _, *values in _of_way(found, shown=True)]
+    rows.sort(key=lambda row: row.id)
+    if [row.id for row in rows] != list(range(before + 1, before + len(rows) + 1)):
+        raise Corrupt(f"the inbox of run number {run_no}", why="a message is missing")
+    return rows
+
+
+def _other_messages(run_no: int) -> Corrupt:
+    return Corrupt(f"the inbox of run number {run_no}", why="its index shows other messages")
+
+
+def find_message(fetch: Fetch, run_no: int, message_id: str) -> MessageRow | None:
+    """Return a verified message, or None if the index of ids does not show it. What the index shows
+    wrongly is found by who reads the inbox."""
+    for values in fetch("message_by_id", (run_no, message_id)):
+        row = records.message_row(values)
+        if (row.run_no, row.message_id) != (run_no, message_id):
+            raise _other_messages(run_no)
+        return row
+    return None
+
+
 def next_message(fetch: Fetch, run_no: int, message_id: str) -> int | None:
-    """Return the number of the next message in an inbox, or None if this one is there already. What
-    an index says wrongly here is found by who reads the inbox."""
+    """Return the number of the next message in an inbox, or None if this one is there already."""
+    if find_message(fetch, run_no, message_id) is not None:
+        return None
     first = run_no << SEQ_BITS
     newest = fetch("newest_message", (first, first | SEQ_MASK))
-    last = newest[0][0] & SEQ_MASK if newest else 0
-    ((count, same),) = fetch("count_messages", (message_id, run_no))
-    if count != last:
-        messages(fetch, run_no)
-        raise Corrupt(f"the inbox of run number {run_no}", why="its index shows other messages")
-    return None if same else last + 1
+    return (newest[0][0] & SEQ_MASK) + 1 if newest else 1
 
 
 def _rows(fetch: Fetch, name: str, values: Any, run_id: str) -> list[Any]:

@@ -8,26 +8,28 @@ from __future__ import annotations
 
 import builtins
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from holdfast._core.entries import Entry
-from holdfast._core.lifecycle import ENDED, status_of
+from holdfast._core.lifecycle import ENDED, Status, status_of
 from holdfast._core.rows import (
     GENESIS,
     Applied,
     KeyState,
     Lease,
     Message,
+    Question,
     RunRow,
     Write,
     apply,
     entry_digest,
 )
 from holdfast._store import decisions, lineage
+from holdfast._store.clock import StoreClock, system_clock_us
 from holdfast._store.contract import (
+    LOST_END,
     Broken,
     Busy,
     Committed,
@@ -37,17 +39,21 @@ from holdfast._store.contract import (
     NewRun,
     Outcome,
     Outdated,
+    Progress,
     Query,
     Started,
+    no_progress,
 )
 from holdfast._store.memory_beside import Beside, MemoryBeside
 from holdfast._store.memory_fleet import Fleet, MemoryFleet
-from holdfast.errors import Corrupt, Regressed, RunNotFound, StoreFailed, StoreUnusable
-
-
-def system_clock_us() -> int:
-    """Return the time of this machine, in microseconds since 1970."""
-    return time.time_ns() // 1000
+from holdfast.errors import (
+    Corrupt,
+    Regressed,
+    RunDeleted,
+    RunNotFound,
+    StoreFailed,
+    StoreUnusable,
+)
 
 
 class MemoryWorld:
@@ -55,6 +61,7 @@ class MemoryWorld:
 
     def __init__(self, clock: Callable[[], int] | None = None) -> None:
         self.clock = clock or system_clock_us
+        self._clock = StoreClock(clock)
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.rows: dict[int, RunRow] = {}
@@ -63,10 +70,11 @@ class MemoryWorld:
         self.chunks: dict[int, dict[int, bytes]] = {}
         self.keys: dict[tuple[str, str, str], KeyState] = {}
         self.inboxes: dict[int, list[Message]] = {}
+        self.untaken: dict[int, dict[str, int]] = {}
+        """The numbers of the messages that no entry has taken, by their ids, oldest first."""
         self.taken: dict[tuple[int, str], int] = {}
         self.owners = 0
         self.dead: set[int] = set()
-        self.clock_us = 0
         self.commits = 0
         self.lost: str | None = None
         self.adopted_through = 0
@@ -80,10 +88,8 @@ class MemoryWorld:
             self.changed.notify_all()
 
     def now_us(self) -> int:
-        """Return the time; it never runs backwards, whatever the clock does."""
-        with self.lock:
-            self.clock_us = max(self.clock_us, self.clock())
-            return self.clock_us
+        """Return the time; it never runs backwards and never stands still."""
+        return self._clock.now_us()
 
     def committed(self) -> None:
         """Wake everybody who waits for a change."""
@@ -172,7 +178,7 @@ class MemoryStore(MemoryFleet, MemoryBeside):
                 return Started(existing, created=False)
             run_no = len(self.world.rows) + 1
             made = decisions.new_run(new, self.namespace, run_no, owner, self._lease_until_us())
-            lineage.check_origin(made.row, self.get)
+            lineage.check_origin(made.row, self.get, new.origin_seen)
             self.world.numbers[self.namespace, new.run_id] = run_no
             self._keep(made, new.chunks)
             self.world.committed()
@@ -250,7 +256,9 @@ class MemoryStore(MemoryFleet, MemoryBeside):
         seen.setdefault(row.run_no, row.digest)
         self._keep(applied, write.chunks)
         self.world.keys.update({(key.namespace, key.effect, key.key): key for key in keys})
-        self.world.taken.update({(row.run_no, it): applied.row.last_seq for it in write.took})
+        for message_id in write.took:
+            self.world.taken[row.run_no, message_id] = applied.row.last_seq
+            del self.world.untaken[row.run_no][message_id]
         self._put_beside(write, applied.row)
         rows.append((write.lease, _copy(applied.row)))
         return Committed(applied.entries)
@@ -264,8 +272,8 @@ class MemoryStore(MemoryFleet, MemoryBeside):
         return decisions.may_act(row, self._is_dead) if lease.acting else row.owner is not None
 
     def _check_untaken(self, run_no: int, took: Sequence[str]) -> None:
-        known = {message.message_id for message in self.inbox(run_no)}
-        assert known.issuperset(took), "a message is taken once, by the owner who read it"
+        untaken = self.world.untaken.get(run_no, {})
+        assert untaken.keys() >= set(took), "a message is taken once, by the owner who read it"
 
     def _changed_keys(self, write: Write, row: RunRow) -> list[KeyState]:
         states: dict[tuple[str, str], KeyState] = {}
@@ -306,6 +314,8 @@ class MemoryStore(MemoryFleet, MemoryBeside):
     def load(self, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> builtins.list[Entry]:
         row.check()
         with self.world.lock:
+            if row.deleted_us is None:
+                self._check_not_removed(row.run_no)
             journal = list(self.world.journals.get(row.run_no, ()))
         return [
             entry
@@ -321,11 +331,17 @@ class MemoryStore(MemoryFleet, MemoryBeside):
         return None
 
     def chunks(self, run_no: int, number: int) -> Mapping[int, bytes]:
+        self._check_not_removed(run_no)
         stored = self.world.chunks.get(run_no, {})
         if number not in stored:
             raise Corrupt(f"chunk {number} of run number {run_no}", why="it is not there")
         first = max(0, number - decisions.READ_AHEAD)
         return {n: stored[n] for n in range(first, number + 1) if n in stored}
+
+    def _check_not_removed(self, run_no: int) -> None:
+        row = self.world.rows.get(run_no)
+        if row is not None and row.deleted_us is not None:
+            raise RunDeleted(row.run_id)
 
     def key(self, effect: str, key: str) -> KeyState | None:
         state = self.world.keys.get((self.namespace, effect, key))
@@ -334,6 +350,12 @@ class MemoryStore(MemoryFleet, MemoryBeside):
     def waiting_on(self, token: str) -> builtins.list[RunRow]:
         with self.world.lock:
             return [_copy(row) for row in self._mine() if row.waiting_on == token]
+
+    def held_on(self, prefix: str, after: str = "", limit: int = 500) -> builtins.list[str]:
+        first, end = decisions.tokens_within(prefix, after)
+        with self.world.lock:
+            held = {row.waiting_on or "" for row in self._mine() if row.status is Status.HELD}
+        return sorted(token for token in held if first < token < end)[:limit]
 
     def claimable(self, at_us: int, limit: int) -> builtins.list[RunRow]:
         with self.world.lock:
@@ -345,35 +367,26 @@ class MemoryStore(MemoryFleet, MemoryBeside):
         free = decisions.why_claimable(row, nobody, at_us, self._is_dead, self._pulse_until_us)
         return free is not None and decisions.is_due(row, at_us, self._newest(row.run_no))
 
-    def verify(self, run_ids: Iterable[str] | None = None) -> builtins.list[Finding]:
-        with self.world.lock:
-            rows = self._mine()
+    def verify(
+        self, run_ids: Iterable[str] | None = None, progress: Progress = no_progress
+    ) -> builtins.list[Finding]:
         wanted = None if run_ids is None else set(run_ids)
-        return [
-            finding
-            for row in rows
-            if wanted is None or row.run_id in wanted
-            for finding in self._verify(row)
-        ]
+        with self.world.lock:  # One state: what is checked does not change meanwhile.
+            found = [] if self.world.lost is None else [Finding(LOST_END, self.world.lost)]
+            for run_id in sorted((wanted or set()) - {row.run_id for row in self._mine()}):
+                raise RunNotFound(run_id)
+            parts = [
+                (_copy(row), list(self.world.journals[row.run_no]), self.questions(row.run_id))
+                for row in self._mine()
+                if row.deleted_us is None and (wanted is None or row.run_id in wanted)
+            ]
+        for done, (row, journal, questions) in enumerate(parts, 1):
+            found.extend(_verify(row, journal, questions))
+            progress("runs", done, len(parts))
+        return found
 
-    def _verify(self, row: RunRow) -> Iterable[Finding]:
-        if row.deleted_us is not None:
-            return
-        head = GENESIS
-        journal = self.world.journals[row.run_no]
-        for entry in journal:
-            head = entry_digest(head, row.run_id, entry.seq, entry)
-            if head != entry.digest:
-                yield Finding(f"entry {entry.seq}", "the digest does not match", row.run_id)
-                return
-        if row.digest != row.expected_digest() or head != row.head:
-            yield Finding("its row in runs", "the digest does not match", row.run_id)
-        elif status_of(decisions.kinds(journal)) != row.status:
-            yield Finding("its row in runs", "the journal says another status", row.run_id)
-        for question in () if row.status not in ENDED else self.questions(row.run_id):
-            yield Finding(f"question {question.name!r}", "its run has ended", row.run_id)
-
-    def backup(self, path: str) -> None:
+    def backup(self, path: str, progress: Progress = no_progress) -> None:
+        del progress
         raise StoreUnusable(f"a store in memory cannot be written to {path!r}; use sqlite:///")
 
     # -- pieces --------------------------------------------------------------------------------
@@ -394,3 +407,20 @@ class MemoryStore(MemoryFleet, MemoryBeside):
 
 def _copy(row: RunRow) -> RunRow:
     return msgspec.structs.replace(row)
+
+
+def _verify(
+    row: RunRow, journal: Sequence[Entry], questions: Sequence[Question]
+) -> Iterable[Finding]:
+    head = GENESIS
+    for entry in journal:
+        head = entry_digest(head, row.run_id, entry.seq, entry)
+        if head != entry.digest:
+            yield Finding(f"entry {entry.seq}", "the digest does not match", row.run_id)
+            return
+    if row.digest != row.expected_digest() or head != row.head:
+        yield Finding("its row in runs", "the digest does not match", row.run_id)
+    elif status_of(decisions.kinds(journal)) != row.status:
+        yield Finding("its row in runs", "the journal says another status", row.run_id)
+    for question in () if row.status not in ENDED else questions:
+        yield Finding(f"question {question.name!r}", "its run has ended", row.run_id)

@@ -43,12 +43,13 @@ class MemoryBeside:
 
     # -- messages ------------------------------------------------------------------------------
 
-    def post(self, run_id: str, message: Message) -> Posted:
+    def post(self, run_id: str, message: Message, seen: str | None = None) -> Posted:
         with self.world.lock:
             self._check_open()
             row = self.get(run_id)
             if row is None:
                 raise RunNotFound(run_id, f"namespace {self.namespace!r}")
+            decisions.check_seen(row, seen)
             posted = self._deliver(row, message)
             if posted is Posted.ACCEPTED:
                 self.world.committed()
@@ -56,10 +57,13 @@ class MemoryBeside:
 
     def _deliver(self, row: RunRow, message: Message) -> Posted:
         messages = self.world.inboxes.setdefault(row.run_no, [])
-        if any(known.message_id == message.message_id for known in messages):
+        untaken = self.world.untaken.setdefault(row.run_no, {})
+        at = (row.run_no, message.message_id)
+        if message.message_id in untaken or at in self.world.taken:
             return Posted.DUPLICATE
         if not decisions.reads_mail(row):
             return Posted.REFUSED
+        untaken[message.message_id] = len(messages) + 1
         messages.append(msgspec.structs.replace(message, number=len(messages) + 1))
         return Posted.ACCEPTED
 
@@ -70,8 +74,22 @@ class MemoryBeside:
                 for it in self.world.inboxes.get(run_no, ())
             ]
 
-    def inbox(self, run_no: int) -> builtins.list[Message]:
-        return [message for message, taken in self.messages(run_no) if taken is None]
+    def message(self, run_no: int, message_id: str) -> tuple[Message, int | None] | None:
+        with self.world.lock:
+            for it in self.world.inboxes.get(run_no, ()):
+                if it.message_id == message_id:
+                    return msgspec.structs.replace(it), self.world.taken.get((run_no, message_id))
+        return None
+
+    def inbox(self, run_no: int, after: int = 0) -> builtins.list[Message]:
+        with self.world.lock:
+            taken = self.world.taken
+            messages = self.world.inboxes.get(run_no, [])
+            return [
+                msgspec.structs.replace(it)
+                for it in messages[after:]
+                if (run_no, it.message_id) not in taken
+            ]
 
     def news(self, run_nos: Sequence[int]) -> dict[int, int]:
         with self.world.lock:
@@ -79,7 +97,7 @@ class MemoryBeside:
         return {run_no: number for run_no, number in newest.items() if number}
 
     def _newest(self, run_no: int) -> int:
-        return max((message.number for message in self.inbox(run_no)), default=0)
+        return next(reversed(self.world.untaken.get(run_no, {}).values()), 0)
 
     # -- what a write changes beside its run ---------------------------------------------------
 
@@ -202,6 +220,19 @@ class MemoryBeside:
             self.world.committed()
             return True
 
+    def expired_memos(self, space: str | None = None, limit: int = 500) -> builtins.list[Memo]:
+        with self.world.lock:
+            now_us = self.world.now_us()
+            found = [
+                msgspec.structs.replace(memo)
+                for (namespace, of_space, _), memo in self.world.beside.memos.items()
+                if namespace == self.namespace
+                and space in (None, of_space)
+                and sharing.is_expired(memo, now_us)
+            ]
+        found.sort(key=lambda memo: (memo.expires_us or 0, memo.space, memo.key))
+        return found[:limit]
+
     def drop_memos(self, before_us: int) -> int:
         with self.world.lock:
             self._check_open()
@@ -258,6 +289,7 @@ class MemoryBeside:
             world.journals[run_no] = []
             world.chunks.pop(run_no, None)
             world.inboxes.pop(run_no, None)
+            world.untaken.pop(run_no, None)
             world.taken = {at: seq for at, seq in world.taken.items() if at[0] != run_no}
             world.keys = {at: key for at, key in world.keys.items() if key.run_no != run_no}
             questions = world.beside.questions

@@ -51,6 +51,7 @@ class MemoryFleet:
         def get(self, run_id: str) -> RunRow | None: ...
         def _mine(self) -> Sequence[RunRow]: ...
         def _is_dead(self, owner: int) -> bool: ...
+        def _check_not_removed(self, run_no: int) -> None: ...
         def _is_claimable(self, row: RunRow, at_us: int) -> bool: ...
         def _lease_until_us(self) -> int: ...
         def _keep(self, applied: Applied, chunks: Sequence[tuple[int, bytes]]) -> None: ...
@@ -98,6 +99,8 @@ class MemoryFleet:
         with self.world.lock:
             self._check_open()
             wanted.passed_over, wanted.quarantined = False, []
+            if wanted.again is not None:
+                return self._take_again(wanted)
             known = gates.pairs(wanted.flows)
             due = [
                 row
@@ -127,6 +130,22 @@ class MemoryFleet:
             if taken or wanted.quarantined:
                 self.world.committed()
             return taken
+
+    def _take_again(self, wanted: Wanted) -> builtins.list[Lease]:
+        """Take runs that are held, for code that has not tried them."""
+        known, taken = gates.pairs(wanted.flows), list[Lease]()
+        closed = {name: self._gate(name, wanted.at_us) for name in wanted.queues or ()}
+        for row in sorted(self._mine(), key=lambda row: row.run_no):
+            gate, write = closed.get(decisions.queue_of(row)), decisions.again_write(row, wanted)
+            if gate is None or write is None or not gates.can_execute(row, known):
+                continue
+            if len(taken) < wanted.limit and gate.gives(row, wanted):
+                applied = apply(row, write, self._lease_until_us())
+                self._keep(applied, ())
+                taken.append(Lease(msgspec.structs.replace(applied.row)))
+        if taken:
+            self.world.committed()
+        return taken
 
     def _open_queues(self, wanted: Wanted) -> Sequence[str]:
         names = {
@@ -203,7 +222,13 @@ class MemoryFleet:
             for row in mine:
                 state = states.get(decisions.queue_of(row))
                 if state is not None:
-                    count(state, row, self._is_claimable(row, now_us))
+                    is_due = self._is_claimable(row, now_us)
+                    if row.owner is not None and is_due:
+                        since_us = max(row.updated_us, self.heard_us(row.owner))
+                        state.abandoned += 1
+                        state.oldest_us = min(state.oldest_us or since_us, since_us)
+                    else:
+                        count(state, row, is_due)
             return [states[name] for name in sorted(states)]
 
     # -- schedules -----------------------------------------------------------------------------
@@ -239,6 +264,8 @@ class MemoryFleet:
     def whole(self, row: RunRow) -> WholeRun:
         with self.world.lock:
             row.check()
+            if row.deleted_us is None:
+                self._check_not_removed(row.run_no)
             world = self.world
             return WholeRun(
                 msgspec.structs.replace(row),
@@ -273,6 +300,9 @@ class MemoryFleet:
                 moved = decisions.arrived_key(state, row)
                 self.world.keys[moved.namespace, moved.effect, moved.key] = moved
             self.world.inboxes[run_no] = [message for message, _ in run.messages]
+            self.world.untaken[run_no] = {
+                it.message_id: it.number for it, taken in run.messages if taken is None
+            }
             self.world.taken.update(
                 {(run_no, message.message_id): seq for message, seq in run.messages if seq}
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib.resources import files
 
@@ -9,10 +10,11 @@ import apsw
 
 from holdfast._core.digest import seal
 from holdfast._core.rows import GENESIS
-from holdfast._store import schema_versions
+from holdfast._store import schema_versions, sql
 from holdfast._store.connections import Connection, connect
-from holdfast._store.database import Q
-from holdfast.errors import Corrupt, StoreUnusable
+from holdfast.errors import Corrupt, HoldfastError, StoreUnusable
+
+Q = sql.load("queries.sql")
 
 APPLICATION_ID = 0x484F4C44
 """Says in the header of a file that it is ours ("HOLD")."""
@@ -42,6 +44,21 @@ def version_of(connection: Connection, path: str) -> int:
     if version < 1:
         raise Corrupt(f"the header of {path}", why=f"it says schema version {version}")
     return version
+
+
+def check_ours(connection: Connection, path: str) -> int:
+    """Return the schema version of a file, before anything of it is changed. A refused file keeps
+    what stands in its WAL, which the last connection to close would move into the database."""
+    connection.execute(Q["begin_reading"])  # Another process may just be making its tables.
+    try:
+        return version_of(connection, path)
+    except HoldfastError:
+        if os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal"):
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        raise
+    finally:
+        if connection.in_transaction:
+            connection.execute(Q["rollback"])
 
 
 def _works_from(connection: Connection, version: int) -> int:

@@ -16,7 +16,7 @@ from holdfast._store import filesystem, migrations, records
 from holdfast._store.connections import Connection
 from holdfast._store.database import Database, Q
 from holdfast._store.records import StoreRow
-from holdfast._store.witness import Witness, regression
+from holdfast._store.witness import Slot, Witness, regression
 from holdfast.errors import Corrupt, Regressed, StoreUnusable
 
 
@@ -30,19 +30,21 @@ class Opened(msgspec.Struct):
 def check_path(path: str, *, read_only: bool) -> None:
     """Refuse a path that cannot be a store, saying what to do; create the file if it may be."""
     exists = filesystem.check_file(path)
-    folder = os.path.dirname(path)
     if read_only:
         if not exists:
             raise StoreUnusable(f"there is no database at {path} to read")
-        if not os.access(path, os.R_OK):
-            raise StoreUnusable(f"{path} cannot be read by this user; look at its permissions")
+        filesystem.check_readable(path)
     elif not exists:
         filesystem.create_file(path)
-    elif not os.access(path, os.W_OK) or not os.access(folder, os.W_OK):
-        raise StoreUnusable(
-            f"{path} or its folder cannot be written by this user; make both writable, "
-            "or open it for reading: ?mode=ro"
-        )
+    else:
+        filesystem.check_readable(path)
+        for place in (path, os.path.dirname(path)):
+            if not os.access(place, os.W_OK):
+                raise StoreUnusable(
+                    f"{place} cannot be written by this user, and a store writes to its file and "
+                    f"beside it; make it writable, or open the store for reading: "
+                    f"sqlite:///{path}?mode=ro"
+                )
 
 
 def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opened:
@@ -50,14 +52,12 @@ def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opene
     with database.lock:
         connection = database.writer
         try:
-            slot = witness.read()  # Before the database: it is never ahead of what we read next.
-            with _one_moment(connection):  # Another process may just be making its tables.
-                version = migrations.version_of(connection, database.path)
-                if version >= len(migrations.steps()):
-                    migrations.check_schema(connection, database.path)
-                    row = store_row(database, connection)
-                    if not row.is_copy and (slot is not None or row.commits):
-                        return Opened(row, regression(row, slot, witness.path))
+            slot, version, opened = _looked_at(database, connection, witness)
+            if slot is None and opened is not None:
+                # No witness beside commits: or another process made both after the first look.
+                slot, version, opened = _looked_at(database, connection, witness)
+            if opened is not None:
+                return opened
             if version == 0 and slot is not None and slot.commits:
                 raise Regressed(
                     f"{database.path} is empty, but {witness.path} knows of {slot.commits} commits: "
@@ -71,6 +71,21 @@ def open_rows(database: Database, witness: Witness, *, read_only: bool) -> Opene
             raise database.translated(error, connection) from error
 
 
+def _looked_at(
+    database: Database, connection: Connection, witness: Witness
+) -> tuple[Slot | None, int, Opened | None]:
+    """Return the witness, the version of the schema, and the row of a store that has commits."""
+    slot = witness.read()  # Before the database: it is never ahead of what we read next.
+    with _one_moment(connection):  # Another process may just be making its tables.
+        version = migrations.version_of(connection, database.path)
+        if version >= len(migrations.steps()):
+            migrations.check_schema(connection, database.path)
+            row = store_row(database, connection)
+            if not row.is_copy and (slot is not None or row.commits):
+                return slot, version, Opened(row, regression(row, slot, witness.path))
+    return slot, version, None
+
+
 @contextlib.contextmanager
 def _one_moment(connection: Connection) -> Generator[None]:
     """Have all that is read come from one state of the file."""
@@ -78,7 +93,8 @@ def _one_moment(connection: Connection) -> Generator[None]:
     try:
         yield
     finally:
-        connection.execute(Q["rollback"])
+        if connection.in_transaction:  # SQLite ends it by itself when the disk fails.
+            connection.execute(Q["rollback"])
 
 
 def store_row(database: Database, connection: Connection) -> StoreRow:
@@ -113,12 +129,14 @@ def _prepared(database: Database, connection: Connection, witness: Witness) -> O
             row = next_incarnation(connection, row, slot.commits if slot else 0, "", "a backup")
         if row.commits == 0 or not slot or slot.incarnation < row.incarnation:
             witness.create(row)
+            slot = witness.read()
         connection.execute(Q["commit"])
     except BaseException:
         if connection.in_transaction:
             connection.execute(Q["rollback"])
         raise
-    return Opened(row, regression(row, witness.read(), witness.path))
+    # The witness as it was inside the transaction: others may have committed since.
+    return Opened(row, regression(row, slot, witness.path))
 
 
 def first_row() -> StoreRow:

@@ -201,6 +201,10 @@ WHERE run_no = (SELECT run_no FROM runs WHERE namespace = ? AND run_id = ?)
 -- name: run_by_hash
 SELECT {run_columns} FROM runs INDEXED BY runs_by_hash WHERE id_hash = ?
 
+-- What is found by one way and not by the other is damage only if both saw one state: one statement.
+-- name: run_both_ways
+SELECT true, * FROM ({run_by_id}) UNION ALL SELECT false, * FROM ({run_by_hash})
+
 -- name: run_by_number
 SELECT {run_columns} FROM runs WHERE run_no = ?
 
@@ -259,6 +263,23 @@ ORDER BY run_no
 
 -- name: runs_waiting_on_scan
 SELECT {run_columns} FROM runs NOT INDEXED WHERE waiting_on = ? AND namespace = ? ORDER BY run_no
+
+-- name: held_on
+WITH RECURSIVE found (token) AS (
+  SELECT (SELECT min(waiting_on) FROM runs INDEXED BY runs_held_on
+    WHERE namespace = :namespace AND status = 'held' AND waiting_on > :after)
+  UNION ALL
+  SELECT (SELECT min(waiting_on) FROM runs INDEXED BY runs_held_on
+    WHERE namespace = :namespace AND status = 'held' AND waiting_on > found.token)
+  FROM found WHERE found.token < :end)
+SELECT token FROM found WHERE token < :end LIMIT :limit
+
+-- name: held_runs
+SELECT {run_columns} FROM runs NOT INDEXED WHERE run_no IN (
+  SELECT run_no FROM runs INDEXED BY runs_held_on
+  WHERE namespace = :namespace AND status = 'held' AND waiting_on = :token AND run_no > :after
+  ORDER BY run_no LIMIT :limit)
+ORDER BY run_no
 
 -- name: owners_at_work
 WITH RECURSIVE found (owner) AS (
@@ -354,18 +375,28 @@ WHERE id = (SELECT id FROM keys WHERE namespace = ? AND effect = ? AND key = ?)
 -- name: key_by_hash
 SELECT {key_columns} FROM keys INDEXED BY keys_by_hash WHERE key_hash = ?
 
--- name: messages
-SELECT {message_columns} FROM inbox WHERE id BETWEEN ? AND ? ORDER BY id
+-- name: key_both_ways
+SELECT true, * FROM ({key_by_name}) UNION ALL SELECT false, * FROM ({key_by_hash})
 
--- name: message_ids
-SELECT message_id FROM inbox INDEXED BY sqlite_autoindex_inbox_1 WHERE run_no = ?
+-- The messages by their numbers, and what an index shows of them, in one statement: one state.
+-- name: messages_both_ways
+SELECT true, {message_columns} FROM inbox NOT INDEXED WHERE id BETWEEN ? AND ?
+UNION ALL
+SELECT false, NULL, run_no, message_id, NULL, NULL, NULL, NULL, NULL, NULL
+FROM inbox INDEXED BY sqlite_autoindex_inbox_1 WHERE run_no = ?
+
+-- name: messages_since
+SELECT true, {message_columns} FROM inbox NOT INDEXED WHERE id > ? AND id <= ?
+UNION ALL
+SELECT false, id, run_no, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM inbox INDEXED BY inbox_untaken WHERE run_no = ? AND taken_seq IS NULL AND id > ?
 
 -- name: newest_message
 SELECT id FROM inbox WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1
 
--- name: count_messages
-SELECT count(*), count(CASE WHEN message_id = ? THEN 1 END)
-FROM inbox INDEXED BY sqlite_autoindex_inbox_1 WHERE run_no = ?
+-- name: message_by_id
+SELECT {message_columns} FROM inbox NOT INDEXED WHERE id = (
+  SELECT id FROM inbox INDEXED BY sqlite_autoindex_inbox_1 WHERE run_no = ? AND message_id = ?)
 
 -- name: news
 SELECT run_no, max(id) & 4294967295 FROM inbox INDEXED BY inbox_untaken
@@ -398,12 +429,18 @@ WHERE id = (SELECT id FROM pots WHERE namespace = ? AND root = ?)
 -- name: pot_by_hash
 SELECT {pot_columns} FROM pots INDEXED BY pots_by_hash WHERE root_hash = ?
 
+-- name: pot_both_ways
+SELECT true, * FROM ({pot_by_name}) UNION ALL SELECT false, * FROM ({pot_by_hash})
+
 -- name: memo_by_name
 SELECT {memo_columns} FROM memos NOT INDEXED
 WHERE id = (SELECT id FROM memos WHERE namespace = ? AND space = ? AND key = ?)
 
 -- name: memo_by_hash
 SELECT {memo_columns} FROM memos INDEXED BY memos_by_hash WHERE key_hash = ?
+
+-- name: memo_both_ways
+SELECT true, * FROM ({memo_by_name}) UNION ALL SELECT false, * FROM ({memo_by_hash})
 
 -- name: list_memos
 SELECT {memo_columns} FROM memos NOT INDEXED
@@ -425,6 +462,16 @@ SELECT * FROM (
   SELECT id, namespace, space, key FROM memos INDEXED BY sqlite_autoindex_memos_1
   EXCEPT SELECT id, namespace, space, key FROM memos NOT INDEXED)
 LIMIT 1
+
+-- name: expired_memos
+SELECT {memo_columns} FROM memos NOT INDEXED
+WHERE namespace = :namespace AND expires_us <= :at_us AND value IS NOT NULL
+ORDER BY expires_us, space, key LIMIT :limit
+
+-- name: expired_memos_of_space
+SELECT {memo_columns} FROM memos INDEXED BY sqlite_autoindex_memos_1
+WHERE namespace = :namespace AND space = :space AND expires_us <= :at_us AND value IS NOT NULL
+ORDER BY expires_us, key LIMIT :limit
 
 -- name: stale_memos
 SELECT {memo_columns}, id FROM memos NOT INDEXED
@@ -570,24 +617,32 @@ ON CONFLICT (namespace, queue) DO UPDATE SET concurrency = excluded.concurrency,
   period_us = excluded.period_us, paused = excluded.paused, digest = excluded.digest
 
 -- name: open_counts
-SELECT name, sum(running), sum(ready), sum(count), min(oldest_us) FROM (
-  SELECT coalesce(queue, 'default') AS name, count(*) AS running, 0 AS ready, count(*) AS count,
-    NULL AS oldest_us
+SELECT name, sum(running), sum(ready), sum(delayed), min(oldest_us), sum(abandoned) FROM (
+  SELECT coalesce(queue, 'default') AS name, count(*) AS running, 0 AS ready, 0 AS delayed,
+    NULL AS oldest_us, 0 AS abandoned
   FROM runs INDEXED BY runs_owned
   WHERE owner IS NOT NULL AND status IN ('queued', 'running', 'waiting') AND namespace = :namespace
+    AND NOT ({is_left})
   GROUP BY coalesce(queue, 'default')
   UNION ALL
-  SELECT coalesce(queue, 'default'), 0, count(*), count(*), min(updated_us)
+  SELECT coalesce(queue, 'default'), 0, 0, 0, min(max(updated_us, coalesce(
+      (SELECT until_us - :lease_us FROM pulses WHERE pulses.owner = runs.owner), 0))), count(*)
+  FROM runs INDEXED BY runs_owned
+  WHERE owner IS NOT NULL AND status IN ('queued', 'running', 'waiting') AND namespace = :namespace
+    AND ({is_left})
+  GROUP BY coalesce(queue, 'default')
+  UNION ALL
+  SELECT coalesce(queue, 'default'), 0, count(*), 0, min(updated_us), 0
   FROM runs INDEXED BY runs_ready
   WHERE namespace = :namespace
     AND owner IS NULL AND status IN ('queued', 'running') AND wake_us IS NULL
   GROUP BY coalesce(queue, 'default')
   UNION ALL
-  SELECT coalesce(queue, 'default'), 0, 0, count(*), NULL FROM runs INDEXED BY runs_asleep
+  SELECT coalesce(queue, 'default'), 0, 0, count(*), NULL, 0 FROM runs INDEXED BY runs_asleep
   WHERE namespace = :namespace AND {is_asleep}
   GROUP BY coalesce(queue, 'default')
   UNION ALL
-  SELECT coalesce(queue, 'default'), 0, count(*), 0, min(updated_us) FROM runs NOT INDEXED
+  SELECT coalesce(queue, 'default'), 0, count(*), -count(*), min(updated_us), 0 FROM runs NOT INDEXED
   WHERE run_no IN ({woken_runs})
   GROUP BY coalesce(queue, 'default'))
 GROUP BY name

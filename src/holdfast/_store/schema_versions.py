@@ -21,6 +21,6 @@ def check(version: int, works_from: int, known: int, store: str) -> None:
     if version > known and works_from > known:
         raise StoreTooNew(
             f"{store} has schema version {version}, which works with {works_from} or later; this "
-            f"Holdfast knows up to {known}: upgrade Holdfast (pip install -U holdfast), or open it "
+            f"Holdfast knows up to {known}: upgrade Holdfast (git pull in its clone), or open it "
             "with the version that wrote it"
         )

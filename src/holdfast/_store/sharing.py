@@ -60,6 +60,11 @@ def is_there(memo: Memo | None, at_us: int) -> bool:
     )
 
 
+def is_expired(memo: Memo, at_us: int) -> bool:
+    """Tell whether the time of a value is over, and it has not been removed yet."""
+    return memo.value is not None and memo.expires_us is not None and memo.expires_us <= at_us
+
+
 def is_stale(memo: Memo, before_us: int) -> bool:
     """Tell whether a value of a memory has been over for so long that it can be dropped."""
     ended_us = memo.updated_us if memo.value is None else memo.expires_us

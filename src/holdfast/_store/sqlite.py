@@ -30,17 +30,19 @@ from holdfast._store import (
     records,
 )
 from holdfast._store.appending import Appender
+from holdfast._store.clock import StoreClock
 from holdfast._store.connections import Connection
 from holdfast._store.contract import (
     Busy,
     Finding,
     NewRun,
     Outcome,
+    Progress,
     Query,
     Started,
+    no_progress,
 )
 from holdfast._store.database import Database, Q
-from holdfast._store.memory import system_clock_us
 from holdfast._store.ownership import Locks, Owners
 from holdfast._store.records import SEQ_BITS
 from holdfast._store.sqlite_beside import SqliteBeside
@@ -48,7 +50,7 @@ from holdfast._store.sqlite_fleet import SqliteFleet
 from holdfast._store.watch import Watch
 from holdfast._store.witness import Witness
 from holdfast._store.writer import Changed, Reserve, Writer
-from holdfast.errors import Corrupt, RunNotFound
+from holdfast.errors import Corrupt, RunDeleted, RunNotFound
 
 SCAN_EVERY_S = 60.0
 """How often an answer of the workers' indexes is compared with the table itself."""
@@ -83,10 +85,9 @@ class SqliteStore(SqliteFleet, SqliteBeside):
             self._database.close()
             raise
         self.store_id = opened.row.store_id
-        self._writer = Writer(
-            self._database, self._witness, clock or system_clock_us, read_only=read_only
-        )
+        self._writer = Writer(self._database, self._witness, StoreClock(clock), read_only=read_only)
         self._writer.take_up(opened.row)
+        self._writer.follow_clock()
         self._writer.regression = opened.regression
         self._locks = Locks(f"{self.path}-owners.lock", trusted=kind not in filesystem.NETWORK)
         self._owners = Owners(self._database, self._locks)
@@ -159,6 +160,7 @@ class SqliteStore(SqliteFleet, SqliteBeside):
                 lineage.check_origin(
                     made.row,
                     functools.partial(lookups.find_run, self._inside(connection), self.namespace),
+                    new.origin_seen,
                 )
                 connection.execute(Q["add_run"], records.run_values(made.row))
                 self._add(connection, made, new.chunks)
@@ -203,7 +205,7 @@ class SqliteStore(SqliteFleet, SqliteBeside):
             if poison
             else decisions.claim_write(row, owner, at_us, why)
         )
-        return self._put(connection, row, write)
+        return self.put(connection, row, write)
 
     def owner_is_dead(self, owner: int) -> bool:
         return self._owners.is_dead(owner)
@@ -214,7 +216,8 @@ class SqliteStore(SqliteFleet, SqliteBeside):
             raise RunNotFound(run_id, f"namespace {self.namespace!r}")
         return row
 
-    def _put(self, connection: Connection, row: RunRow, write: Write) -> RunRow:
+    def put(self, connection: Connection, row: RunRow, write: Write) -> RunRow:
+        """Carry out a write on a run that was read in this transaction; returns its new row."""
         applied = apply(row, write, self.now_us() + self._lease_us())
         guard = (row.run_no, row.epoch, row.last_seq, row.digest)
         connection.execute(Q["run_moved"], records.moved_values(applied.row) + guard)
@@ -268,14 +271,22 @@ class SqliteStore(SqliteFleet, SqliteBeside):
             raise Corrupt("its row in runs", run_id=f"number {run_no}", why=why)
 
     def load(self, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> builtins.list[Entry]:
-        return reading.load(self._database.read, row, skips)
+        with lookups.unless_removed(self.by_number, row.run_no):
+            return reading.load(self._database.read, row, skips)
 
     def entry(self, run_no: int, seq: int) -> Entry | None:
         row = self.by_number(run_no)
-        return None if row is None else reading.entry(self._database.read, row, seq)
+        if row is None:
+            return None
+        try:
+            with lookups.unless_removed(self.by_number, run_no):
+                return reading.entry(self._database.read, row, seq)
+        except RunDeleted:
+            return None
 
     def chunks(self, run_no: int, number: int) -> Mapping[int, bytes]:
-        return reading.chunks(self._database.read, run_no, number)
+        with lookups.unless_removed(self.by_number, run_no):
+            return reading.chunks(self._database.read, run_no, number)
 
     def key(self, effect: str, key: str) -> KeyState | None:
         return lookups.find_key(self._database.read, self.namespace, effect, key)
@@ -284,26 +295,37 @@ class SqliteStore(SqliteFleet, SqliteBeside):
         rows = self._confirmed("runs_waiting_on", (token, self.namespace))
         return [records.run_row(values) for values in rows]
 
-    def claimable(self, at_us: int, limit: int) -> builtins.list[RunRow]:
+    def held_on(self, prefix: str, after: str = "", limit: int = 500) -> builtins.list[str]:
+        first, end = decisions.tokens_within(prefix, after)
+        values = {"namespace": self.namespace, "after": first, "end": end, "limit": limit}
+        return [token for (token,) in self._database.read("held_on", values)]
+
+    def dead_at_work(self) -> builtins.list[int]:
+        """Return the owners of runs at work that are proven dead."""
         owners = [owner for (owner,) in self._database.read("owners_at_work")]
-        dead = [owner for owner in owners if isinstance(owner, int) and self._owners.is_dead(owner)]
+        return [owner for owner in owners if isinstance(owner, int) and self._owners.is_dead(owner)]
+
+    def claimable(self, at_us: int, limit: int) -> builtins.list[RunRow]:
         values = {
             "namespace": self.namespace,
             "at_us": at_us,
-            "dead": msgspec.json.encode(dead).decode(),
+            "dead": msgspec.json.encode(self.dead_at_work()).decode(),
             "limit": limit,
         }
         return list(records.undamaged(self._confirmed("claimable_runs", values)))
 
-    def verify(self, run_ids: Iterable[str] | None = None) -> builtins.list[Finding]:
-        from holdfast._store.verify import verify
+    def verify(
+        self, run_ids: Iterable[str] | None = None, progress: Progress = no_progress
+    ) -> builtins.list[Finding]:
+        from holdfast._store.verify import lost, verify
 
-        return verify(self._database, self.namespace, run_ids)
+        found = verify(self._database, self.namespace, run_ids, progress)
+        return [*lost(self.regression()), *found]
 
-    def backup(self, path: str) -> None:
+    def backup(self, path: str, progress: Progress = no_progress) -> None:
         from holdfast._store.copies import backup
 
-        backup(self._database, path)
+        backup(self._database, path, progress)
 
     # -- pieces --------------------------------------------------------------------------------
 

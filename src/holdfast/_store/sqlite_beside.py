@@ -61,9 +61,10 @@ class SqliteBeside:
 
     # -- messages ------------------------------------------------------------------------------
 
-    def post(self, run_id: str, message: Message) -> Posted:
+    def post(self, run_id: str, message: Message, seen: str | None = None) -> Posted:
         def work(connection: Connection) -> tuple[Posted, Changed | None]:
             row = self._existing(connection, run_id)
+            decisions.check_seen(row, seen)
             posted, digest = delivering.deliver(connection, self._inside(connection), row, message)
             return posted, None if digest is None else Changed(digest)
 
@@ -73,8 +74,13 @@ class SqliteBeside:
         rows = lookups.messages(self._database.read, run_no)
         return [(row.message(), row.taken_seq) for row in rows]
 
-    def inbox(self, run_no: int) -> builtins.list[Message]:
-        return [message for message, taken in self.messages(run_no) if taken is None]
+    def message(self, run_no: int, message_id: str) -> tuple[Message, int | None] | None:
+        row = lookups.find_message(self._database.read, run_no, message_id)
+        return None if row is None else (row.message(), row.taken_seq)
+
+    def inbox(self, run_no: int, after: int = 0) -> builtins.list[Message]:
+        rows = lookups.messages_since(self._database.read, run_no, after)
+        return [row.message() for row in rows if row.taken_seq is None]
 
     def news(self, run_nos: Sequence[int]) -> dict[int, int]:
         if not run_nos:
@@ -183,6 +189,18 @@ class SqliteBeside:
             return True, Changed(digest) if memos else None
 
         return self._writer.transact(work)
+
+    def expired_memos(self, space: str | None = None, limit: int = 500) -> builtins.list[Memo]:
+        values: dict[str, object] = {
+            "namespace": self.namespace,
+            "at_us": self.now_us(),
+            "limit": limit,
+        }
+        if space is None:
+            found = self._database.read("expired_memos", values)
+        else:
+            found = self._database.read("expired_memos_of_space", {**values, "space": space})
+        return [beside_rows.memo_of(row) for row in found]
 
     def drop_memos(self, before_us: int) -> int:
         def work(connection: Connection) -> tuple[int, Changed | None]:

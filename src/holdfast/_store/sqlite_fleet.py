@@ -58,7 +58,9 @@ class SqliteFleet:
         _appender: Appender
 
         def now_us(self) -> int: ...
+        def by_number(self, run_no: int) -> RunRow | None: ...
         def owner_is_dead(self, owner: int) -> bool: ...
+        def dead_at_work(self) -> builtins.list[int]: ...
         def owner_name(self, owner: int | None) -> str: ...
         def questions(
             self, run_id: str | None = None, limit: int = 1000
@@ -70,6 +72,7 @@ class SqliteFleet:
         def claimed(
             self, connection: Connection, row: RunRow, owner: int, at_us: int
         ) -> RunRow | None: ...
+        def put(self, connection: Connection, row: RunRow, write: Write) -> RunRow: ...
         def _add(
             self, connection: Connection, made: Applied, chunks: Sequence[tuple[int, bytes]]
         ) -> None: ...
@@ -135,12 +138,16 @@ class SqliteFleet:
         read = self._database.read
         limits = fleet_rows.limits_in(read, self.namespace)
         states = {name: QueueState(known) for name, known in limits.items()}
-        values = {"namespace": self.namespace, "at_us": self.now_us()}
-        for name, running, ready, count, oldest_us in read("open_counts", values):
+        values = {
+            "namespace": self.namespace,
+            "at_us": self.now_us(),
+            "dead": _json(self.dead_at_work()),
+            "lease_us": self._lease_us(),
+        }
+        for name, running, ready, delayed, oldest_us, abandoned in read("open_counts", values):
             state = states.setdefault(fleet_rows.queue_name(name), QueueState(Limits(name)))
-            state.running, state.ready = running, ready
-            state.delayed = count - running - ready
-            state.oldest_us = oldest_us
+            state.running, state.abandoned = running, abandoned
+            state.ready, state.delayed, state.oldest_us = ready, delayed, oldest_us
         for name, failed, held, quarantined in read("stopped_counts", (self.namespace,)):
             state = states.setdefault(fleet_rows.queue_name(name), QueueState(Limits(name)))
             state.failed, state.held, state.quarantined = failed, held, quarantined
@@ -170,19 +177,18 @@ class SqliteFleet:
         return self._appender.within(lease, work)
 
     def whole(self, row: RunRow) -> WholeRun:
-        read = self._database.read
-        return WholeRun(
-            row,
-            reading.load(read, row, ()),
-            reading.all_chunks(read, row.run_no),
-            [records.key_state(values) for values in read("keys_of_run", (row.run_no,))],
-            [
-                (message.message(), message.taken_seq)
-                for message in lookups.messages(read, row.run_no)
-            ],
-            self.questions(row.run_id),
-            self.pot(row.run_id),
-        )
+        gone = lookups.unless_removed(self.by_number, row.run_no)
+        with gone, self._database.one_state() as read:
+            asked = read("questions_of_run", (row.run_no,))
+            return WholeRun(
+                row,
+                reading.load(read, row, ()),
+                reading.all_chunks(read, row.run_no),
+                [records.key_state(values) for values in read("keys_of_run", (row.run_no,))],
+                [(it.message(), it.taken_seq) for it in lookups.messages(read, row.run_no)],
+                [beside_rows.question_of(values, row.run_id) for values in asked],
+                beside_rows.find_pot(read, self.namespace, row.run_id),
+            )
 
     def put_whole(self, run: WholeRun) -> bool:
         def work(connection: Connection) -> tuple[bool, Changed | None]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast._core.lifecycle import CLAIMABLE
-from holdfast._core.rows import Lease, RunRow
+from holdfast._core.rows import Lease, RunRow, Write
 from holdfast._store import decisions, fleet_rows, gates, records
 from holdfast._store.connections import Connection
 from holdfast._store.contract import Limits, Wanted
@@ -42,6 +42,10 @@ class Claiming(Protocol):
 
     def claimed(self, connection: Connection, row: RunRow, owner: int, at_us: int) -> RunRow | None:
         """Claim a run that was read in this transaction, or hold it (then nobody owns it)."""
+        ...
+
+    def put(self, connection: Connection, row: RunRow, write: Write) -> RunRow:
+        """Carry out a write on a run that was read in this transaction; returns its new row."""
         ...
 
 
@@ -95,7 +99,9 @@ class Taking:
         """Claim up to so many runs of one queue."""
         if queue not in self._candidates:
             self._gates[queue] = self._gate(queue)
-            self._candidates[queue] = self._in_order(queue)
+            again = self._wanted.again
+            order = self._in_order(queue) if again is None else self._held(queue, again.token)
+            self._candidates[queue] = order
         gate, candidates = self._gates[queue], self._candidates[queue]
         taken: list[Lease] = []
         while len(taken) < limit and (row := next(candidates, None)) is not None:
@@ -105,7 +111,11 @@ class Taking:
 
     def _take(self, row: RunRow) -> Lease | None:
         store, wanted = self._store, self._wanted
-        claimed = store.claimed(self._connection, row, wanted.owner, wanted.at_us)
+        if wanted.again is not None:
+            write = decisions.again_write(row, wanted)
+            claimed = None if write is None else store.put(self._connection, row, write)
+        else:
+            claimed = store.claimed(self._connection, row, wanted.owner, wanted.at_us)
         if claimed is None:
             return None
         self.digests.append(claimed.digest)
@@ -149,6 +159,17 @@ class Taking:
             ):
                 yield row
 
+    def _held(self, queue: str, token: str) -> Iterator[RunRow]:
+        """Yield the runs of a queue that are held on this and that this worker can execute, by age."""
+        gate, on = self._gates[queue], {"token": token}
+
+        def page(values: dict[str, object]) -> list[Any]:
+            return self._fetch("held_runs", {**values, **on}) if gate.is_open else []
+
+        for row in self._paged(queue, page, by_age=True):
+            if decisions.queue_of(row) == queue and gates.can_execute(row, self._known):
+                yield row
+
     def _ready(self, queue: str) -> Iterator[RunRow]:
         gate = self._gates[queue]
 
@@ -175,7 +196,11 @@ class Taking:
         return self._paged(queue, lambda values: self._fetch("runs_of_owner", {**values, **mine}))
 
     def _paged(
-        self, queue: str, fetch: Callable[[dict[str, object]], list[Any]]
+        self,
+        queue: str,
+        fetch: Callable[[dict[str, object]], list[Any]],
+        *,
+        by_age: bool = False,
     ) -> Iterator[RunRow]:
         """Yield what a query finds, in order; each page begins behind the one before."""
         size = min(self._wanted.limit, PAGE_MAX)
@@ -190,14 +215,21 @@ class Taking:
                 "claims": decisions.SUSPECT_AT if self._wanted.suspects else 0,
             }
             found = fetch(values)
-            yield from sorted(records.undamaged(found), key=_place)
+            yield from sorted(records.undamaged(found), key=_age if by_age else _place)
             if len(found) < size:
                 return
+            if by_age:
+                after = found[-1][0]
+                continue
             rank, after = max((-(row[_PRIORITY] or 0), row[0]) for row in found)
 
 
 def _place(row: RunRow) -> tuple[int, int]:
     return -(row.priority or 0), row.run_no
+
+
+def _age(row: RunRow) -> int:
+    return row.run_no
 
 
 def _json(value: object) -> str:

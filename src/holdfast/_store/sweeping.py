@@ -13,7 +13,7 @@ import msgspec
 from holdfast._core import retention
 from holdfast._core.lifecycle import ENDED
 from holdfast._core.retention import Asked
-from holdfast._core.rows import RunRow
+from holdfast._core.rows import Memo, RunRow
 from holdfast._store import lineage
 from holdfast._store.contract import Query, Store
 from holdfast._store.families import children
@@ -160,9 +160,24 @@ def drop_measures(store: Store, keep_us: int = MEASURES_US) -> int:
     return total
 
 
+def end_memos(store: Store, space: str | None = None) -> int:
+    """Remove values whose time is over, of one memory or of all; returns how many. It is a removal
+    like any other: the version goes on counting. One that is written anew meanwhile stays."""
+    total = 0
+    while over := store.expired_memos(space):
+        gone = [Memo(memo.space, memo.key, None) for memo in over]
+        still = [Memo(memo.space, memo.key, None, expected=0) for memo in over]
+        if store.put_memos(gone, still):
+            total += len(gone)
+        else:
+            total += sum(store.put_memo(memo, 0) is not None for memo in gone)
+    return total
+
+
 def tidy(store: Store) -> int:
     """Remove what is beside the runs and of no use any more; returns how much."""
-    before_us, total = store.now_us() - STALE_US, 0
+    total = end_memos(store)
+    before_us = store.now_us() - STALE_US
     while count := store.drop_memos(before_us):
         total += count
     return total

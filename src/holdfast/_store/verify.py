@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, cast
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -22,62 +23,110 @@ from holdfast._store import (
     reading,
     records,
 )
-from holdfast._store.contract import Finding
-from holdfast._store.database import Database
+from holdfast._store.connections import Connection
+from holdfast._store.contract import LOST_END, Finding, Progress
+from holdfast._store.database import Database, Q
 from holdfast._store.lookups import Fetch
 from holdfast._store.records import SEQ_BITS, SEQ_MASK
-from holdfast.errors import Corrupt, HoldfastError
+from holdfast.errors import Corrupt, HoldfastError, RunNotFound
 
 
-def verify(database: Database, namespace: str, run_ids: Iterable[str] | None) -> list[Finding]:
+class Snapshot(NamedTuple):
+    """One state of a store. Everything that is compared comes from it, so that what others commit
+    meanwhile is never taken for damage."""
+
+    fetch: Fetch
+    each: Callable[[str], Iterator[Any]]
+    """The rows of a named query, one by one: a table may be larger than the memory."""
+    progress: Progress
+
+
+@contextlib.contextmanager
+def snapshot(database: Database, progress: Progress) -> Generator[tuple[Snapshot, Connection]]:
+    """Lend one state of a SQLite file, and the connection that has it."""
+
+    def each(name: str) -> Iterator[Any]:
+        return database.each(connection, name)
+
+    def fetch(name: str, values: Any = ()) -> list[Any]:
+        return database.fetch(connection, name, values)
+
+    database.check_same_file()
+    with database.reader() as connection:
+        connection.execute(Q["begin_reading"])
+        try:
+            yield Snapshot(fetch, each, progress), connection
+        finally:
+            if connection.in_transaction:
+                connection.execute(Q["rollback"])
+
+
+def verify(
+    database: Database, namespace: str, run_ids: Iterable[str] | None, progress: Progress
+) -> list[Finding]:
     """Return what is wrong; an empty list says that all of it reads as it was written."""
-    if run_ids is not None:
+    with snapshot(database, progress) as (state, connection):
+        if run_ids is not None:
+            return named_runs(state, namespace, run_ids)
         return [
-            finding for run_id in run_ids for finding in named_run(database.read, namespace, run_id)
+            *_pages(database, state, connection),
+            *rows(state, "all_runs", records.run_row),
+            *rows(state, "all_keys", records.key_state),
+            *rows(state, "all_messages", records.message_row),
+            *rows(state, "all_owners", records.owner_row),
+            *rows(state, "store_row", records.store_row),
+            *chunks(state),
+            *rows(state, "all_limits", fleet_rows.limits_of),
+            *rows(state, "all_schedules", fleet_rows.schedule_of),
+            *rows(state, "all_questions", _question),
+            *rows(state, "all_pots", beside_rows.pot_of),
+            *rows(state, "all_memos", beside_rows.memo_of),
+            *rows(state, "all_measures", measure_rows.measure_of),
+            *_numbers(state.fetch),
+            *all_runs(state),
         ]
-    return [
-        *_pages(database),
-        *rows(database.read, "all_runs", records.run_row),
-        *rows(database.read, "all_keys", records.key_state),
-        *rows(database.read, "all_messages", records.message_row),
-        *rows(database.read, "all_owners", records.owner_row),
-        *rows(database.read, "store_row", records.store_row),
-        *rows(database.read, "all_chunks", chunk),
-        *rows(database.read, "all_limits", fleet_rows.limits_of),
-        *rows(database.read, "all_schedules", fleet_rows.schedule_of),
-        *rows(database.read, "all_questions", _question),
-        *rows(database.read, "all_pots", beside_rows.pot_of),
-        *rows(database.read, "all_memos", beside_rows.memo_of),
-        *rows(database.read, "all_measures", measure_rows.measure_of),
-        *_numbers(database),
-        *all_runs(database.read),
-    ]
 
 
-def _pages(database: Database) -> Iterator[Finding]:
+def lost(regression: str | None) -> list[Finding]:
+    """Return what is missing of the store as a whole: acknowledged commits that it does not have."""
+    return [] if regression is None else [Finding(LOST_END, regression)]
+
+
+def _pages(database: Database, state: Snapshot, connection: Connection) -> Iterator[Finding]:
     """Ask SQLite about its pages and indexes, and compare the definitions of the tables."""
+    state.progress("pages", 0, 0)
     try:
-        for (text,) in database.read("integrity_check"):
+        for (text,) in state.fetch("integrity_check", ()):
             if text != "ok":
                 yield Finding("the database file", str(text))
-        with database.lock:
-            migrations.check_schema(database.writer, database.path)
+        migrations.check_schema(connection, database.path)
     except HoldfastError as error:
         yield _finding(error)
 
 
-def rows(fetch: Fetch, name: str, read: Callable[[Any], object]) -> Iterator[Finding]:
+def rows(state: Snapshot, name: str, read: Callable[[Any], object]) -> Iterator[Finding]:
     """Read every row of a table, each by itself, so that one damaged row hides no other."""
     try:
-        found = fetch(name, ())
+        for values in state.each(name):
+            try:
+                read(values)
+            except Corrupt as error:
+                yield _finding(error)
     except HoldfastError as error:
         yield _finding(error)
-        return
-    for values in found:
-        try:
-            read(values)
-        except Corrupt as error:
-            yield _finding(error)
+
+
+def chunks(state: Snapshot) -> Iterator[Finding]:
+    """Check every chunk, and tell how far it is: they are most of a store."""
+    done = 0
+
+    def read(values: Any) -> None:
+        nonlocal done
+        done += 1
+        state.progress("values", done, 0)
+        chunk(values)
+
+    yield from rows(state, "all_chunks", read)
 
 
 def chunk(values: Any) -> None:
@@ -88,13 +137,13 @@ def chunk(values: Any) -> None:
         raise Corrupt(f"chunk {number} of run number {run_no}", why="the digest does not match")
 
 
-def _numbers(database: Database) -> Iterator[Finding]:
+def _numbers(fetch: Fetch) -> Iterator[Finding]:
     """Every number that was given to a run is there, and every row belongs to a run."""
     try:
-        row = records.store_row(database.read("store_row")[0])
-        count, largest = database.read("count_runs")[0]
-        strays = database.read("rows_without_run")
-        answered = database.read("questions_of_nobody")
+        row = records.store_row(fetch("store_row", ())[0])
+        count, largest = fetch("count_runs", ())[0]
+        strays = fetch("rows_without_run", ())
+        answered = fetch("questions_of_nobody", ())
     except (HoldfastError, IndexError):
         return  # Said before.
     if (count, largest or 0) != (row.last_run_no, row.last_run_no):
@@ -110,31 +159,39 @@ def _question(values: Any) -> None:
     beside_rows.question_of(values, f"number {values[0]}")
 
 
-def named_run(fetch: Fetch, namespace: str, run_id: str) -> Iterator[Finding]:
-    """Check one run by its id."""
+def named_runs(state: Snapshot, namespace: str, run_ids: Iterable[str]) -> list[Finding]:
+    """Check some runs by their ids."""
+    found: list[Finding] = []
+    wanted = list(run_ids)
+    for done, run_id in enumerate(wanted, 1):
+        found.extend(_named_run(state.fetch, namespace, run_id))
+        state.progress("runs", done, len(wanted))
+    return found
+
+
+def _named_run(fetch: Fetch, namespace: str, run_id: str) -> Iterator[Finding]:
+    """Check one run by its id; an id that no run has is the caller's mistake, and no damage."""
     try:
         row = lookups.find_run(fetch, namespace, run_id)
     except HoldfastError as error:
         yield _finding(error)
         return
     if row is None:
-        yield Finding("the run", "there is no such run", run_id)
-    else:
-        yield from _run(fetch, row)
+        raise RunNotFound(run_id)
+    yield from _run(fetch, row)
 
 
-def all_runs(fetch: Fetch) -> Iterator[Finding]:
+def all_runs(state: Snapshot) -> Iterator[Finding]:
     """Check every run whose row can be read."""
-    try:
-        found = fetch("all_runs", ())
-    except HoldfastError:
-        return
-    for values in found:
-        try:
-            row = records.run_row(values)
-        except Corrupt:
-            continue
-        yield from _run(fetch, row)
+    with contextlib.suppress(HoldfastError):  # Said before: the table was read by `rows`.
+        total = state.fetch("count_runs", ())[0][0]
+        for done, values in enumerate(state.each("all_runs"), 1):
+            state.progress("runs", done, total)
+            try:
+                row = records.run_row(values)
+            except Corrupt:
+                continue
+            yield from _run(state.fetch, row)
 
 
 def _run(fetch: Fetch, row: RunRow) -> Iterator[Finding]:

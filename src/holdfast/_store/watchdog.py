@@ -21,14 +21,14 @@ from holdfast._core.history import History
 from holdfast._core.lifecycle import CLAIMABLE, FINAL, Status
 from holdfast._core.moments import at
 from holdfast._core.record import facts
-from holdfast._core.rows import RunRow
+from holdfast._core.rows import Lease, RunRow
 from holdfast._core.seen import Deed, Seen
 from holdfast._core.stuck import durations_us
 from holdfast._store import lineage
 from holdfast._store.contract import Committed, Posted, Query, Store
 from holdfast._store.decisions import queue_of
 from holdfast._store.families import open_children, pot_of
-from holdfast.errors import Corrupt, StoreError, UsageError
+from holdfast.errors import Corrupt, RunDeleted, StoreError, UsageError
 
 OTHERS = 20
 """How many other runs of a flow are asked how long its steps take."""
@@ -68,10 +68,13 @@ class Served(msgspec.Struct):
         )
 
 
+_READS = msgspec.json.Decoder(Worker)  # Made once, since several threads use it.
+
+
 def _worker(facts: str) -> Worker | None:
     """Return what a pulse says of a worker; a process that is none, or a newer one, says less."""
     try:
-        return msgspec.json.decode(facts, type=Worker)
+        return _READS.decode(facts)
     except msgspec.MsgspecError:
         return None
 
@@ -94,10 +97,12 @@ class Survey:
             entries = self._store.load(row)
             borrowed = lineage.borrowed(self._store, row)
             history = forking.fold(row.run_id, entries, borrowed)
-        except Corrupt as damage:
+            return self.findings_in(row, entries, history)
+        except Corrupt as damage:  # Of the run, or of what is known of the fleet.
             self.damaged.append(damage)
             return []
-        return self.findings_in(row, entries, history)
+        except RunDeleted:
+            return []
 
     def findings_in(self, row: RunRow, entries: list[Entry], history: History) -> list[Finding]:
         """Return what is found in a run that was read before."""
@@ -157,7 +162,7 @@ class Survey:
     def _lasted(self, row: RunRow) -> dict[str, list[int]]:
         try:
             return durations_us(lineage.fold(self._store, row))
-        except Corrupt:
+        except (Corrupt, RunDeleted):
             return {}
 
     def _deeds(self, row: RunRow, since_us: int) -> Iterator[Deed]:
@@ -173,7 +178,7 @@ class Survey:
         if known is None or known[0] != row.last_seq:
             try:
                 history = lineage.fold(self._store, row)
-            except Corrupt:
+            except (Corrupt, RunDeleted):
                 return []
             deeds = [
                 Deed(row.run_id, it.key, it.args_digest or b"", it.ended_us or it.started_us)
@@ -293,7 +298,9 @@ def _write(store: Store, row: RunRow, decision: findings.Decision) -> Any:
     entries = store.load(row)
     history = forking.fold(row.run_id, entries, lineage.borrowed(store, row))
     children = open_children(store, row.run_id)
-    return findings.finding_write(row, history, entries, children, decision, store.now_us())
+    return findings.finding_write(
+        Lease(row, acting=True), history, entries, children, decision, store.now_us()
+    )
 
 
 def is_at_work(store: Store, row: RunRow) -> bool:

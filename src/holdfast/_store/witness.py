@@ -15,17 +15,27 @@ import zlib
 import msgspec
 
 from holdfast._store import filesystem
+from holdfast._store.clock import BOOT_BYTES, Anchor
 from holdfast._store.records import StoreRow
 from holdfast.errors import StoreFailed
 
 SLOT_BYTES = 128
-_MAGIC = b"HFwitns1"
-_LOST = b"HFlost-1"
+_MAGIC = b"HFwitns2"
+_LOST = b"HFlost-2"
 """Stands in the place of the magic word while commits are missing and nobody has adopted the store:
 later commits must not make that forgotten."""
-_FORM = struct.Struct("<8s16sQQ16s")
+_FORM = struct.Struct(f"<8s16sQQ16sQQ{BOOT_BYTES}s")
+_FIRST_FORM = struct.Struct("<8s16sQQ16s")
+"""Without the clock."""
+_FORMS = {
+    _MAGIC: (_FORM, False),
+    _LOST: (_FORM, True),
+    b"HFwitns1": (_FIRST_FORM, False),
+    b"HFlost-1": (_FIRST_FORM, True),
+}
 _CRC = struct.Struct("<I")
 _PAD = bytes(SLOT_BYTES - _FORM.size - _CRC.size)
+_NO_ANCHOR = Anchor(0, 0, b"")
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -37,6 +47,8 @@ class Slot(msgspec.Struct, frozen=True):
     head: bytes
     lost: bool = False
     """Whether commits were missing when it was written."""
+    anchor: Anchor | None = None
+    """The store's clock when it was written."""
 
 
 class Witness:
@@ -57,9 +69,17 @@ class Witness:
         self.write(row)
         with contextlib.suppress(OSError):
             os.pwrite(self._handle, bytes(SLOT_BYTES), _offset(row.commits + 1))
+        # Later slots need no sync: an older one only says that the database is ahead. But a file
+        # that is empty after a power loss would say that commits may be lost.
+        filesystem.sync(self.path)
+        filesystem.sync(os.path.dirname(self.path))
 
     def read(self) -> Slot | None:
         """Return the newest valid slot, or None if there is none."""
+        if self._handle is None:  # Another process may have made it since.
+            self._handle = filesystem.open_companion(
+                self.path, create=False, read_only=self._read_only
+            )
         if self._handle is None:
             return None
         raw = os.pread(self._handle, 2 * SLOT_BYTES, 0)
@@ -67,8 +87,8 @@ class Witness:
         found = [slot for slot in slots if slot is not None]
         return max(found, key=lambda slot: (slot.incarnation, slot.commits), default=None)
 
-    def write(self, row: StoreRow, *, lost: bool = False) -> None:
-        """Remember a commit; `lost` says that earlier ones are missing."""
+    def write(self, row: StoreRow, anchor: Anchor = _NO_ANCHOR, *, lost: bool = False) -> None:
+        """Remember a commit, and the clock; `lost` says that earlier commits are missing."""
         if self._handle is None:
             self._handle = filesystem.open_companion(self.path, create=True)
         form = _FORM.pack(
@@ -77,6 +97,7 @@ class Witness:
             row.incarnation,
             row.commits,
             row.head,
+            *anchor,
         )
         assert self._handle is not None
         try:
@@ -84,7 +105,11 @@ class Witness:
                 return  # Another process committed after us and was quicker to say so.
             os.pwrite(self._handle, form + _CRC.pack(zlib.crc32(form)) + _PAD, _offset(row.commits))
         except OSError as error:
-            raise StoreFailed(f"{self.path} cannot be written: {error.strerror}") from error
+            # The commit stands, and nobody was told of it: no StoreFull, after which one goes on.
+            raise StoreFailed(
+                f"{self.path} cannot be written: {error.strerror}; what was acknowledged stands: "
+                "free some space if there is none, then open the store again"
+            ) from error
 
     def _is_newer(self, row: StoreRow) -> bool:
         assert self._handle is not None
@@ -111,12 +136,13 @@ def _offset(commits: int) -> int:
 def _decode(raw: bytes) -> Slot | None:
     if len(raw) < SLOT_BYTES:
         return None
-    form = raw[: _FORM.size]
-    magic, store_id, incarnation, commits, head = _FORM.unpack(form)
-    (crc,) = _CRC.unpack_from(raw, _FORM.size)
-    if magic not in (_MAGIC, _LOST) or crc != zlib.crc32(form):
+    form, is_lost = _FORMS.get(raw[: len(_MAGIC)], (_FORM, False))
+    (crc,) = _CRC.unpack_from(raw, form.size)
+    if raw[: len(_MAGIC)] not in _FORMS or crc != zlib.crc32(raw[: form.size]):
         return None
-    return Slot(store_id.hex(), incarnation, commits, head, magic == _LOST)
+    _, store_id, incarnation, commits, head, *clock = form.unpack(raw[: form.size])
+    anchor = Anchor(*clock) if clock else None
+    return Slot(store_id.hex(), incarnation, commits, head, is_lost, anchor)
 
 
 def regression(row: StoreRow, slot: Slot | None, path: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 
 import msgspec
@@ -23,6 +23,8 @@ class NewRun(msgspec.Struct):
     drafts: list[Draft]
     chunks: list[tuple[int, bytes]] = []
     tags: str = "{}"
+    origin_seen: str | None = None
+    """Of a fork: refused unless the run that it comes from is as it was seen."""
     queue: str | None = None
     """None is the queue `default`."""
     priority: int | None = None
@@ -116,6 +118,15 @@ class Query(msgspec.Struct):
     before_run_no: int | None = None
 
 
+class Again(msgspec.Struct):
+    """Held runs that a worker tries again, because its code is not the code that they are held by."""
+
+    token: str
+    """What their rows are held on (`waiting_on`)."""
+    body: bytes
+    """The body of the `run_released` that says why."""
+
+
 class Wanted(msgspec.Struct):
     """What a worker asks `take` for."""
 
@@ -134,6 +145,10 @@ class Wanted(msgspec.Struct):
     """Written by the store: a suspect was left out whose turn it would have been."""
     quarantined: list[RunRow] = []
     """Written by the store: what was held instead of being given."""
+    unfit: Collection[int] = ()
+    """Run numbers that are left to others: the code of this worker could not replay them."""
+    again: Again | None = None
+    """Asks for these held runs, and for nothing else; then `queues` names the one that they are in."""
 
 
 class Limits(msgspec.Struct):
@@ -161,12 +176,17 @@ class QueueState(msgspec.Struct):
     delayed: int = 0
     """Runs that nobody works on and that are not due yet, by a time or a message."""
     running: int = 0
+    """Runs that a process works on."""
     failed: int = 0
     held: int = 0
     quarantined: int = 0
     """Of the held ones, those that are quarantined."""
     oldest_us: int | None = None
-    """When the oldest ready run was last changed."""
+    """Since when the oldest run waits to be taken: a ready one since it was last changed, an abandoned
+    one since it was last changed or its process was last heard of."""
+    abandoned: int = 0
+    """Runs whose process is proven dead or has let their lease run out, and that nobody has taken up
+    since."""
 
 
 class Pulse(msgspec.Struct):
@@ -211,6 +231,19 @@ class Measured(msgspec.Struct):
     rows: list[Measure] = []
     damaged: list[str] = []
     """What could not be read as it was written, in words; it is not among the rows."""
+
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and how much there is: `("runs", 3, 100)`; 0 where
+that is not known."""
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """Tell nobody how far it is."""
+
+
+LOST_END = "the end of the store"
+"""What a finding is about when acknowledged commits are missing."""
 
 
 class Finding(msgspec.Struct):

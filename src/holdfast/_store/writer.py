@@ -15,7 +15,6 @@ import contextlib
 import fcntl
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -26,6 +25,7 @@ import msgspec
 
 from holdfast._core.digest import seal
 from holdfast._store import records
+from holdfast._store.clock import StoreClock
 from holdfast._store.connections import Connection
 from holdfast._store.database import SAFE_VERSION, Database, Q, sqlite_version
 from holdfast._store.failures import is_fatal, translated
@@ -64,15 +64,13 @@ class Writer:
     """The writing side of one handle."""
 
     def __init__(
-        self, database: Database, witness: Witness, clock: Callable[[], int], *, read_only: bool
+        self, database: Database, witness: Witness, clock: StoreClock, *, read_only: bool
     ) -> None:
         self.database = database
         self.witness = witness
         self.row: StoreRow
         self.regression: str | None = None
         self._clock = clock
-        self._clock_lock = threading.Lock()
-        self._floor_us = 0
         self._read_only = read_only
         self._looked_s = 0.0
         self._dead: HoldfastError | None = None
@@ -84,15 +82,21 @@ class Writer:
     # -- time ----------------------------------------------------------------------------------
 
     def now_us(self) -> int:
-        """Return the store's time; it never runs backwards, whatever the clock does."""
-        with self._clock_lock:  # Not the lock of the database: a commit does not stop the time.
-            self._floor_us = now_us = max(self._floor_us, self._clock())
-            return now_us
+        """Return the store's time; it never runs backwards and never stands still."""
+        return self._clock.now_us()
 
     def take_up(self, row: StoreRow) -> None:
         """Go on from this row of the store."""
         self.row = row
-        self._floor_us = max(self._floor_us, row.clock_us)
+        if row.clock_us > self.now_us():  # Committed where the time was ahead of ours.
+            self._clock.not_before(row.clock_us)
+            self.follow_clock()
+
+    def follow_clock(self) -> None:
+        """Agree with the processes that have committed to this file since the machine started."""
+        slot = self.witness.read()
+        if slot is not None and slot.anchor is not None and slot.store_id == self.row.store_id:
+            self._clock.follow(slot.anchor)
 
     # -- transactions --------------------------------------------------------------------------
 
@@ -161,7 +165,7 @@ class Writer:
                 raise Corrupt("the row of the store", why="it cannot be found by its counter")
         connection.execute(Q["commit"])
         self.row = row
-        self.witness.write(row, lost=self.regression is not None)
+        self.witness.write(row, self._clock.anchor(), lost=self.regression is not None)
         if self.database.wal_pages >= CHECKPOINT_PAGES:
             self._checkpoint(connection)
 
@@ -258,7 +262,9 @@ class Writer:
         if self._dead is not None:
             raise StoreFailed(f"this handle is dead since: {self._dead}")
         if self._read_only:
-            raise StoreUnusable(f"{self.database.path} is open for reading only")
+            raise StoreUnusable(
+                f"{self.database.path} is open for reading only; to write, open it without ?mode=ro"
+            )
         now_s = time.monotonic()
         if now_s - self._looked_s > LOOK_EVERY_S:
             self._looked_s = now_s

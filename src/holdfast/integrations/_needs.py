@@ -32,7 +32,7 @@ def needs(package: str, *, extra: str) -> None:
 def _text(package: str, lowest: str | None, extra: str) -> str:
     module = f"holdfast.integrations.{extra.replace('-', '_')}"
     version = f" {lowest} or later" if lowest else ""
-    return f"{module} needs {package}{version}: pip install 'holdfast[{extra}]'"
+    return f"{module} needs {package}{version}: pip install -e '.[{extra}]' in a clone"
 
 
 def _lowest(package: str, extra: str) -> str | None:

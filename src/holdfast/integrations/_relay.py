@@ -7,11 +7,19 @@ has read to the end will never be asked again. A consumer that goes away early c
 so does a crash: nothing is recorded, and it is made again. With `linger_s` the call gets that long to
 end by itself, for consumers that know of the end before it comes. `left` is set when the consumer has
 closed the stream itself.
+
+An awaited call that awaits what `put` returns reads no further than its consumer: it goes on when the
+next item is wanted. So whoever leaves between two items finds the provider waiting there, as without
+a record, and cuts nothing that the provider does after its last item: its clean-up is left to run.
+
+A generator can only be closed by the task or thread that reads it. `Closer` is for all others: who
+reads gets `Closed`, and the call ends as if the reader had gone away.
 """
 
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextvars
 import queue
 import threading
@@ -21,6 +29,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 Put = Callable[[T], None]
 """Hands one item to the consumer; in a sync call it raises `Gone` when nobody listens any more."""
+AsyncPut = Callable[[T], Awaitable[None]]
+"""Hands one item to the consumer. What it returns may be awaited: until the next item is wanted."""
 
 
 class Gone(GeneratorExit):
@@ -34,41 +44,84 @@ class Left(GeneratorExit):
     again = False
 
 
+class Closed(Exception):
+    """Somebody else closed the stream while it was read."""
+
+
+class Closer:
+    """Closes a stream that another task or thread is reading."""
+
+    def __init__(self) -> None:
+        self.wake: Callable[[], None] | None = None
+
+    def close(self) -> None:
+        """Let the reader know; a stream that nobody has begun to read has nobody to be told."""
+        if self.wake is not None:
+            self.wake()
+
+
+_CLOSED: Any = object()
+
+
 async def arelay(
-    record: Callable[[Put[T]], Awaitable[Sequence[T]]],
+    record: Callable[[AsyncPut[T]], Awaitable[Sequence[T]]],
     *,
     linger_s: float = 0.0,
     left: threading.Event | None = None,
+    closer: Closer | None = None,
 ) -> AsyncGenerator[T]:
     """Yield what `record(put)` puts, then what it returned beyond that: all of it, if replayed."""
     passed: asyncio.Queue[T | None] = asyncio.Queue()
+    taken: collections.deque[asyncio.Future[None]] = collections.deque()
     seen = 0
+
+    def put(item: T) -> asyncio.Future[None]:
+        passed.put_nowait(item)
+        taken.append(asyncio.get_running_loop().create_future())
+        return taken[-1]
 
     async def call() -> Sequence[T]:
         try:
-            return await record(passed.put_nowait)
+            return await record(put)
         finally:
             passed.put_nowait(None)
 
+    if closer:
+        closer.wake = lambda: passed.put_nowait(_CLOSED)
     task = asyncio.create_task(call())
     try:
         while (item := await passed.get()) is not None:
+            if item is _CLOSED:
+                raise Closed
             seen += 1
             yield item
+            if not (went_on := taken.popleft()).done():
+                went_on.set_result(None)
         for item in (await task)[seen:]:
             yield item
-    except GeneratorExit:
+    except (GeneratorExit, Closed):
         if left:
             left.set()
         if linger_s and not task.done():
             await asyncio.wait([task], timeout=linger_s)
         raise
     finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait([task])
+        await _cut(task)
         if not task.cancelled():
             task.exception()  # Who has gone away does not ask for it.
+
+
+async def _cut(task: asyncio.Task[Any]) -> None:
+    """Cancel a call and wait for its end. Who is cancelled meanwhile cancels it once more."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        task.cancel()
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 def relay(
@@ -76,6 +129,7 @@ def relay(
     *,
     linger_s: float = 0.0,
     left: threading.Event | None = None,
+    closer: Closer | None = None,
 ) -> Generator[T]:
     """The blocking twin of `arelay`: the call is made in a thread that carries the context."""
     passed: queue.SimpleQueue[T | None] = queue.SimpleQueue()
@@ -97,17 +151,21 @@ def relay(
 
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=(call,), name="holdfast-relay", daemon=True)
+    if closer:
+        closer.wake = lambda: passed.put(_CLOSED)
     thread.start()
     seen = 0
     try:
         while (item := passed.get()) is not None:
+            if item is _CLOSED:
+                raise Closed
             seen += 1
             yield item
         thread.join()
         if isinstance(end[0], BaseException):
             raise end[0]
         yield from end[0][seen:]
-    except GeneratorExit:
+    except (GeneratorExit, Closed):
         if left:
             left.set()
         thread.join(linger_s)

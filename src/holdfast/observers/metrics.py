@@ -46,7 +46,9 @@ class Metrics(Observer):
         try:
             import prometheus_client as client
         except ImportError:
-            raise UsageError("metrics need the extra: pip install 'holdfast[metrics]'") from None
+            raise UsageError(
+                "metrics need the extra: pip install -e '.[metrics]' in a clone"
+            ) from None
         self.registry = registry or client.CollectorRegistry()
         self._end: Callable[[], None] | None = None
         self._executing: set[tuple[str, str, str]] = set()

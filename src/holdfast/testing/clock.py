@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from holdfast._core.durations import Duration, micros
+
 START_US = 1_767_225_600_000_000
 """2026-01-01 in UTC, in microseconds: where a fake clock begins unless told otherwise."""
 
@@ -59,11 +61,13 @@ class FakeClock:
 
     # -- what tests do -------------------------------------------------------------------------
 
-    def advance(self, seconds: float) -> None:
-        """Move the clock forward and wake whoever is due."""
-        if seconds < 0:
-            raise ValueError(f"advance({seconds!r}): a clock goes forward; use jump(…) for faults")
-        self.jump(seconds)
+    def advance(self, duration: Duration) -> None:
+        """Move the clock forward, by seconds, a timedelta or a text such as "2h", and wake whoever
+        is due."""
+        seconds = duration.total_seconds() if isinstance(duration, dt.timedelta) else duration
+        if not isinstance(seconds, str) and seconds < 0:
+            raise ValueError(f"advance({duration!r}): a clock goes forward; use jump(…) for faults")
+        self.jump(micros(duration, "advance(…)") / 1e6 if isinstance(seconds, str) else seconds)
 
     def jump(self, seconds: float) -> None:
         """Move the clock in any direction: what a bad time server does."""
@@ -73,7 +77,8 @@ class FakeClock:
     def advance_to_next(self, *, timeout_s: float = PATIENCE_S) -> float:
         """Move to the moment at which the next sleeper wakes; returns the seconds that passed.
 
-        If nobody sleeps yet, waits (in real time) until somebody does.
+        If nobody sleeps yet, waits (in real time) until somebody does. A run that waits at a worker
+        is unloaded, and sleeps nowhere: `store.until(run_id, waiting=True)`, and then `advance`.
         """
         self.until_sleeping(timeout_s=timeout_s)
         with self._changed:
@@ -87,7 +92,9 @@ class FakeClock:
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._due) >= count, timeout_s):
                 raise TimeoutError(
-                    f"{len(self._due)} of {count} sleep on the clock after {timeout_s:g} s"
+                    f"{len(self._due)} of {count} sleep on the clock after {timeout_s:g} s; a run "
+                    "that waits at a worker is unloaded and does not sleep here: wait for it with "
+                    'store.until(run_id, waiting=True), then move the clock with advance("2h")'
                 )
 
     # -- what the runtime asks -----------------------------------------------------------------

@@ -14,7 +14,8 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from holdfast._opened import Store
-from holdfast._runtime import admission, ending, engine as engines
+from holdfast._ops.seen import as_seen
+from holdfast._runtime import admission, ending, engine as engines, finishing, inbox
 from holdfast._runtime.attempt import Body
 from holdfast._runtime.committer import Committer, Ticket
 from holdfast._runtime.engine import Engine
@@ -23,10 +24,15 @@ from holdfast._runtime.flows import AsyncFlow, Flow
 from holdfast._runtime.frames import Frame, current, here
 from holdfast._runtime.functions import Settings, Step
 from holdfast._runtime.heartbeat import Heartbeat
-from holdfast._runtime.loops import Turns
+from holdfast._runtime.loops import turns as loop_over
 from holdfast._runtime.mail import Postman
+from holdfast._runtime.operations import place
+from holdfast._runtime.recovery import Untried
 from holdfast._runtime.resources import overrides
+from holdfast._runtime.timing import reads
+from holdfast._runtime.waiting import is_stale, look, settle_down
 from holdfast._store import exports, lineage
+from holdfast._store.clock import FakeMachine
 from holdfast._store.contract import Store as Kept
 from holdfast._store.locate import open_store
 from holdfast._store.memory import MemoryStore, MemoryWorld
@@ -115,6 +121,7 @@ __all__ = [
     "Committer",
     "Engine",
     "Execution",
+    "FakeMachine",
     "Flow",
     "Frame",
     "Heartbeat",
@@ -126,15 +133,24 @@ __all__ = [
     "Step",
     "Store",
     "Ticket",
-    "Turns",
+    "Untried",
     "admission",
     "as_default",
+    "as_seen",
     "current",
     "ending",
     "exports",
+    "finishing",
     "here",
+    "inbox",
+    "is_stale",
     "lineage",
+    "look",
+    "loop_over",
     "open_store",
     "overrides",
+    "place",
+    "reads",
+    "settle_down",
     "watching",
 ]

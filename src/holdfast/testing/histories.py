@@ -60,7 +60,7 @@ def export_run(store: Store, run_id: str, path: str | Path) -> Path:
     fresh = path.with_name(f".{path.name}")
     fresh.unlink(missing_ok=True)
     store.export(run_id, fresh)
-    return fresh.replace(path)
+    return exports.replace(fresh, path)
 
 
 def read_export(path: str | Path) -> Exported:

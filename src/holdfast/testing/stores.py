@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core.history import History
 from holdfast._core.lifecycle import Status
+from holdfast._core.stops import Tried
 from holdfast.errors import RunNotFound
 from holdfast.testing.clock import PATIENCE_S, FakeClock, real_deadline
 from holdfast.testing.doors import Engine, Kept, Store, as_default, open_store, overrides
@@ -77,7 +78,8 @@ class PrivateStore(Store):
         row = self.kept.get(run_id)
         if row is None:
             return _Facts(None, None, {})
-        return _Facts(row.status, row.waiting_on, _states(self.kept, run_id))
+        waits = None if Tried.read(row.waiting_on) is not None else row.waiting_on
+        return _Facts(row.status, waits, _states(self.kept, run_id))
 
 
 class _Facts:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
+import time
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import flow, step, testing
 from holdfast.errors import RunFailed
 from holdfast.integrations.http import AsyncDurableTransport, DurableTransport
@@ -328,3 +331,90 @@ def test_an_error_that_is_left_unread_is_tried_again_in_the_same_step(
         said = sync.run("r") if colour == "sync" else asyncio.run(awaited.run("r"))
         assert said == "said"
         assert [it.key for it in store.get("r").steps] == ["http:POST model.test.v1"]
+
+
+def paused(library: ModuleType, goes_on: threading.Event) -> Any:
+    """An inner transport whose answer stops after its first piece until it may go on."""
+
+    class Slow(library.SyncByteStream, library.AsyncByteStream):  # type: ignore[name-defined,misc]
+        def __iter__(self) -> Iterator[bytes]:
+            yield b"data: one\n\n"
+            goes_on.wait()
+            yield b"data: two\n\n"
+
+        async def __aiter__(self) -> Any:
+            yield b"data: one\n\n"
+            await asyncio.to_thread(goes_on.wait)
+            yield b"data: two\n\n"
+
+    class Inner(library.BaseTransport, library.AsyncBaseTransport):  # type: ignore[name-defined,misc]
+        def handle_request(self, request: Any) -> Any:
+            headers = {"content-type": "text/event-stream"}
+            return library.Response(200, headers=headers, stream=Slow(), request=request)
+
+        async def handle_async_request(self, request: Any) -> Any:
+            return self.handle_request(request)
+
+    return Inner()
+
+
+def being_read(response: Any) -> bool:
+    """Whether somebody is inside the stream of an answer, waiting for its next piece."""
+    stream = response.stream
+    while hasattr(stream, "_stream"):
+        stream = stream._stream
+    return bool(getattr(stream._pieces, "gi_running", getattr(stream._pieces, "ag_running", False)))
+
+
+def test_a_stream_is_closed_by_another_thread_than_its_reader(
+    library: ModuleType, holdfast_store: Any
+) -> None:
+    goes_on, first, ended = threading.Event(), threading.Event(), []
+    with library.Client(transport=DurableTransport(paused(library, goes_on))) as client:
+        with holdfast.run("r"):
+            response = client.send(client.build_request("GET", "http://x.test/"), stream=True)
+
+            def read() -> None:
+                try:
+                    for _ in response.iter_bytes():
+                        first.set()
+                except library.ReadError as error:
+                    ended.append(error)
+
+            reader = threading.Thread(target=contextvars.copy_context().run, args=(read,))
+            reader.start()
+            assert first.wait(60)
+            while not being_read(response):
+                time.sleep(0.001)
+            response.close()
+            reader.join(60)
+            goes_on.set()
+    assert [type(error) for error in ended] == [library.ReadError]
+    assert holdfast_store.get("r").status == "completed"
+
+
+def test_a_stream_is_closed_by_another_task_than_its_reader(
+    library: ModuleType, holdfast_store: Any
+) -> None:
+    async def read_and_close() -> None:
+        goes_on, first = threading.Event(), asyncio.Event()
+        sends = AsyncDurableTransport(paused(library, goes_on))
+        async with library.AsyncClient(transport=sends) as client, holdfast.aio.run("r"):
+            request = client.build_request("GET", "http://x.test/")
+            response = await client.send(request, stream=True)
+
+            async def read() -> None:
+                async for _ in response.aiter_bytes():
+                    first.set()
+
+            reader = asyncio.create_task(read())
+            await first.wait()
+            while not being_read(response):
+                await asyncio.sleep(0)
+            await response.aclose()
+            with pytest.raises(library.ReadError):
+                await asyncio.wait_for(reader, 60)
+            goes_on.set()
+
+    asyncio.run(read_and_close())
+    assert holdfast_store.get("r").status == "completed"

@@ -1,12 +1,17 @@
-"""Values as nodes: the packer names what stands apart, and that is what the nodes need."""
+"""Values as nodes: the packer names what stands apart, that is what the nodes need, and a value of any
+size comes back as it was."""
 
+import uuid
+from collections.abc import Callable
 from typing import Any
 
-from langchain_core.messages import AIMessage
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Send
 
-from holdfast.integrations.langgraph.blobs import Packer, Seen, refs
+from holdfast.errors import UsageError
+from holdfast.integrations.langgraph.blobs import Packer, Seen, Unpacker, refs
 
 LONG = "a rather long text that is worth a row of its own, said again and again; " * 8
 
@@ -17,6 +22,37 @@ def packed(seen: Seen, *values: Any) -> frozenset[str]:
     nodes = [packer.pack(value) for value in values]
     assert packer.needed() == {ref for node in nodes for ref in refs(node)}
     return packer.needed()
+
+
+MESSAGES: dict[str, Callable[[str], AnyMessage]] = {
+    "human": lambda text: HumanMessage(text, id=str(uuid.uuid4())),
+    "system": lambda text: SystemMessage(text, id=str(uuid.uuid4())),
+    "ai": lambda text: AIMessage(text, id=f"lc_run--{uuid.uuid4()}-0"),
+    "tool": lambda text: ToolMessage(text, tool_call_id="call_a", id=str(uuid.uuid4())),
+    "without an id": HumanMessage,
+}
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_a_message_of_any_length_comes_back_with_its_id(kind: str) -> None:
+    seen, serde = Seen(), JsonPlusSerializer()
+    messages = [MESSAGES[kind]("x" * length) for length in range(300)]
+    for value in (messages, {"deep": messages}, *messages[::20]):
+        for _ in range(2):  # The second time, the messages are known.
+            packer = Packer(serde, seen)
+            node = packer.pack(value)
+            assert Unpacker(serde, packer.element).unpack(node) == value
+
+
+def test_a_message_that_changes_while_it_is_stored_is_refused() -> None:
+    seen, message = Seen(), AIMessage(LONG, id="m-1")
+    packed(seen, [message])
+    packer = Packer(JsonPlusSerializer(), seen)
+    packer.pack([message])
+    message.content = "something else"
+    (ref,) = packer.needed()
+    with pytest.raises(UsageError, match="changed while its checkpoint was being stored"):
+        packer.element(ref)
 
 
 def test_what_stands_apart_is_what_the_nodes_need() -> None:

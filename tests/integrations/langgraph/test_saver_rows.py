@@ -1,6 +1,7 @@
 """How checkpoints are kept: values once per thread, few bytes, nothing lost, nothing pickled."""
 
 import asyncio
+import operator
 import random
 import sqlite3
 import threading
@@ -10,6 +11,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import END, START, StateGraph
@@ -348,3 +350,30 @@ def test_a_graph_can_be_awaited(tmp_path):
         states = asyncio.run(main())
         assert len(states[0].values["messages"]) == 5
         assert len(states) == 7
+
+
+class Log(TypedDict):
+    log: Annotated[list[str], operator.add]
+
+
+def test_a_thread_that_another_saver_began_goes_on_here(saver):
+    builder: Any = StateGraph(Log)
+    builder.add_node("a", lambda _state: {"log": ["a"]})
+    builder.add_edge(START, "a")
+    theirs = InMemorySaver()
+    builder.compile(checkpointer=theirs).invoke({"log": ["in"]}, config(), durability="sync")
+    for it in reversed(list(theirs.list(config()))):
+        parent = it.parent_config or config()
+        saver.put(parent, it.checkpoint, it.metadata, it.checkpoint["channel_versions"])
+    graph = builder.compile(checkpointer=saver)
+    for _ in range(2):
+        graph.invoke({"log": ["more"]}, config(), durability="sync")
+    assert values(saver)["log"] == ["in", "a", "more", "a", "more", "a"]
+
+
+def test_versions_of_a_form_that_nobody_knows_are_refused(saver):
+    assert saver.get_next_version(None, None) == 1
+    assert saver.get_next_version(7, None) == 8
+    assert saver.get_next_version("00000009.5", None) > f"{9:032}.9"
+    with pytest.raises(holdfast.errors.UsageError, match="'v-1'.*form of its own"):
+        saver.get_next_version("v-1", None)

@@ -8,12 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langgraph.store.base import GetOp, ListNamespacesOp, PutOp, SearchOp
+from langchain_core.embeddings import Embeddings
+from langgraph.store.base import (
+    GetOp,
+    InvalidNamespaceError,
+    ListNamespacesOp,
+    MatchCondition,
+    PutOp,
+    SearchOp,
+)
+from langgraph.store.memory import InMemoryStore
 
 import holdfast
 from holdfast import testing
 from holdfast.integrations.langgraph import HoldfastStore
 from holdfast.testing import FakeClock
+from tests.runtime.facts import until
 
 
 @pytest.fixture
@@ -195,6 +205,53 @@ def test_items_are_found_by_meaning(tmp_path):
         assert keys(store.search(("m",), query="mug", limit=1, filter={"other": "mug"})) == ["own"]
 
 
+@pytest.mark.parametrize("fields", [None, ["$"]])
+def test_whole_items_are_embedded_as_the_store_of_langgraph_does_it(tmp_path, fields):
+    index: Any = {"dims": 3, "embed": embed} | ({"fields": fields} if fields else {})
+    theirs = InMemoryStore(index=index)
+    with HoldfastStore(f"sqlite:///{tmp_path}/runs.db", index=index) as ours:
+        for store in (theirs, ours):
+            store.put(("m",), "both", {"text": "tea mug", "deep": {"n": ["tea"]}})
+            store.put(("m",), "cat", {"text": "cat tea"})
+        told = [
+            [(it.key, pytest.approx(it.score)) for it in store.search(("m",), query="tea")]
+            for store in (ours, theirs)
+        ]
+        assert told[0] == told[1]
+        assert len(told[0]) == 2
+        ours.put(("m",), "own", {"text": "mug"}, index=["$"])
+        assert keys(ours.search(("m",), query="mug"))[0] == "own"
+
+
+class TwoSided(Embeddings):
+    """Documents and queries are embedded differently."""
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [[1.0, float(len(text))] for text in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        return [0.0, 1.0]
+
+
+def test_a_query_is_embedded_as_a_query(tmp_path):
+    index: Any = {"dims": 2, "embed": TwoSided(), "fields": ["text"]}
+    with HoldfastStore(f"sqlite:///{tmp_path}/runs.db", index=index) as store:
+        store.put(("m",), "k", {"text": "x"})
+        (found,) = store.search(("m",), query="x")
+        assert found.score == pytest.approx(0.5**0.5)
+        (found,) = asyncio.run(store.asearch(("m",), query="x"))
+        assert found.score == pytest.approx(0.5**0.5)
+
+
+def test_a_filter_names_a_path_with_dots(store):
+    store.put(("m",), "deep", {"a": {"b": {"c": 3}}, "x.y": 1})
+    store.put(("m",), "other", {"a": {"b": 2}})
+    assert keys(store.search(("m",), filter={"a.b.c": 3})) == ["deep"]
+    assert keys(store.search(("m",), filter={"a.b.c": {"$gt": 2}, "x.y": 1})) == ["deep"]
+    assert keys(store.search(("m",), filter={"a.b.d": 3})) == []
+    assert len(store.search(["m"])) == 2
+
+
 def test_an_awaited_embedding(tmp_path):
     index = {"dims": 3, "embed": aembed, "fields": ["text"]}
 
@@ -210,6 +267,35 @@ def test_an_awaited_embedding(tmp_path):
 def test_an_index_without_an_embedding_is_refused():
     with pytest.raises(holdfast.errors.UsageError, match="needs an embedding"):
         HoldfastStore("memory:", index={"dims": 3})
+
+
+# -- labels ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", ["", "a.b", "a\0", 5, None])
+def test_a_batch_refuses_labels_that_no_namespace_can_have(store, label):
+    for path in ((label,), ("a", label)):
+        wrong: list[Any] = [
+            GetOp(path, "k"),
+            PutOp(path, "k", {"n": 1}),
+            SearchOp(path),
+            ListNamespacesOp((MatchCondition("prefix", path),)),
+        ]
+        for op in wrong:
+            with pytest.raises(InvalidNamespaceError, match="label"):
+                store.batch([PutOp(("a",), "k", {"n": 1}), op])
+            with pytest.raises(InvalidNamespaceError, match="label"):
+                asyncio.run(store.abatch([op]))
+    assert store.list_namespaces() == []
+
+
+def test_a_namespace_may_have_many_labels_of_any_text(store):
+    deep = tuple(f"label {number}" for number in range(20))
+    for namespace in (deep, (*deep[:-1], "x"), ("*",), ("a/b", "日本", "x" * 5000)):
+        store.put(namespace, "k", {"n": len(namespace)})
+        assert keys(store.search(namespace)) == ["k"]
+    assert len(store.search(deep[:15])) == 2
+    assert store.list_namespaces(prefix=deep[:15], suffix=("x",)) == [(*deep[:-1], "x")]
 
 
 # -- times -------------------------------------------------------------------------------------
@@ -230,6 +316,73 @@ def test_items_live_as_long_as_they_are_told_or_read():
         assert sorted(keys(store.search(("a",), refresh_ttl=False))) == ["default", "ever"]
         clock.advance(3 * 60)
         assert keys(store.search(("a",))) == ["ever"]
+
+
+@pytest.fixture
+def expiring() -> Iterator[tuple[HoldfastStore, holdfast.Store, FakeClock]]:
+    """A store with one item whose time is over, one whose time is not, and one of another memory."""
+    clock = FakeClock()
+    with testing.store(clock=clock) as kept:
+        store = HoldfastStore(kept, ttl={"default_ttl": 1})
+        store.put(("a",), "short", {"n": 1})
+        store.put(("a",), "long", {"n": 2}, ttl=60)
+        kept.memory("mine").set("k", 1, ttl=1)
+        clock.advance(90)
+        yield store, kept, clock
+        store.close()
+
+
+def stored(kept: holdfast.Store) -> list[str]:
+    """Which memories have values whose time is over, though nobody finds them any more."""
+    return [memo.space for memo in kept.kept.expired_memos()]
+
+
+def test_a_sweep_removes_what_is_over_and_nothing_else(expiring):
+    store, kept, clock = expiring
+    assert sorted(stored(kept)) == ["langgraph-store", "mine"]
+    assert store.sweep_ttl() == 1
+    assert store.sweep_ttl() == 0
+    assert stored(kept) == ["mine"]
+    assert keys(store.search(("a",), refresh_ttl=False)) == ["long"]
+    clock.advance(3600)
+
+    async def main() -> int:
+        return store.sweep_ttl()  # Called on a loop, as any other blocking method of it.
+
+    assert asyncio.run(main()) == 1
+
+
+def test_what_is_refreshed_is_not_swept(expiring):
+    store, _kept, clock = expiring
+    clock.advance(59 * 60)
+    assert store.get(("a",), "long") is None
+    store.put(("a",), "new", {"n": 1}, ttl=60)
+    clock.advance(45 * 60)
+    assert store.get(("a",), "new", refresh_ttl=True) is not None
+    clock.advance(45 * 60)
+    assert store.sweep_ttl() == 2
+    assert keys(store.search(("a",))) == ["new"]
+
+
+def test_a_sweeper_sweeps_until_it_is_stopped(expiring):
+    store, kept, clock = expiring
+    going = store.start_ttl_sweeper(sweep_interval_minutes=0.0001)
+    assert store.start_ttl_sweeper() is going
+    until(lambda: stored(kept) == ["mine"])
+    clock.advance(3600)
+    until(lambda: stored(kept) == ["mine"])
+    assert store.stop_ttl_sweeper()
+    assert going.cancelled()
+    store.put(("a",), "later", {"n": 1})
+    clock.advance(90)
+    assert "langgraph-store" in stored(kept)
+    again = store.start_ttl_sweeper(sweep_interval_minutes=0.0001)
+    until(lambda: stored(kept) == ["mine"])
+    again.cancel()
+    assert store.stop_ttl_sweeper()
+    assert store.start_ttl_sweeper() is not again
+    store.close()
+    assert store.stop_ttl_sweeper()
 
 
 # -- inside a run ------------------------------------------------------------------------------

@@ -61,6 +61,22 @@ def test_turns_of_a_thread_are_runs(store: Any) -> None:
     assert support.run("t-1/2", {}, thread_id="t-1") == {"said": ["one", "ok", "ok"]}
 
 
+def test_the_checkpoints_of_a_run_are_removed_by_its_id(store: Any) -> None:
+    def reply(state: State) -> State:
+        return {"said": [*state.get("said", []), "ok"]}
+
+    saver = HoldfastSaver(store)
+    support = durable_graph("th-removed", graph_of(reply), saver=saver)
+    support.run("t-1", {"said": ["one"]}, thread_id="t")
+    support.run("t-2", {"said": ["two"]}, thread_id="t")
+    saver.delete_for_runs(["t-2"])
+    left = list(saver.list({"configurable": {"thread_id": "t"}}))
+    assert {it.metadata["holdfast_run"] for it in left} == {"t-1"}
+    assert left[0].checkpoint["channel_values"]["said"] == ["one", "ok"]
+    saver.delete_for_runs(["t-1"])
+    assert list(saver.list({"configurable": {"thread_id": "t"}})) == []
+
+
 def test_an_interrupt_is_a_question(store: Any) -> None:
     nodes: list[str] = []
 

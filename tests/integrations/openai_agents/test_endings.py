@@ -229,3 +229,44 @@ def test_an_answer_in_one_piece_is_told_in_a_run_as_outside_one(store, go, end):
             go(play.run("r"))
         assert failed.value.message == go(play.run("r")) == outside
         assert server.count == 2
+
+
+class Tidy(Model):
+    """A model that tidies up behind each stream, when it may."""
+
+    def __init__(self, inner: Model) -> None:
+        self.inner = inner
+        self.may_tidy, self.tidied = asyncio.Event(), asyncio.Event()
+
+    async def get_response(self, *args: Any, **kwargs: Any) -> Any:
+        return await self.inner.get_response(*args, **kwargs)
+
+    async def stream_response(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            async for event in self.inner.stream_response(*args, **kwargs):
+                yield event
+        finally:
+            await self.may_tidy.wait()
+            self.tidied.set()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_who_leaves_a_stream_does_not_cut_the_clean_up_of_the_provider(store, go, inside):
+    with ModelServer([Say(TEXT)]) as server:
+        agent = helper(server)
+
+        async def work() -> None:
+            tidy = agent.model = Tidy(model(server))
+            result = Runner.run_streamed(agent, "A")
+            async for event in result.stream_events():
+                if is_piece(event):
+                    result.cancel()
+                    tidy.may_tidy.set()
+            async with asyncio.timeout(20):
+                await tidy.tidied.wait()
+
+        @flow(name="tidying")
+        async def play() -> None:
+            await work()
+
+        go(play.run("r") if inside else work())

@@ -176,3 +176,13 @@ def test_a_conversation_may_have_any_id(store, go, session_id):
     go(play.run("r"))
     assert go(DurableSession(session_id).get_items()) == [message(1)]
     assert go(DurableSession(f"{session_id}x").get_items()) == []
+
+
+def test_settings_may_be_a_dictionary(store, go):
+    session = DurableSession("with a limit", session_settings={"limit": 1})
+
+    async def last() -> Any:
+        await session.add_items([{"role": "user", "content": text} for text in ("one", "two")])
+        return await session.get_items()
+
+    assert go(last()) == [{"role": "user", "content": "two"}]

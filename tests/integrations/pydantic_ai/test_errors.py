@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from pydantic_ai import ModelRetry
-from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai import Agent, ModelRetry
+from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior, UserError
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import FunctionModel
 
 import holdfast
 from holdfast import effect, flow
@@ -85,10 +88,10 @@ def test_an_error_of_a_tool_is_recorded_and_ends_the_agent(store: holdfast.Store
         agent = durable(server, lookup)
         live, replayed = asyncio.run(twice(lambda: agent.run("What is it?")))
         assert server.count == 1
-    assert live == replayed
-    assert live[0] == "StepFailed"
-    assert "ConnectionError: the shop is closed" in live[1]
+    assert live == replayed == ("ConnectionError", "the shop is closed")
     assert len(calls) == 1
+    failed = {it.key: it.status for it in store.get("r-1").steps}
+    assert failed["lookup:call_a"] == "failed"
 
 
 def test_a_failed_run_that_is_taken_up_again_calls_the_tool_again(store: holdfast.Store) -> None:
@@ -132,6 +135,53 @@ def test_an_error_of_the_provider_is_the_same_live_and_replayed(
         live, replayed = asyncio.run(twice(lambda: work(agent)))
         assert live == replayed == status
         assert server.count == 1
+    assert [it.status for it in store.get("r-1").steps if it.name == "model"] == ["failed"]
+
+
+class Odd(Exception):
+    """An error of the program."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"the number {number}")
+        self.number = number
+
+
+RAISED = {
+    "http": lambda: ModelHTTPError(429, "test", {"error": "slow down"}),
+    "behavior": lambda: UnexpectedModelBehavior("no JSON", '{"a": 1}'),
+    "user": lambda: UserError("no such model"),
+    "odd": lambda: Odd(7),
+}
+HELD = ("status_code", "model_name", "body", "message", "number")
+
+
+@pytest.mark.parametrize("which", [*RAISED, "all"])
+def test_an_error_of_a_model_is_the_same_in_a_run_as_outside(
+    store: holdfast.Store, which: str
+) -> None:
+    """`all`: each model of a fallback fails."""
+    calls = []
+
+    def answer(messages: Any, info: Any) -> Any:
+        calls.append(which)
+        error = RAISED["http" if which == "all" else which]()
+        raise error
+
+    async def work() -> Any:
+        one = FunctionModel(answer)
+        asked = FallbackModel(one, FunctionModel(answer)) if which == "all" else one
+        agent = Agent(asked, name="support", capabilities=[Durable()])
+        try:
+            return (await agent.run("Hello")).output
+        except Exception as error:
+            members = [type(it) for it in getattr(error, "exceptions", ())]
+            held = [getattr(error, name, None) for name in HELD]
+            return type(error), str(error), held, members
+
+    outside = asyncio.run(work())
+    asked = len(calls)
+    assert asyncio.run(twice(work)) == (outside, outside)
+    assert len(calls) == 2 * asked
     assert [it.status for it in store.get("r-1").steps if it.name == "model"] == ["failed"]
 
 

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.test import TestModel
 
 import holdfast
 from holdfast import flow
@@ -174,3 +176,50 @@ def test_a_stream_that_was_cut_and_is_asked_for_again_is_one_step(store: holdfas
     assert lives == ["answer 2, whole"] * 2
     assert calls == 2
     assert set(keys(store.get("r-1").steps)) == {"model:support"}
+
+
+class Tidy(TestModel):
+    """A model that tidies up behind each stream, when it may."""
+
+    may_tidy: asyncio.Event
+    tidied: asyncio.Event
+
+    @asynccontextmanager
+    async def request_stream(self, *args: Any, **kwargs: Any) -> Any:
+        async with super().request_stream(*args, **kwargs) as stream:
+            try:
+                yield stream
+            finally:
+                await self.may_tidy.wait()
+                self.tidied.set()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_reader_who_is_cancelled_does_not_cut_the_clean_up_of_the_provider(
+    store: holdfast.Store, inside: bool
+) -> None:
+    async def work() -> None:
+        tidy = Tidy(custom_output_text="One two three.")
+        tidy.may_tidy, tidy.tidied = asyncio.Event(), asyncio.Event()
+        agent = Agent(tidy, name="support", capabilities=[Durable()])
+        seen = asyncio.Event()
+
+        async def read() -> None:
+            async with agent.run_stream_events(ASKED) as events:
+                await anext(events)
+                seen.set()
+                await asyncio.Event().wait()
+
+        reading = asyncio.create_task(read())
+        async with asyncio.timeout(20):
+            await seen.wait()
+            reading.cancel()
+            tidy.may_tidy.set()
+            await asyncio.wait([reading])
+        assert tidy.tidied.is_set()
+
+    @flow(name="tidying")
+    async def play() -> None:
+        await work()
+
+    asyncio.run(play.run("r-1") if inside else work())

@@ -235,5 +235,5 @@ def test_a_failure_is_the_one_of_the_agent(store: holdfast.Store) -> None:
         async def agent() -> str:
             return (await support.run("What is it?")).output
 
-        with pytest.raises(RunFailed, match="ModelHTTPError"):
+        with pytest.raises(RunFailed, match="status_code: 400"):
             asyncio.run(agent.run("r-1"))

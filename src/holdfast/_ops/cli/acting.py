@@ -94,8 +94,15 @@ def parsed(option: str, text: str) -> Any:
 
 @click.argument("run_id", required=False)
 @click.option("--queue", metavar="NAME", help="Many together: of this queue.")
+@click.option("--flow", metavar="NAME", help="Many together: of this flow.")
 @click.option("--failed", is_flag=True, help="Many together: all that failed.")
 @click.option("--quarantined", is_flag=True, help="Many together: all that are quarantined.")
+@click.option(
+    "--diverged",
+    is_flag=True,
+    help="Many together: all diverged ones of --flow, with the code as it is now. They are replayed; "
+    "what still does not fit is held again.",
+)
 @click.option("--yes", is_flag=True, help="Many together: do not ask.")
 @click.option("--accept-change", is_flag=True, help="Go on with code that was changed meanwhile.")
 @click.option("--go-on", is_flag=True, help="Held for drift: go on with what is recorded.")
@@ -106,14 +113,16 @@ def parsed(option: str, text: str) -> Any:
     "--confirm",
     is_flag=True,
     help="Yes, although it is about effects: execute again one that may have happened; with "
-    "--accept-change, leave out one that has happened.",
+    "--accept-change, leave out one that has happened, or execute a new one before it.",
 )
 def _resume(
     session: Session,
     run_id: str | None,
     queue: str | None,
+    flow: str | None,
     failed: bool,
     quarantined: bool,
+    diverged: bool,
     yes: bool,
     accept_change: bool,
     go_on: bool,
@@ -121,19 +130,24 @@ def _resume(
     confirm: bool,
     actor: str,
 ) -> int | None:
-    """Take up a run that failed or is held; or all failed (or quarantined) runs of a queue.
+    """Take up a run that failed or is held; or all failed, quarantined or diverged runs together.
 
-    A run that needs a decision of its own (an effect that may have happened, changed code) is left
-    as it is when many are taken up together, and said.
+    When many are taken up together, a run that needs a decision of its own (such as an effect that
+    may have happened) is left as it is, and said. After a deploy was rolled back or repaired:
+    --diverged --flow NAME. With --accept-change, all of them go on with the changed code.
     """
-    if run_id is None or queue is not None or failed or quarantined:
-        own = accept_change or confirm or go_on or redo
-        if run_id is not None or failed == quarantined or own:
+    if run_id is None or queue is not None or flow is not None or failed or quarantined or diverged:
+        own = confirm or go_on or redo or (accept_change and not diverged)
+        if run_id is not None or failed + quarantined + diverged != 1 or own:
             raise UsageError(
-                "say RUN_ID, or for many together --failed or --quarantined (and --queue NAME)"
+                "say RUN_ID, or for many together --failed, --quarantined or --diverged (and --flow "
+                "NAME, --queue NAME; --accept-change only with --diverged)"
             )
-        status = "failed" if failed else "quarantined"
-        return _resume_many(session, queue, status, actor, yes=yes)
+        if diverged and flow is None:
+            raise UsageError("--diverged wants --flow NAME: the flow whose code was changed")
+        status = "failed" if failed else "quarantined" if quarantined else "diverged"
+        many = queues.Many(queue, status, flow, accept_change)
+        return _resume_many(session, many, actor, yes=yes)
     if go_on and redo:
         raise UsageError("say --go-on or --redo, not both")
     answer = actions.resume(
@@ -148,18 +162,20 @@ def _resume(
     return None
 
 
-def _resume_many(
-    session: Session, queue: str | None, status: str, actor: str, *, yes: bool
-) -> int | None:
+def _resume_many(session: Session, many: queues.Many, actor: str, *, yes: bool) -> int | None:
     store = session.store()
-    found = sum(1 for _ in queues.chosen(store, queue, status))
-    where = "all queues" if queue is None else f"queue {queue}"
+    found = sum(1 for _ in queues.chosen(store, many))
+    where = "all queues" if many.queue is None else f"queue {many.queue}"
+    if many.flow is not None:
+        where = f"flow {many.flow}" if many.queue is None else f"flow {many.flow} in {where}"
     if found and not (yes or session.as_json):
-        many = f"Take up {count(found, f'{status} run')} of {where} again?"
-        if not click.confirm(visible(many), err=True):
+        asked = f"Take up {count(found, f'{many.status} run')} of {where} again"
+        if many.accept_change:
+            asked += ", with the changed code"
+        if not click.confirm(visible(f"{asked}?"), err=True):
             return None
     told: list[queues.Resumed] = []
-    for resumed in queues.resume_all(store, queue, status, actor):
+    for resumed in queues.resume_all(store, many, actor):
         told.append(resumed)
         if not session.as_json:
             session.say(f"{resumed.run_id}: {resumed.did}{_because(resumed)}")
@@ -217,8 +233,8 @@ def tell(session: Session, answer: actions.Answer, **more: Any) -> None:
     if answer.effects:
         session.say(
             "Effects that have happened: "
-            f"{', '.join(answer.effects)}. If the changed code calls one of them under another key, "
-            "it is executed again."
+            f"{', '.join(answer.effects)}. If the changed code comes to a new effect before it has "
+            "called them, the run is held once more."
         )
     if answer.goes_on:
         session.say(goes_on_text("goes on with", or_so=bool(go_on)))

@@ -175,8 +175,16 @@ def module_named(where: str) -> ModuleType:
 
 
 def _module_of_file(file: Path) -> ModuleType:
-    if not file.is_file():
+    try:
+        there = file.is_file()
+    except PermissionError:  # A folder above it cannot be searched.
+        there = True
+    if not there:
         raise UsageError(f"there is no file {file}")
+    if not os.access(file, os.R_OK):
+        raise UsageError(
+            f"{file} cannot be read by this user; look at its permissions: namei -l {file}"
+        )
     sys.path.insert(0, str(file.resolve().parent))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None

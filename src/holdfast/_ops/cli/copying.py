@@ -94,7 +94,10 @@ def _moving(
     wanted = list(runs) or copying.run_ids(here)
     result = _Result(dry_run=dry_run)
     moved = copying.copy_runs(here, there, wanted, actor=actor, dry_run=dry_run)
-    for one in _shown(session, moved, len(wanted)):
+    for told in _shown(session, moved, len(wanted)):
+        one = told
+        if runs and told.fate is Fate.DELETED:  # Somebody has asked for it by its name.
+            one = Moved(told.run_id, Fate.MISSING, told.why)
         result.fates[one.fate] += 1
         if one.fate in _LEFT:
             result.left.append(one)
@@ -106,16 +109,9 @@ def _moving(
 
 
 def _shown(session: Session, moved: Iterator[Moved], total: int) -> Iterator[Moved]:
-    """Show how far it is, where somebody looks."""
-    if session.as_json or not session.err.is_terminal:
-        yield from moved
-        return
-    from rich.progress import Progress  # Loads much.
-
-    with Progress(console=session.err, transient=True) as progress:
-        task = progress.add_task("runs", total=total)
-        for one in moved:
-            progress.advance(task)
+    with session.progress() as tell:
+        for done, one in enumerate(moved, 1):
+            tell("runs", done, total)
             yield one
 
 
@@ -156,6 +152,8 @@ def _report(session: Session, here: Store, there: Store, result: _Result) -> int
     session.say(f"{would}: {count(result.fates[Fate.COPIED], 'run')}.")
     if result.fates[Fate.THERE]:
         session.say(f"There already, and the same: {count(result.fates[Fate.THERE], 'run')}.")
+    if result.fates[Fate.DELETED]:
+        session.say(f"Deleted in the source meanwhile: {count(result.fates[Fate.DELETED], 'run')}.")
     if result.queues:
         session.say(f"Limits of queues: {', '.join(result.queues)}.")
     if result.schedules:

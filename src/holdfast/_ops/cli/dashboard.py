@@ -157,14 +157,16 @@ def _queues(known: Sequence[QueueView], width: int, room: int) -> list[Text]:
     if not known:
         return []
     titles = ("QUEUE", "READY", "NOT DUE", "RUNNING", "FAILED", "HELD", "OLDEST", "ALLOWS")
-    widths = _widths(width, (18, 7, 9, 9, 8, 7, 8, 0))
+    widths = _widths(width, (18, 7, 9, 11, 8, 7, 8, 0))
     lines = [_row(titles, widths, "bold")]
-    fullest = sorted(known, key=lambda it: (-it.ready, -it.running, it.name))
+    fullest = sorted(known, key=lambda it: (-it.ready - it.abandoned, -it.running, it.name))
     shown = fullest[: room if len(known) <= room else max(1, room - 1)]
     for it in shown:
         oldest = "" if it.oldest_s is None else length(it.oldest_s)
-        cells = (it.name, it.ready, it.delayed, it.running, it.failed, it.held, oldest, allows(it))
+        running = f"{it.running}, {it.abandoned} left" if it.abandoned else it.running
+        cells = (it.name, it.ready, it.delayed, running, it.failed, it.held, oldest, allows(it))
         styles = {1: "yellow"} if it.ready else {}
+        styles |= {3: "yellow"} if it.abandoned else {}
         styles |= {4: "red"} if it.failed else {}
         styles |= {5: "yellow"} if it.held else {}
         lines.append(_row([str(cell) for cell in cells], widths, styles=styles))

@@ -50,6 +50,8 @@ def _doctor(session: Session, run_id: str | None, limit: int) -> int:
         _show(session, finding, of_run=True)
     if code == OK:
         session.say("Nothing needs to be done.", "green")
+    verify = session.pasteable("holdfast verify")
+    session.say(f"Not read: {', '.join(told.unchecked)}. To check all of it: {verify}", "dim")
     return code
 
 

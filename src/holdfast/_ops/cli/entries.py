@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any, cast
 
 from rich.console import Console
 from rich.text import Text
 
+from holdfast._core.drift import changes_of
 from holdfast._core.entries import Kind
 from holdfast._ops.cli.session import print_line
 from holdfast._ops.cli.tables import STYLES
@@ -29,6 +31,21 @@ def entry_data(entry: EntryView) -> dict[str, Any]:
     }
 
 
+class Days:
+    """Prints the date before the first line of each day: lines have only the time."""
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+        self._day: dt.date | None = None
+
+    def at(self, at: dt.datetime) -> None:
+        """Print the date, unless the line before was of the same day."""
+        day = at.astimezone(dt.UTC).date()
+        if day != self._day:
+            print_line(self._out, Text(f"      {day:%Y-%m-%d} (UTC)", "dim"))
+            self._day = day
+
+
 def print_entry(out: Console, entry: EntryView) -> None:
     """Print an entry as one line."""
     line = Text()
@@ -45,6 +62,14 @@ def summary_of(entry: EntryView) -> str:
     body = entry.body
     if entry.kind == Kind.QUESTION_ASKED and body.get("text"):
         return clipped(visible(str(body["text"])), 90)
+    if entry.kind == Kind.EMITTED and body.get("begins"):
+        return f"begins its output: {shown(body.get('value'), 70)}"
+    if entry.kind == Kind.FINDING_NOTED:
+        told = f"{body.get('finding')} since {body.get('since')}: {body.get('text')}"
+        return clipped(visible(told), 120)
+    told = _in_words(entry)
+    if told:
+        return visible(told) + _by_whom(body, "")
     for field in ("error", "result", "value", "args", "input", "detail", "superseded"):
         if body.get(field) not in (None, [], {}):
             return _told(body[field]) + _by_whom(body, field)
@@ -54,6 +79,23 @@ def summary_of(entry: EntryView) -> str:
         if name in body
     }
     return visible(", ".join(f"{name}={value}" for name, value in facts.items()))
+
+
+def _in_words(entry: EntryView) -> str:
+    """Return what is told whole: why a run was held or given back, what a gap brought, and why a
+    message is of no use."""
+    body = entry.body
+    if entry.kind in (Kind.RUN_HELD, Kind.RUN_RELEASED) and body.get("detail"):
+        why = str(body.get("reason") or body.get("why"))
+        code = str(body.get("code", "")) if entry.kind == Kind.RUN_RELEASED else ""
+        version = f", version {code.rpartition('/')[0]}" if code else ""
+        return f"{why}{version}: {body['detail']}"
+    if entry.kind == Kind.GAP_FOUND:
+        changes = changes_of(body)
+        return "; ".join(
+            f"{it} ({it.did.replace('_', ' ')})" if it.did else str(it) for it in changes
+        )
+    return str(body.get("why", "")) if entry.kind == Kind.MESSAGE_REFUSED else ""
 
 
 def _by_whom(body: dict[str, Any], field: str) -> str:

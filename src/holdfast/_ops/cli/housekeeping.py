@@ -66,24 +66,27 @@ def _gc(
     statuses = status or None
     age, kept = duration(older_than), duration(keep_measures)
     if not dry_run and not yes:
-        plan = housekeeping.collect(store, older_than=age, flow=flow, status=statuses, dry_run=True)
+        with session.progress() as tell:
+            plan = housekeeping.collect(
+                store, older_than=age, flow=flow, status=statuses, dry_run=True, progress=tell
+            )
         if plan.removed and session.as_json:
             raise UsageError("gc removes runs: say --yes, or --dry-run to see which")
         runs = count(len(plan.removed), "run")
         if plan.removed and not click.confirm(f"Remove {runs}, for good?", err=True):
             session.say("Nothing was removed.")
             return OK
-    return _tell(
-        session,
-        housekeeping.collect(
+    with session.progress() as tell:
+        collected = housekeeping.collect(
             store,
             older_than=age,
             flow=flow,
             status=statuses,
             dry_run=dry_run,
             keep_measures=kept,
-        ),
-    )
+            progress=tell,
+        )
+    return _tell(session, collected)
 
 
 def _tell(session: Session, collected: Collected) -> int:
@@ -115,7 +118,9 @@ def _export(session: Session, run_id: str, path: Path) -> None:
     The file is JSON, one entry per line; a name that ends in .gz is compressed. A run's children go
     with it, and so do the runs that it was forked from. What the journal holds, the file holds.
     """
-    exported = exporting.export(session.store(), run_id, path)
+    store = session.store()
+    with session.progress() as tell:
+        exported = exporting.export(store, run_id, path, tell)
     if session.as_json:
         session.answer(export=str(path), runs=exported.run_ids, bytes=exported.size_bytes)
         return
@@ -132,7 +137,9 @@ def _import(session: Session, path: Path) -> None:
     ended are read in: one that can still go on lives in one store (`holdfast copy` moves it). A run
     that is here already, the same, is left as it is.
     """
-    imported = exporting.import_runs(session.store(create=True), path)
+    store = session.store(create=True)
+    with session.progress() as tell:
+        imported = exporting.import_runs(store, path, tell)
     if session.as_json:
         session.answer(imported=imported.new, there=imported.there)
         return

@@ -9,8 +9,10 @@ import msgspec
 
 from holdfast._ops import audit
 from holdfast._ops.cli.session import DAMAGED, OK, Session, command
+from holdfast._ops.inspect import verified
 from holdfast._ops.text import count
 from holdfast._store.addresses import shown
+from holdfast._store.contract import LOST_END, Finding
 from holdfast.errors import UsageError
 
 
@@ -25,20 +27,33 @@ def add_to(group: click.Group) -> None:
 @click.argument("run_ids", nargs=-1, metavar="[RUN_ID]...")
 def _verify(session: Session, run_ids: tuple[str, ...]) -> int:
     """Check everything that is stored, or only these runs."""
-    findings = session.store().verify(run_ids or None)
+    store = session.store()
+    with session.progress() as tell:
+        findings = verified(store, run_ids or None, tell)
     if session.as_json:
         session.answer(sound=not findings, findings=msgspec.to_builtins(findings))
         return DAMAGED if findings else OK
     if not findings:
-        what = "These runs are" if run_ids else "Everything that is stored is"
-        session.say(f"{what} as it was written.", "green")
+        what = (
+            "These runs are as they were" if run_ids else "Everything that is stored is as it was"
+        )
+        session.say(f"{what} written.", "green")
         return OK
     session.banner(f"{count(len(findings), 'damage', 'damages')} found:")
     for finding in findings:
         where = "" if finding.run_id is None else f"run {finding.run_id}: "
         session.say(f"  {where}{finding.what}: {finding.why}")
-    session.say("Nothing is repaired silently. Runs that are not named here are undamaged.")
+    session.say(f"Nothing is repaired silently. {_of_the_rest(findings)}")
     return DAMAGED
+
+
+def _of_the_rest(findings: list[Finding]) -> str:
+    if any(finding.what == LOST_END for finding in findings):
+        return (
+            "What is stored of runs that are not named here is as it was written; which of them have "
+            "lost their last entries cannot be known."
+        )
+    return "Runs that are not named here are undamaged."
 
 
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
@@ -46,7 +61,9 @@ def _backup(session: Session, path: Path) -> None:
     """Write a consistent copy of the store to a new file, while it is in use."""
     if path.exists():
         raise UsageError(f"{path} exists already; a backup is written to a new file")
-    session.store().backup(str(path))
+    store = session.store()
+    with session.progress() as tell:
+        store.backup(str(path), tell)
     if session.as_json:
         session.answer(backup=str(path), bytes=path.stat().st_size)
     else:

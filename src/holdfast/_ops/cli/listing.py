@@ -133,6 +133,15 @@ def _before_us(now_us: int, age: str | None, option: str) -> int | None:
     return now_us - int(float(match[1]) * _UNITS_S[match[2]] * 1e6)
 
 
+def _where(run: RunSummary, now_us: int) -> str:
+    """Say which step is being executed, and for how long; else the last one that the run wrote of."""
+    step = run.running
+    if step is None:
+        return run.current_step or ""
+    tries = f", attempt {step.attempt}" if step.attempt > 1 else ""
+    return f"{step.key}{tries} ({length(max(0.0, now_us / 1e6 - step.since.timestamp()))})"
+
+
 def _row(run: RunSummary, now_us: int) -> list[Text]:
     status = status_told(run)
     if run.status == "completed" and run.totals.degraded:
@@ -146,6 +155,6 @@ def _row(run: RunSummary, now_us: int) -> list[Text]:
         cell(run.version),
         cell(status, STYLES.get(run.status, "")),
         cell(str(run.totals.steps)),
-        cell(run.current_step or ""),
+        cell(_where(run, now_us)),
         cell(changed),
     ]

@@ -14,11 +14,11 @@ from holdfast._core.tracing import trace_id_of
 from holdfast._ops import explain as explaining, inspect
 from holdfast._ops.budget_view import line
 from holdfast._ops.cli import saying
-from holdfast._ops.cli.entries import entry_data, print_entry
+from holdfast._ops.cli.entries import Days, entry_data, print_entry
 from holdfast._ops.cli.session import Session, command
 from holdfast._ops.cli.tables import STYLES, cell, status_told, table
 from holdfast._ops.explanation import Explanation
-from holdfast._ops.families import CHILDREN_SHOWN
+from holdfast._ops.families import children_told
 from holdfast._ops.inspect import RunView
 from holdfast._ops.steps import StepView
 from holdfast._ops.text import clipped, count, length, shown, visible
@@ -79,6 +79,12 @@ def _print_head(session: Session, run: RunView) -> None:
         _field(session, "asked", f"{told}{asked.reason and ': ' + asked.reason}", "yellow")
     if run.owner is not None:
         _field(session, "owner", run.owner + (", which is dead" if run.owner_died else ""))
+    for step in run.running:
+        tries = f", attempt {step.attempt}" if step.attempt > 1 else ""
+        _field(session, "running", f"{step.key}{tries}, since {_at(step.since)}")
+    if run.status == "running" and not run.running and not run.abandoned:
+        soon = "a step is named that is still at work at the next pulse of its process"
+        _field(session, "running", f"not known yet: {soon}", "dim")
     if run.generation > 1:
         _field(session, "generation", str(run.generation))
     if run.origin is not None:
@@ -100,6 +106,8 @@ def _print_head(session: Session, run: RunView) -> None:
     _field(session, "totals", _totals(run))
     if run.budget is not None:
         _field(session, "budget", line(run.budget))
+    if run.children_by_status:
+        _field(session, "children", children_told(run.children_by_status))
 
 
 def _print_children(session: Session, run: RunView) -> None:
@@ -112,14 +120,18 @@ def _print_children(session: Session, run: RunView) -> None:
         )
     session.say()
     session.show(rows)
-    if len(run.children) == CHILDREN_SHOWN:
+    if sum(run.children_by_status.values()) > len(run.children):
         more = session.pasteable(command_line("runs", "--parent", run.run_id))
-        session.say(f"The first {CHILDREN_SHOWN}; more with: {more}", "dim")
+        session.say(f"The newest {len(run.children)}; more with: {more}", "dim")
 
 
 def _totals(run: RunView) -> str:
     totals = run.totals
-    parts = [f"{count(totals.steps, 'step')} done", count(totals.attempts, "attempt")]
+    counts = run.step_counts
+    called = f" of {counts.called:,} called" if counts.called > totals.steps else ""
+    parts = [f"{count(totals.steps, 'step')} done{called}", count(totals.attempts, "attempt")]
+    if counts.others:
+        parts.append(count(counts.others, "other call"))
     if totals.degraded:
         parts.append(f"{totals.degraded} degraded")
     if totals.usage:
@@ -176,7 +188,9 @@ def _history(
     if session.as_json:
         session.answer(run_id=run_id, entries=[entry_data(entry) for entry in chosen[:limit]])
         return None
+    days = Days(session.out)
     for entry in chosen[:limit]:
+        days.at(entry.at)
         print_entry(session.out, entry)
     if len(chosen) > limit:
         last = chosen[limit - 1].seq

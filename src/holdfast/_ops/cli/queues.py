@@ -72,7 +72,7 @@ def queues_table(found: list[QueueView]) -> Table:
             cell(queue.name),
             cell(str(queue.ready), "yellow" if queue.ready else ""),
             cell(str(queue.delayed)),
-            cell(str(queue.running), "cyan" if queue.running else ""),
+            cell(running_told(queue), _running_style(queue)),
             cell(str(queue.failed), "red" if queue.failed else ""),
             cell(held, "yellow" if queue.held else ""),
             cell("" if queue.oldest_s is None else length(queue.oldest_s)),
@@ -81,11 +81,20 @@ def queues_table(found: list[QueueView]) -> Table:
     return rows
 
 
+def running_told(queue: QueueView) -> str:
+    """Return how many runs are at work, and of how many the process died."""
+    return f"{queue.running}" + (f", {queue.abandoned} abandoned" if queue.abandoned else "")
+
+
+def _running_style(queue: QueueView) -> str:
+    return "yellow" if queue.abandoned else "cyan" if queue.running else ""
+
+
 def allows(queue: QueueView) -> str:
     """Return the limits of a queue in a few words."""
     parts = ["paused"] if queue.paused else []
     if queue.concurrency is not None:
-        parts.append(f"{queue.running}/{queue.concurrency} at once")
+        parts.append(f"{queue.taking_room}/{queue.concurrency} at once")
     if queue.per_key is not None:
         parts.append(f"{queue.per_key} per key")
     if queue.rate is not None:

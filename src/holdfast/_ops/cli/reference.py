@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 
 import click
 
 from holdfast._ops.cli.json_page import answer_lines
 from holdfast._ops.cli.main import main
-from holdfast._ops.cli.session import EXIT_CODES
+from holdfast._ops.cli.session import ERROR_CODES, MEANINGS
 
 
 def reference() -> str:
@@ -28,13 +27,28 @@ def _page() -> Iterator[str]:
     yield from _fenced(_help(main, "holdfast"))
     yield "## Exit codes"
     yield ""
-    yield from _fenced(inspect.cleandoc(EXIT_CODES.removeprefix("\b\n").partition("\n")[2]))
+    yield from _exit_codes()
     for name in sorted(main.commands):
         yield f"## holdfast {name}"
         yield ""
         yield from _fenced(_help(main.commands[name], f"holdfast {name}"))
         yield from _parts(name)
     yield from _json()
+
+
+def _exit_codes() -> Iterator[str]:
+    """Yield the one table of exit codes: what each says, and the errors that end a command with it."""
+    yield "| code | meaning | errors |"
+    yield "|---|---|---|"
+    for code, meaning in MEANINGS.items():
+        errors = ", ".join(f"`{kind.__name__}`" for kind, told in ERROR_CODES if told == code)
+        yield f"| {code} | {meaning} | {errors} |"
+    yield ""
+    yield (
+        "The errors are classes of `holdfast.errors`; all others end a command with 1, and so does "
+        "a damaged file that is not the store's own, such as an export."
+    )
+    yield ""
 
 
 def _parts(name: str) -> Iterator[str]:
@@ -66,7 +80,13 @@ def _json() -> Iterator[str]:
 
 
 def _help(command: click.Command, name: str) -> str:
-    context = click.Context(command, info_name=name, max_content_width=80, terminal_width=80)
+    context = click.Context(
+        command,
+        info_name=name,
+        max_content_width=80,
+        terminal_width=80,
+        help_option_names=main.context_settings["help_option_names"],
+    )
     text = command.get_help(context)
     return text.partition("\n\n  Exit codes:")[0]
 

@@ -3,10 +3,12 @@ one wants to do, and not by their first letter."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import click
@@ -46,6 +48,33 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Keep": ("backup", "restore", "adopt", "copy", "gc", "export", "import"),
 }
 OTHERS = "More"
+SHORT = {
+    "run": "Execute a run until it ends or is held.",
+    "worker": "Execute runs of the flows in these modules.",
+    "runs": "List runs, newest first.",
+    "explain": "Say how a run is, and what can safely be done.",
+    "state": "Show the saved state of a run's loop.",
+    "top": "Watch workers, queues and runs on one screen.",
+    "questions": "List what runs ask people, oldest first.",
+    "queues": "List the queues, and who takes from them.",
+    "schedules": "List the schedules: when each is due next.",
+    "trends": "Show latency, cost and errors over time.",
+    "audit": "Show who changed queues, schedules and tokens.",
+    "doctor": "Say what is wrong with a store or a run.",
+    "preflight": "Say what has changed since a run stopped.",
+    "resume": "Take up a run that failed or is held.",
+    "approve": "Approve one call of an effect as it is shown.",
+    "signal": "Send a signal to a run.",
+    "raise-budget": "Set new limits of a run's budget.",
+    "fork": "Make a new run from a step of an old one.",
+    "mcp": "Show the runs of this store to an assistant.",
+    "token": "Make and revoke tokens for page and API.",
+    "queue": "Show a queue, or change what it allows.",
+    "completion": "Print what a shell needs to complete commands.",
+    "backup": "Write a copy of the store while it is used.",
+    "export": "Write a run to a new file.",
+}
+"""What the list of commands says of those whose first sentence is longer than its line."""
 
 
 def print_nowhere() -> None:
@@ -75,6 +104,7 @@ class Commands(MutableMapping[str, click.Command]):
         from holdfast._ops.cli.completing import let_complete
 
         let_complete(command)
+        command.short_help = SHORT.get(name, command.short_help)
         self._loaded[name] = command
 
     def __delitem__(self, name: str) -> None:
@@ -92,6 +122,7 @@ class Sections(click.Group):
 
     def __init__(self, *, commands: Commands, **options: Any) -> None:
         super().__init__(commands=commands, **options)
+        self._given: list[str] = []
         commands.group = self
 
     def main(self, *args: Any, **options: Any) -> Any:
@@ -99,6 +130,8 @@ class Sections(click.Group):
         could not be."""
         try:
             try:
+                given = args[0] if args else options.get("args")
+                self._given = list(sys.argv[1:] if given is None else given)
                 return super().main(*args, **options)
             finally:
                 sys.stdout.flush()
@@ -113,6 +146,34 @@ class Sections(click.Group):
             why = error.strerror or str(error)
             click.echo(f"holdfast: the output cannot be written: {why}", err=True)
             raise SystemExit(1) from None
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Read the options before the command."""
+        with self._told_as_json():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Read the rest, and perform it."""
+        with self._told_as_json():
+            return super().invoke(ctx)
+
+    @contextlib.contextmanager
+    def _told_as_json(self) -> Generator[None]:
+        """With --json, a wrong usage is told as JSON too: a program reads what is printed."""
+        try:
+            yield
+        except click.UsageError as error:
+            if "--json" in self._given:
+                facts = {"type": "UsageError", "message": error.format_message()}
+                path = "" if error.ctx is None else error.ctx.command_path
+                told = {
+                    "version": 1,
+                    "command": path.partition(" ")[2],
+                    "error": facts,
+                    "exit_code": error.exit_code,
+                }
+                error.show = lambda file=None: click.echo(json.dumps(told, ensure_ascii=False))  # type: ignore[method-assign]
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands into the help."""

@@ -67,7 +67,7 @@ def _ui(
         from holdfast._ops.web import server
     except ImportError as error:
         raise UsageError(
-            f"the page needs more packages ({error.name} is missing): pip install 'holdfast[web]'"
+            f"the page needs more packages ({error.name} is missing): pip install -e '.[web]' in a clone"
         ) from None
     serving = server.Serving(
         host=host,

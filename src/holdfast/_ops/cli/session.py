@@ -8,12 +8,13 @@ never lets text of others reach the terminal unescaped. With `--json` it prints 
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import getpass
 import os
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -27,7 +28,7 @@ from holdfast._ops.cli.sections import SECTIONS, print_nowhere
 from holdfast._ops.cli.tables import fitted, folded
 from holdfast._ops.text import visible
 from holdfast._store.addresses import shown as shown_url
-from holdfast._store.contract import Store
+from holdfast._store.contract import Progress, Store, no_progress
 from holdfast.errors import (
     Corrupt,
     HoldfastError,
@@ -42,6 +43,7 @@ from holdfast.errors import (
     RunNotFound,
     RunRolledBack,
     StaleView,
+    StoreUnusable,
     UsageError,
 )
 
@@ -51,20 +53,23 @@ DEFAULT_URL = "sqlite:///holdfast.db"
 
 OK, ERROR, USAGE, HELD, FAILED, BUSY, NOT_FOUND, DAMAGED, CANCELLED = range(9)
 INTERRUPTED = 130
-EXIT_CODES = """\b
-Exit codes:
-    0  done, or nothing to do
-    1  any other error
-    2  wrong usage
-    3  the run is held, or something wants a person
-    4  the run failed
-    5  busy: a live process has the run; it is asked, and has not done it yet
-    6  no such run
-    7  the store is damaged or lost commits
-    8  the run was cancelled or rolled back
-  130  interrupted; the run can go on later
-"""
-_CODES: list[tuple[type[HoldfastError], int]] = [
+MEANINGS = {
+    OK: "done, or nothing to do",
+    ERROR: "any other error",
+    USAGE: "wrong usage",
+    HELD: "the run is held, or something wants a person",
+    FAILED: "the run failed",
+    BUSY: "busy: a live process has the run (it is asked), or it changed meanwhile",
+    NOT_FOUND: "no such run, or no such value",
+    DAMAGED: "the store is damaged or lost commits",
+    CANCELLED: "the run was cancelled or rolled back",
+    INTERRUPTED: "interrupted; the run can go on later",
+}
+"""By exit code, what it says. The help and the reference print these words."""
+EXIT_CODES = "\b\nExit codes:\n" + "".join(
+    f"  {code:>3}  {meaning}\n" for code, meaning in MEANINGS.items()
+)
+ERROR_CODES: list[tuple[type[HoldfastError], int]] = [
     (RunHeld, HELD),
     (RunFailed, FAILED),
     (RunBusy, BUSY),
@@ -77,6 +82,18 @@ _CODES: list[tuple[type[HoldfastError], int]] = [
     (RunRolledBack, CANCELLED),
     (UsageError, USAGE),
 ]
+"""By kind of error, the exit code that tells it. Every other error is `ERROR`."""
+
+_DENIED = "this user may not do that there; look at the permissions, of its folders too"
+_NO_SPACE = "the disk is full: no space left there; free some, then do the same again"
+_REFUSALS = {
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EROFS: "its file system is read-only; give another path",
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+}
+"""What a command says of a file that the operating system refuses, whichever file it is."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NAMES = sorted({name for names in SECTIONS.values() for name in names})
@@ -199,6 +216,24 @@ class Session:
         for line in lines:
             self.note(f"! {line}", "bold red")
 
+    @contextlib.contextmanager
+    def progress(self) -> Generator[Progress]:
+        """Show how far a long command is, where somebody looks."""
+        if self.as_json or not self.err.is_terminal:
+            yield no_progress
+            return
+        from rich import progress  # Loads much.
+
+        with progress.Progress(console=self.err, transient=True) as bars:
+            tasks: dict[str, progress.TaskID] = {}
+
+            def tell(what: str, done: int, total: int) -> None:
+                if what not in tasks:
+                    tasks[what] = bars.add_task(what, total=total or None)
+                bars.update(tasks[what], completed=done, total=total or None)
+
+            yield tell
+
     def exit_code(self, code: int = OK) -> int:
         """Return the exit code: what is read from a store that lost commits is never just fine."""
         return DAMAGED if code == OK and self.warning is not None else code
@@ -265,8 +300,10 @@ def print_line(out: Console, line: Text) -> None:
 
 
 def code_of(error: BaseException) -> int:
-    """Return the exit code that tells an error."""
-    return next((code for kind, code in _CODES if isinstance(error, kind)), ERROR)
+    """Return the exit code that tells an error. A damaged file beside the store is no damage of it."""
+    if isinstance(error, Corrupt) and error.file is not None:
+        return ERROR
+    return next((code for kind, code in ERROR_CODES if isinstance(error, kind)), ERROR)
 
 
 def open_store(url: str, namespace: str, *, create: bool = True) -> Store:
@@ -315,6 +352,8 @@ def command(
             context.exit(perform(session, function, options))
 
         wrapped: Any = invoked
+        # A list of its own: the options that are added below are not those of the function.
+        wrapped.__click_params__ = list(getattr(function, "__click_params__", ()))
         for option in _options(acts=acts, pages=pages):
             wrapped = option(wrapped)
         group.command(name)(wrapped)
@@ -334,6 +373,10 @@ def perform(session: Session, function: Callable[..., Any], options: dict[str, A
     except BrokenPipeError:
         print_nowhere()  # The reader (head, less) has seen enough.
         return OK
+    except OSError as error:
+        if error.filename is None or error.errno not in _REFUSALS:
+            raise
+        return session.fail(StoreUnusable(f"{error.filename}: {_REFUSALS[error.errno]}"))
     finally:
         session.close()
 

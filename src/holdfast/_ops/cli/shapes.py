@@ -118,7 +118,8 @@ SHAPES: dict[str, dict[str, Field]] = {
         "dry_run": Field(bool),
         "runs": Field(
             dict[str, int],
-            "how many of each fate: copied, there already, busy, conflict, damaged, stays, missing",
+            "how many of each fate: copied, there already, busy, conflict, damaged, stays, missing, "
+            "deleted",
         ),
         "left": Field(list[LeftRun], "what is not in the target"),
         "queues": Field(list[str], "queues whose limits were set"),

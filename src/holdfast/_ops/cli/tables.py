@@ -101,6 +101,8 @@ def status_told(run: RunSummary | RunView) -> str:
         return f"held: {run.held_reason}"
     if run.owner_died and run.status == "running":
         return "running: its process is dead"
+    if run.abandoned and run.status == "running":
+        return "running: abandoned"
     return (
         f"waiting: {run.waiting_for}" if run.waiting_for and run.status == "waiting" else run.status
     )

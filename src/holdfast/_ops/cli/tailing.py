@@ -18,7 +18,7 @@ from holdfast._core.commands import command as command_line
 from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.rows import RunRow
 from holdfast._ops import inspect
-from holdfast._ops.cli.entries import entry_data, print_entry
+from holdfast._ops.cli.entries import Days, entry_data, print_entry
 from holdfast._ops.cli.reopening import Watched
 from holdfast._ops.cli.session import (
     CANCELLED,
@@ -158,12 +158,14 @@ class Teller:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._days = Days(session.out)
 
     def entry(self, run_id: str, entry: EntryView) -> None:
         """Tell an entry."""
         if self._session.as_json:
             self._line("entry", run_id=run_id, entry=entry_data(entry))
         else:
+            self._days.at(entry.at)
             print_entry(self._session.out, entry)
 
     def run(self, run: RunSummary) -> None:
@@ -172,6 +174,7 @@ class Teller:
             self._line("run", run_id=run.run_id, run=run)
             return
         at = run.updated_at
+        self._days.at(at)
         line = Text(f"      {at:%H:%M:%S}.{at.microsecond // 1000:03}  ", "dim")
         line.append(visible(run.run_id), "bold")
         line.append(f"  {visible(status_told(run))}", STYLES.get(run.status, ""))

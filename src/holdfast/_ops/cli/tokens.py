@@ -66,7 +66,7 @@ def _list(session: Session) -> int:
 
 @click.argument("name")
 def _revoke(session: Session, name: str) -> int:
-    """Remove a token; whoever is signed in with it is signed out at once."""
+    """Remove a token; who is signed in with it is signed out."""
     store = session.store()
     gone = Tokens.of(store).revoke(name)
     audit.record(store, os_user(), f"token {name}", "revoked", role=gone.role)

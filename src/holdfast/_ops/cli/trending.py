@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 
 import click
@@ -9,6 +10,7 @@ import click
 from holdfast._ops import trends
 from holdfast._ops.cli.session import Session, command
 from holdfast._ops.cli.tables import cell, table
+from holdfast._ops.explanation import WIDTH_CHARS
 from holdfast._ops.text import length, moment
 from holdfast._ops.trends import HOURS_MAX, Trends
 from holdfast._store.addresses import NoStore
@@ -79,6 +81,8 @@ def _show(session: Session, found: Trends) -> None:
     of = "all flows" if found.flow is None else f"flow {found.flow}"
     begin, end = (moment(int(at.timestamp() * 1e6))[:16] for at in (found.start, found.end))
     session.say(f"From {begin} to {end} UTC, {of}; parts of {length(found.bucket_s)}.", "dim")
+    for part in textwrap.wrap(found.lost, WIDTH_CHARS):
+        session.say(part, "dim")
 
 
 def line(values: Values, bars: str = BARS, width: int = WIDTH) -> str:

@@ -22,7 +22,8 @@ from holdfast._ops.cli.child import module_named, ordered
 from holdfast._ops.cli.instruments import Instruments, Wanted
 from holdfast._ops.cli.session import ERROR, OK, code_of
 from holdfast._ops.figures import Figures
-from holdfast.errors import HoldfastError, StoreError, StoreFailed
+from holdfast._runtime import registry
+from holdfast.errors import HoldfastError, StoreError, StoreFailed, UsageError
 
 if TYPE_CHECKING:
     from holdfast._opened import Store
@@ -100,6 +101,7 @@ def main(argv: list[str]) -> int:
         for module in order.modules:
             module_named(module)
         imported = True
+        _check_flows(order.modules)
         left = work(order, ending, reports)
     except HoldfastError as error:
         reports.last(code_of(error), str(error))
@@ -117,6 +119,16 @@ def main(argv: list[str]) -> int:
             sys.stderr.flush()
         os._exit(OK)
     return OK
+
+
+def _check_flows(modules: list[str]) -> None:
+    """Refuse modules without anything to execute, by their names."""
+    if not any(not flow.is_method for flow in registry.flows.values()):
+        named = ", ".join(modules)
+        raise UsageError(
+            f"MODULE {named}: no flow is defined there; give a module, or a Python file, that has "
+            "functions with @flow"
+        )
 
 
 def _ends(ending: threading.Event) -> Callable[[int, FrameType | None], None]:
@@ -145,6 +157,8 @@ def work(order: Order, ending: threading.Event, reports: Reports) -> int:
     if opened is None:
         return 0
     with opened as store:
+        if ending.is_set():  # While it started: nothing more is taken.
+            return 0
         worker = Worker(
             store.engine,
             queues=order.queues,

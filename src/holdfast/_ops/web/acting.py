@@ -171,9 +171,10 @@ def raise_budget(ask: Ask) -> replies.Acted:
 def signal(ask: Ask) -> replies.Acted:
     """Send a signal to a run."""
     asked: requests.Signal = ask.body
-    row = inspect.found(_seen(ask), ask.query.id)
+    store = _seen(ask)
+    row = inspect.found(store, ask.query.id)
     sent = signals.signal(
-        ask.store,
+        store,
         ask.query.id,
         asked.name,
         asked.value,

@@ -11,10 +11,11 @@ from holdfast._core import forking
 from holdfast._core.durations import micros
 from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.moments import at
-from holdfast._core.rows import RunRow
+from holdfast._core.rows import RunRow, version_seen
 from holdfast._core.tracing import trace_id_of
 from holdfast._ops import (
     audit as audits,
+    causes,
     doctor,
     explain as explaining,
     fork as forks,
@@ -126,9 +127,14 @@ def _before_us(store: Store, age: str | None) -> int | None:
     return None if age is None else store.now_us() - micros(age, "older_than")
 
 
-def _counted(store: Store) -> dict[str, int]:
-    states = queues.queues(store)
-    names = ("ready", "delayed", "running", "failed", "held", "quarantined")
+def _counted(store: Store) -> dict[str, int] | None:
+    try:
+        states = queues.queues(store)
+    except Corrupt:
+        return (
+            None  # The list can be read all the same; `fleet` and `findings` say what is damaged.
+        )
+    names = ("ready", "delayed", "running", "abandoned", "failed", "held", "quarantined")
     return {name: sum(getattr(state, name) for state in states) for name in names}
 
 
@@ -160,7 +166,7 @@ def run(ask: Ask) -> replies.Run:
     return replies.Run(
         run=view,
         steps_total=len(steps_of(past)),
-        seen=inspect.version_seen(row),
+        seen=version_seen(row),
         explanation=told,
         findings=found,
         questions=people.questions(store, run_id=row.run_id, plain=True),
@@ -254,12 +260,14 @@ def inbox(ask: Ask) -> replies.Inbox:
     asking = people.questions(ask.store, to=asked.to, limit=asked.limit, plain=True, unreadable=bad)
     doubts = inboxes.doubts(ask.store, asked.limit, bad)
     bad = list({it.run_id: it for it in bad}.values())
-    return replies.Inbox(questions=asking, doubts=doubts, troubles=bad)
+    held = causes.causes(ask.store, causes.held_in(ask.store, asked.limit))
+    held = [it for it in held if it.reason != inspect.MOVED]
+    return replies.Inbox(questions=asking, doubts=doubts, troubles=bad, held=held)
 
 
 def fleet(ask: Ask) -> replies.Fleet:
     """Show who works, on what."""
-    told = replies.Fleet(workers=[], queues=[], schedules=[], troubles=[])
+    told = replies.Fleet(workers=None, queues=None, schedules=None, troubles=[])
     parts = {"workers": queues.workers, "queues": queues.queues, "schedules": schedules.schedules}
     for name, read in parts.items():
         try:

@@ -11,6 +11,7 @@ import msgspec
 from holdfast._core.comparing import Preflight
 from holdfast._core.findings import Finding
 from holdfast._ops.audit import AuditView
+from holdfast._ops.causes import Cause
 from holdfast._ops.differences import Difference
 from holdfast._ops.explanation import Explanation
 from holdfast._ops.inbox import DoubtView
@@ -61,8 +62,8 @@ class Runs(Told, kw_only=True):
 
     runs: list[RunSummary]
     next: str | None
-    counts: dict[str, int]
-    """Open, failed and held runs of all queues."""
+    counts: dict[str, int] | None
+    """Open, abandoned, failed and held runs of all queues; null if they could not be read."""
 
 
 class Run(Told, kw_only=True):
@@ -171,16 +172,19 @@ class Inbox(Told, kw_only=True):
     doubts: list[DoubtView]
     troubles: list[Unreadable]
     """Runs that may wait for somebody, and are damaged."""
+    held: list[Cause]
+    """What holds runs, each cause once; of the newest runs that are held."""
 
 
 class Fleet(Told, kw_only=True):
     """Who works, on what."""
 
-    workers: list[WorkerView]
-    queues: list[QueueView]
-    schedules: list[ScheduleView]
+    workers: list[WorkerView] | None
+    queues: list[QueueView] | None
+    schedules: list[ScheduleView] | None
+    """Null is what could not be read."""
     troubles: list[str]
-    """What of this is damaged, and so left out."""
+    """What of this could not be read, and why."""
 
 
 class Findings(Told, kw_only=True):

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast._core.lifecycle import FINAL
+from holdfast._core.rows import version_seen
 from holdfast._ops import inspect
 from holdfast._ops.tokens import Role
 from holdfast._ops.web import requests
@@ -191,7 +192,7 @@ class Tail:
             events=events,
             cursor=cursor,
             more=cursor < row.last_seq,
-            status=inspect.version_seen(row),
+            status=version_seen(row),
             final=row.status in FINAL,
         )
 
@@ -199,7 +200,7 @@ class Tail:
         row = inspect.found(self.ask.store, self.ask.query.id)
         return {
             "run": inspect.summary_of(self.ask.store, row),
-            "seen": inspect.version_seen(row),
+            "seen": version_seen(row),
         }
 
 

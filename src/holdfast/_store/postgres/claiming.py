@@ -105,6 +105,8 @@ class Claimer:
     def take(self, wanted: Wanted) -> list[Lease]:
         """Take runs that are due: first those that somebody left, then queue by queue."""
         wanted.passed_over, wanted.quarantined = False, []
+        if wanted.again is not None:
+            return self._take_again(wanted)
         pulses, strays, rows, queues = self._database.work(
             lambda link, _tries: self._seen(link, wanted)
         )
@@ -132,6 +134,15 @@ class Claimer:
             # What was taken is ours, and must be executed; the rest can wait for the next look.
             log.warning("only %d runs were taken: %s", len(taken), error)
         return taken
+
+    def _take_again(self, wanted: Wanted) -> list[Lease]:
+        """Take runs that are held, for code that has not tried them."""
+        limits = {known.queue: known for known in self.limits()}
+
+        def take_from(queue: str, limit: int) -> Sequence[Lease]:
+            return self._take_from(wanted, limits.get(queue) or Limits(queue), limit)
+
+        return gates.in_turns(list(wanted.queues or ()), wanted.limit, take_from)
 
     def _seen(self, link: Link, wanted: Wanted) -> list[list[Any]]:
         """Look round in one round trip: owners, runs of our own that we lost track of, queues."""
@@ -188,7 +199,7 @@ class Claimer:
     def _ready(self, link: Link, wanted: Wanted, gate: gates.Gate, limit: int) -> list[RunRow]:
         """Return runs of a queue that may be claimed, in order, past those that its limits keep."""
         ready: list[RunRow] = []
-        seen: list[int] = []
+        seen: list[int] = list(wanted.unfit)
         for _ in range(PAGES_MAX):
             room = limit - len(ready)
             values = {
@@ -200,7 +211,10 @@ class Claimer:
                 "seen": seen,
                 "limit": room,
             }
-            found = link.fetch("ready_runs", values)
+            if wanted.again is None:
+                found = link.fetch("ready_runs", values)
+            else:
+                found = link.fetch("held_runs", {**values, "token": wanted.again.token})
             seen += [row[0] for row in found]
             ready += [row for row in records.undamaged(found) if gate.gives(row, wanted)]
             if len(found) < room or len(ready) == limit or not gate.is_open:
@@ -224,6 +238,11 @@ class Claimer:
     ) -> list[RunRow]:
         changes: list[tuple[RunRow, Applied]] = []
         for row in rows:
+            if wanted.again is not None:
+                write = decisions.again_write(row, wanted)
+                if write is not None:
+                    changes.append((row, apply(row, write, self._lease_until_us())))
+                continue
             why = self._why(link, row, wanted.owner, wanted.at_us)
             if why is not None:
                 changes.append((row, self._apply(row, wanted.owner, wanted.at_us, why)))

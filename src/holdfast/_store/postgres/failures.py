@@ -6,9 +6,9 @@ import psycopg
 from psycopg import errors as pg
 from psycopg_pool import PoolTimeout, TooManyRequests
 
-from holdfast._store.addresses import without_secrets
+from holdfast._store.addresses import full, without_secrets
 from holdfast._store.postgres.place import Place
-from holdfast.errors import HoldfastError, StoreFailed, StoreFull, StoreUnusable
+from holdfast.errors import HoldfastError, StoreFailed, StoreUnusable
 
 _NEVER = (
     pg.InvalidAuthorizationSpecification,
@@ -66,9 +66,7 @@ def translated(error: BaseException, shown: str) -> HoldfastError:
     """Return the error of ours that an error of the driver means."""
     told = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, pg.DiskFull):
-        return StoreFull(
-            f"no space left for {shown}; nothing recorded was lost: free some and go on"
-        )
+        return full(shown)
     if isinstance(error, pg.InvalidAuthorizationSpecification | pg.InvalidPassword):
         return StoreUnusable(f"{shown} does not let us in: {told}")
     if isinstance(error, pg.InvalidCatalogName):

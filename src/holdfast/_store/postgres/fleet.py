@@ -6,7 +6,7 @@ import builtins
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import psycopg
@@ -36,13 +36,15 @@ from holdfast._store.records import SEQ_BITS
 from holdfast.errors import RunConflict
 
 if TYPE_CHECKING:
+    from holdfast._store.clock import DatabaseClock
     from holdfast._store.postgres.appending import Appender, Batch
     from holdfast._store.postgres.claiming import Claimer
-    from holdfast._store.postgres.clock import DatabaseClock
     from holdfast._store.postgres.database import Database
     from holdfast._store.postgres.notices import Notices
     from holdfast._store.postgres.owners import Owners
     from holdfast._store.postgres.remembering import Remembered
+
+    T = TypeVar("T")
 
 TRIES = 3
 """How often a user's transaction is done at most, if a deadlock or a lost connection ended it."""
@@ -68,11 +70,14 @@ class PostgresFleet:
         def now_us(self) -> int: ...
         def _lease_until_us(self) -> int: ...
         def _tell(self) -> None: ...
+        def by_number(self, run_no: int) -> RunRow | None: ...
+        def _one_state(self, work: Callable[[Fetch], T]) -> T: ...
         def questions(
             self, run_id: str | None = None, limit: int = 1000
         ) -> builtins.list[Question]: ...
         def pot(self, root: str) -> Pot | None: ...
         def _came_back(self, link: Link) -> None: ...
+        def _set_clock(self, link: Link) -> None: ...
 
     # -- pulses --------------------------------------------------------------------------------
 
@@ -80,7 +85,7 @@ class PostgresFleet:
         self, owner: int, facts: str, working: Sequence[tuple[int, int]] = ()
     ) -> builtins.list[int]:
         def work(link: Link, _tries: int) -> builtins.list[int]:
-            self._clock.ask(lambda: int(link.fetch("now")[0][0]))
+            self._set_clock(link)
             link.change("put_pulse", (owner, self._lease_until_us(), facts))
             row = opening.store_row(link)  # What another process noticed or adopted.
             if row.server_us != self._server_us:
@@ -107,6 +112,7 @@ class PostgresFleet:
         taken = self._claimer.take(wanted)
         for lease in taken:
             self._remembered.acknowledged(lease.row)
+            self._clock.not_before(lease.row.updated_us)
         return taken
 
     def set_limits(self, limits: Limits) -> None:
@@ -121,7 +127,15 @@ class PostgresFleet:
 
     def queues(self) -> builtins.list[QueueState]:
         states = {limits.queue: QueueState(limits) for limits in self._claimer.limits()}
-        values = {"namespace": self.namespace, "at_us": self.now_us()}
+        at_us = self.now_us()
+        dead, late = self._owners.not_alive(self._database.read("owners_of_open_runs"), at_us)
+        values = {
+            "namespace": self.namespace,
+            "at_us": at_us,
+            "owners": [*dead, *late],
+            "late": late,
+            "lease_us": int(self.lease_s * 1e6),
+        }
         for name, *counts in self._database.read("queue_counts", values):
             known = states.get(name)
             states[name] = QueueState(known.limits if known else Limits(name), *counts)
@@ -224,16 +238,21 @@ class PostgresFleet:
     # -- whole runs ----------------------------------------------------------------------------
 
     def whole(self, row: RunRow) -> WholeRun:
-        fetch = self._fetch
-        entries = reading.load(fetch, row, ())
-        chunks = reading.all_chunks(fetch, row.run_no)
-        keys = [records.key_state(values) for values in fetch("keys_of_run", (row.run_no,))]
-        messages = [
-            (message.message(), message.taken_seq)
-            for message in lookups.messages(fetch, row.run_no)
-        ]
-        asked, pot = self.questions(row.run_id), self.pot(row.run_id)
-        return WholeRun(row, entries, chunks, keys, messages, asked, pot)
+        def read(fetch: Fetch) -> WholeRun:
+            values = {"namespace": self.namespace, "run_id": row.run_id, "limit": None}
+            asked = fetch("questions", values)
+            return WholeRun(
+                row,
+                reading.load(fetch, row, ()),
+                reading.all_chunks(fetch, row.run_no),
+                [records.key_state(values) for values in fetch("keys_of_run", (row.run_no,))],
+                [(it.message(), it.taken_seq) for it in lookups.messages(fetch, row.run_no)],
+                [beside_rows.question_of(values[1:], values[0]) for values in asked],
+                beside_rows.find_pot(fetch, self.namespace, row.run_id),
+            )
+
+        with lookups.unless_removed(self.by_number, row.run_no):
+            return self._one_state(read)
 
     def put_whole(self, run: WholeRun) -> bool:
         numbers: list[int] = []

@@ -42,7 +42,7 @@ class PostgresBeside:
 
     # -- messages ------------------------------------------------------------------------------
 
-    def post(self, run_id: str, message: Message) -> Posted:
+    def post(self, run_id: str, message: Message, seen: str | None = None) -> Posted:
         def work(link: Link, tries: int) -> Posted:
             with link.writing():
                 # Whoever removes the run takes the same lock: what is read now stays true.
@@ -50,7 +50,10 @@ class PostgresBeside:
                 row = lookups.find_run(fetch_with(link), self.namespace, run_id)
                 if row is None:
                     raise RunNotFound(run_id, f"namespace {self.namespace!r}")
-                return _posted(link, row, message, tries)
+                if seen is not None:  # From here on it stays as it is.
+                    link.fetch("lock_run", (row.run_no,))
+                    row = records.run_row(link.fetch("run_by_number", (row.run_no,))[0])
+                return _posted(link, row, message, tries, seen)
 
         posted = self._database.work(work)
         if posted is Posted.ACCEPTED:
@@ -61,8 +64,14 @@ class PostgresBeside:
         rows = lookups.messages(self._fetch, run_no)
         return [(row.message(), row.taken_seq) for row in rows]
 
-    def inbox(self, run_no: int) -> builtins.list[Message]:
-        return [message for message, taken_seq in self.messages(run_no) if taken_seq is None]
+    def message(self, run_no: int, message_id: str) -> tuple[Message, int | None] | None:
+        found = self._fetch("messages_by_ids", (run_no, [message_id]))
+        rows = [records.message_row(values) for values in found]
+        return (rows[0].message(), rows[0].taken_seq) if rows else None
+
+    def inbox(self, run_no: int, after: int = 0) -> builtins.list[Message]:
+        rows = lookups.messages_since(self._fetch, run_no, after)
+        return [row.message() for row in rows if row.taken_seq is None]
 
     def news(self, run_nos: Sequence[int]) -> dict[int, int]:
         return dict(self._database.read("news", (list(run_nos),)))
@@ -171,6 +180,15 @@ class PostgresBeside:
             self._tell()
         return written
 
+    def expired_memos(self, space: str | None = None, limit: int = 500) -> builtins.list[Memo]:
+        values = {
+            "namespace": self.namespace,
+            "space": space,
+            "at_us": self.now_us(),
+            "limit": limit,
+        }
+        return [beside_rows.memo_of(row) for row in self._fetch("expired_memos", values)]
+
     def drop_memos(self, before_us: int) -> int:
         def work(link: Link, _tries: int) -> int:
             with link.writing():
@@ -245,7 +263,7 @@ class PostgresBeside:
         )
 
 
-def _posted(link: Link, row: RunRow, message: Message, tries: int) -> Posted:
+def _posted(link: Link, row: RunRow, message: Message, tries: int, seen: str | None) -> Posted:
     """Put a message into an inbox that is locked."""
     fetch = fetch_with(link)
     found = fetch("messages_by_ids", (row.run_no, [message.message_id]))
@@ -254,6 +272,7 @@ def _posted(link: Link, row: RunRow, message: Message, tries: int) -> Posted:
             return Posted.DUPLICATE
         link.fetch("lock_message", (row.run_no, message.message_id))
         return Posted.ACCEPTED  # By an earlier try.
+    decisions.check_seen(row, seen)
     if not decisions.reads_mail(row):
         return Posted.REFUSED
     ends = dict(link.fetch("inbox_ends", (row.namespace, [row.run_id])))

@@ -16,7 +16,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import psycopg
@@ -30,6 +30,9 @@ Q = sql.load("postgres/queries.sql")
 PLANNED_FOR_S = 5.0
 """How long the server keeps its plan of a prepared statement. One that was made for a small table
 reads all of it at every step; until the server analyses what has grown, a minute may pass."""
+
+ROWS_AT_ONCE = 200
+"""How many rows of a table that is read whole are fetched in one round trip."""
 
 _ESCAPE = "\ue000"
 _BIGINT, _TEXT, _BYTEA = 20, 25, 17
@@ -119,6 +122,24 @@ class Link(psycopg.Connection[Any]):
                 if not self.closed and self.pgconn.transaction_status != pq.TransactionStatus.IDLE:
                     self.fetch("rollback")
             raise
+
+    @contextlib.contextmanager
+    def one_state(self) -> Generator[Link, None, None]:
+        """Have all that is read come from one state of the database, whatever others commit."""
+        self.fetch_each(("begin_reading", ()), ("wait_for_reader", (idle_ms(self.idle_s),)))
+        try:
+            yield self
+        finally:
+            with contextlib.suppress(psycopg.Error):
+                if not self.closed:
+                    self.fetch("rollback")
+
+    def each(self, name: str, cursor: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a named statement, some at a time, in a transaction that is open."""
+        with self.cursor(cursor, row_factory=tuple_row) as rows:
+            rows.itersize = ROWS_AT_ONCE
+            for row in rows.execute(Q[name].encode()):
+                yield _inward(row)
 
     def call(self, statement: Statement, params: list[bytes | None]) -> list[int]:
         """Run a statement whose parameters are in binary form; returns its first column, numbers."""

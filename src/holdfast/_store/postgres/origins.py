@@ -7,7 +7,8 @@ the other has done.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast._core.rows import RunRow
@@ -19,17 +20,28 @@ if TYPE_CHECKING:
     from holdfast._store.postgres.link import Link
 
 
-def keep_origins(link: Link, namespace: str, rows: Iterable[RunRow]) -> None:
-    """Keep the runs that these were forked from until the commit; raises if one was deleted and the
-    fork is not there yet."""
-    forked = [(row, of.run) for row in rows if (of := lineage.origin_of(row)) is not None]
+def keep_origins(
+    link: Link, namespace: str, rows: Iterable[RunRow], seen: Sequence[str | None] = ()
+) -> None:
+    """Keep the runs that these were forked from until the commit; raises if one was deleted, or is
+    not as it was seen, and the fork is not there yet."""
+    views = itertools.chain(seen, itertools.repeat(None))
+    forked = [
+        (row, of.run, view)
+        for row, view in zip(rows, views, strict=False)
+        if (of := lineage.origin_of(row)) is not None
+    ]
     if not forked:
         return
-    link.fetch("lock_names", (sorted({inbox_lock(namespace, origin) for _, origin in forked}),))
+    link.fetch("lock_names", (sorted({inbox_lock(namespace, origin) for _, origin, _ in forked}),))
     find = functools.partial(lookups.find_run, fetch_with(link), namespace)
-    for row, _ in forked:
-        if find(row.run_id) is None:
-            lineage.check_origin(row, find)
+    for row, origin, view in forked:
+        if find(row.run_id) is not None:
+            continue
+        other = None if view is None else find(origin)
+        if other is not None:  # From here on it stays as it is.
+            link.fetch("lock_run", (other.run_no,))
+        lineage.check_origin(row, find, view)
 
 
 def has_fork(link: Link, namespace: str, run_id: str) -> bool:

@@ -14,9 +14,10 @@ from holdfast._store.lookups import Fetch
 from holdfast._store.postgres.link import Link
 from holdfast._store.records import SEQ_BITS, SEQ_MASK
 
-_RANGES = frozenset({"entries", "chunk_range", "messages"})
+_RANGES = frozenset({"entries", "chunk_range"})
+_BOTH_WAYS = frozenset({"messages_both_ways", "messages_since"})
 _PACKED = _RANGES | {"entry_before", "all_chunks", "all_messages", "messages_by_ids"}
-_MEMOS = frozenset({"memo_by_name", "memo_by_hash", "memos", "all_memos"})
+_MEMOS = frozenset({"memos", "all_memos"})
 
 
 def fetch_with(link: Link) -> Fetch:
@@ -34,18 +35,33 @@ def packed(fetch: Callable[[str, Any], list[Any]]) -> Fetch:
         elif name == "entry_before":
             (at,) = values
             values = (at >> SEQ_BITS, at & SEQ_MASK)
-        elif name == "memo_by_name":
-            values = (*values[:2], in_order(values[2]))
-        rows = fetch(name, values)
-        if name in _MEMOS:
-            return [(*row[:2], as_given(row[2]), *row[3:]) for row in rows]
-        if name not in _PACKED:
-            return rows
-        if name in {"messages", "messages_by_ids", "all_messages"}:
-            return [(_pack(row), row[0], *row[2:]) for row in rows]
-        return [(_pack(row), *row[2:]) for row in rows]
+        elif name == "messages_both_ways":
+            first, last, run_no = values
+            values = (run_no, first & SEQ_MASK, last & SEQ_MASK, run_no)
+        elif name == "messages_since":
+            after, last, run_no, _ = values
+            values = (run_no, after & SEQ_MASK, last & SEQ_MASK, run_no, after & SEQ_MASK)
+        elif name == "memo_both_ways":
+            values = (*values[:2], in_order(values[2]), values[3])
+        return [packed_row(name, row) for row in fetch(name, values)]
 
     return fetched
+
+
+def packed_row(name: str, row: Any) -> Any:
+    """Return a row of a named query, with packed numbers."""
+    if name in _BOTH_WAYS:
+        found, run_no, number, *rest = row
+        return (found, None if number is None else run_no << SEQ_BITS | number, run_no, *rest)
+    if name == "memo_both_ways":
+        return (*row[:3], as_given(row[3]), *row[4:])
+    if name in _MEMOS:
+        return (*row[:2], as_given(row[2]), *row[3:])
+    if name not in _PACKED:
+        return row
+    if name in {"messages_by_ids", "all_messages"}:
+        return (_pack(row), row[0], *row[2:])
+    return (_pack(row), *row[2:])
 
 
 def _pack(row: Any) -> int:

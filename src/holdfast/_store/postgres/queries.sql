@@ -64,6 +64,17 @@ owner IS NULL AND status = 'waiting' AND run_no IN (
 -- name: begin
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
 
+-- name: begin_reading
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
+
+-- Whoever checks a whole store needs one state of it for as long as that takes, whatever a role may
+-- have set for its usual work. Before version 17 there is no limit for a transaction.
+-- name: wait_for_reader
+SELECT set_config('idle_in_transaction_session_timeout', %s, true),
+  set_config('statement_timeout', '0', true),
+  CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
+    THEN set_config('transaction_timeout', '0', true) END
+
 -- name: commit
 COMMIT
 
@@ -312,6 +323,12 @@ DELETE FROM holdfast.measures WHERE (namespace, at_us, process, flow) IN (
   ORDER BY at_us, process, flow LIMIT %s FOR UPDATE SKIP LOCKED)
 RETURNING 1
 
+-- name: expired_memos
+SELECT {memo_columns} FROM holdfast.memos
+WHERE namespace = %(namespace)s AND expires_us <= %(at_us)s AND value IS NOT NULL
+  AND (%(space)s::text IS NULL OR space = %(space)s)
+ORDER BY expires_us, space, key LIMIT %(limit)s
+
 -- name: drop_memos
 DELETE FROM holdfast.memos WHERE (namespace, space, key) IN (
   SELECT namespace, space, key FROM holdfast.memos
@@ -426,6 +443,20 @@ WHERE namespace = %(namespace)s
       THEN tags::jsonb -> %(tag)s::text = to_jsonb(%(tag_value)s::text) END)
 ORDER BY run_no DESC LIMIT %(limit)s
 
+-- name: held_on
+WITH RECURSIVE found AS (
+  (SELECT waiting_on AS token FROM holdfast.runs
+   WHERE namespace = %(namespace)s AND status = 'held' AND waiting_on > %(after)s
+   ORDER BY waiting_on LIMIT 1)
+  UNION ALL
+  SELECT (
+    SELECT waiting_on FROM holdfast.runs
+    WHERE namespace = %(namespace)s AND status = 'held' AND waiting_on > found.token
+    ORDER BY waiting_on LIMIT 1)
+  FROM found WHERE found.token < %(end)s
+)
+SELECT token FROM found WHERE token < %(end)s LIMIT %(limit)s
+
 -- name: runs_waiting_on
 SELECT {run_columns} FROM holdfast.runs WHERE waiting_on = %s AND namespace = %s ORDER BY run_no
 
@@ -441,10 +472,13 @@ SELECT found.owner, coalesce(p.until_us, 0)
 FROM found LEFT JOIN holdfast.pulses AS p ON p.owner = found.owner
 WHERE found.owner IS NOT NULL
 
+-- name: left
+(owner = ANY(%(owners)s::bigint[])
+  AND (owner <> ALL(%(late)s::bigint[]) OR lease_until_us <= %(at_us)s))
+
 -- name: claimable_runs
 (SELECT {run_columns} FROM holdfast.runs
- WHERE namespace = %(namespace)s AND {open_runs} AND owner = ANY(%(owners)s::bigint[])
-   AND (owner <> ALL(%(late)s::bigint[]) OR lease_until_us <= %(at_us)s)
+ WHERE namespace = %(namespace)s AND {open_runs} AND {left}
  ORDER BY run_no LIMIT %(limit)s)
 UNION ALL
 (SELECT {run_columns} FROM holdfast.runs WHERE namespace = %(namespace)s AND {due_always}
@@ -523,6 +557,12 @@ SELECT * FROM (
 ) AS found
 ORDER BY -coalesce(priority, 0), run_no LIMIT %(limit)s
 
+-- name: held_runs
+SELECT {run_columns} FROM holdfast.runs
+WHERE {for_this_worker} AND status = 'held' AND waiting_on = %(token)s
+ORDER BY run_no LIMIT %(limit)s
+FOR UPDATE SKIP LOCKED
+
 -- name: stranded
 owner = ANY(%(owners)s::bigint[]) AND namespace = %(namespace)s AND {open_runs}
   AND (owner <> ALL(%(late)s::bigint[]) OR lease_until_us <= %(at_us)s)
@@ -565,11 +605,15 @@ WHERE namespace = %s AND queue = %s AND at_us > %s GROUP BY limit_key
 SELECT coalesce(queue, 'default'),
   count(*) FILTER (WHERE owner IS NULL AND {open_runs} AND {due}),
   count(*) FILTER (WHERE owner IS NULL AND {open_runs} AND NOT {due}),
-  count(*) FILTER (WHERE owner IS NOT NULL AND {open_runs}),
+  count(*) FILTER (WHERE owner IS NOT NULL AND {open_runs} AND NOT {left}),
   count(*) FILTER (WHERE status = 'failed'),
   count(*) FILTER (WHERE status = 'held'),
   count(*) FILTER (WHERE status = 'held' AND held_reason = 'quarantined'),
-  min(updated_us) FILTER (WHERE owner IS NULL AND {open_runs} AND {due})
+  least(
+    min(updated_us) FILTER (WHERE owner IS NULL AND {open_runs} AND {due}),
+    min(greatest(updated_us, (SELECT p.until_us FROM holdfast.pulses AS p WHERE p.owner = runs.owner)
+      - %(lease_us)s)) FILTER (WHERE owner IS NOT NULL AND {open_runs} AND {left})),
+  count(*) FILTER (WHERE owner IS NOT NULL AND {open_runs} AND {left})
 FROM holdfast.runs
 WHERE namespace = %(namespace)s AND status IN ('queued', 'running', 'waiting', 'failed', 'held')
   AND deleted_us IS NULL
@@ -593,20 +637,36 @@ SELECT {key_columns} FROM holdfast.keys WHERE namespace = %s AND effect = %s AND
 -- name: key_by_hash
 SELECT {key_columns} FROM holdfast.keys WHERE key_hash = %s
 
+-- name: key_both_ways
+SELECT true, k.* FROM ({key_by_name}) AS k UNION ALL SELECT false, k.* FROM ({key_by_hash}) AS k
+
 -- name: keys_of_run
 SELECT {key_columns} FROM holdfast.keys WHERE run_no = %s ORDER BY namespace, effect, key
 
--- name: messages
-SELECT {message_columns} FROM holdfast.inbox
-WHERE run_no = %s AND number BETWEEN %s AND %s ORDER BY number
+-- The messages by their numbers, and what an index shows of them, in one statement: one state.
+-- name: messages_both_ways
+SELECT true, {message_columns} FROM holdfast.inbox
+WHERE run_no = %s AND number BETWEEN %s AND %s
+UNION ALL
+SELECT false, run_no, NULL, message_id, NULL, NULL, NULL, NULL, NULL, NULL
+FROM holdfast.inbox WHERE run_no = %s
+
+-- name: messages_since
+SELECT true, {message_columns} FROM holdfast.inbox
+WHERE run_no = %s AND number > %s AND number <= %s
+UNION ALL
+SELECT false, run_no, number, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM holdfast.inbox WHERE run_no = %s AND taken_seq IS NULL AND number > %s
 
 -- name: messages_by_ids
 SELECT {message_columns} FROM holdfast.inbox WHERE run_no = %s AND message_id = ANY(%s::text[])
 
+-- The largest number of an inbox is the end of its index, however many messages there are.
 -- name: inbox_ends
-SELECT run_no, max(number) FROM holdfast.inbox
-WHERE run_no IN (SELECT run_no FROM holdfast.runs WHERE namespace = %s AND run_id = ANY(%s::text[]))
-GROUP BY run_no
+SELECT r.run_no, e.number FROM holdfast.runs AS r CROSS JOIN LATERAL (
+  SELECT i.number FROM holdfast.inbox AS i WHERE i.run_no = r.run_no
+  ORDER BY i.number DESC LIMIT 1) AS e
+WHERE r.namespace = %s AND r.run_id = ANY(%s::text[])
 
 -- name: messages_there
 SELECT i.run_no, i.message_id FROM unnest(%s::text[], %s::text[]) AS w (run_id, message_id)
@@ -629,6 +689,9 @@ SELECT {pot_columns} FROM holdfast.pots WHERE namespace = %s AND root = %s
 -- name: pot_by_hash
 SELECT {pot_columns} FROM holdfast.pots WHERE root_hash = %s
 
+-- name: pot_both_ways
+SELECT true, p.* FROM ({pot_by_name}) AS p UNION ALL SELECT false, p.* FROM ({pot_by_hash}) AS p
+
 -- name: pots_locked
 SELECT {pot_columns} FROM holdfast.pots
 WHERE namespace = %s AND root = ANY(%s::text[]) ORDER BY root FOR UPDATE
@@ -639,6 +702,9 @@ SELECT {memo_columns} FROM holdfast.memos WHERE namespace = %s AND space = %s AN
 -- name: memo_by_hash
 SELECT {memo_columns} FROM holdfast.memos WHERE key_hash = %s
 
+-- name: memo_both_ways
+SELECT true, m.* FROM ({memo_by_name}) AS m UNION ALL SELECT false, m.* FROM ({memo_by_hash}) AS m
+
 -- name: memos
 SELECT {memo_columns} FROM holdfast.memos
 WHERE namespace = %(namespace)s AND space = %(space)s AND key >= %(prefix)s AND key > %(after)s
@@ -648,9 +714,6 @@ ORDER BY key LIMIT %(limit)s
 
 -- name: spaces
 SELECT DISTINCT space FROM holdfast.memos WHERE namespace = %s
-
--- name: message_ids
-SELECT message_id FROM holdfast.inbox WHERE run_no = %s
 
 -- name: owner_row
 SELECT {owner_columns} FROM holdfast.owners WHERE owner = %s
@@ -717,14 +780,27 @@ RETURNING incarnation, adopted_through
 INSERT INTO holdfast.incarnations (incarnation, at_us, actor, accepted, digest)
 VALUES (%s, %s, %s, %s, %s)
 
--- name: latest_time
-SELECT coalesce(max(registered_us), 0) FROM holdfast.owners
+-- name: clock
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+  (SELECT ahead_us FROM holdfast.store),
+  greatest(
+    (SELECT max(registered_us) FROM
+      (SELECT registered_us FROM holdfast.owners ORDER BY owner DESC LIMIT 100) AS owners),
+    (SELECT max(updated_us) FROM
+      (SELECT updated_us FROM holdfast.runs ORDER BY run_no DESC LIMIT 100) AS runs),
+    0)
+
+-- name: set_ahead
+UPDATE holdfast.store SET ahead_us = greatest(ahead_us, %s)
 
 
 -- Verification ------------------------------------------------------------------------------------
 
 -- name: all_runs
 SELECT {run_columns} FROM holdfast.runs ORDER BY run_no
+
+-- name: count_runs
+SELECT count(*) FROM holdfast.runs
 
 -- name: all_keys
 SELECT {key_columns} FROM holdfast.keys ORDER BY namespace, effect, key

@@ -14,6 +14,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 import psycopg
@@ -22,18 +23,20 @@ from holdfast._core.digest import seal
 from holdfast._core.entries import Entry
 from holdfast._core.rows import GENESIS, Applied, KeyState, Lease, RunRow, Write
 from holdfast._store import decisions, lookups, reading, records
+from holdfast._store.clock import SLEWED_US, DatabaseClock
 from holdfast._store.contract import (
     Busy,
     Finding,
     NewRun,
     Outcome,
+    Progress,
     Query,
     Started,
+    no_progress,
 )
 from holdfast._store.postgres import opening, regressing, sending
 from holdfast._store.postgres.appending import Appender
 from holdfast._store.postgres.claiming import Claimer
-from holdfast._store.postgres.clock import DatabaseClock
 from holdfast._store.postgres.database import Database, first_link
 from holdfast._store.postgres.failures import translated
 from holdfast._store.postgres.fleet import PostgresFleet
@@ -42,11 +45,13 @@ from holdfast._store.postgres.link import Link
 from holdfast._store.postgres.notices import Notices
 from holdfast._store.postgres.origins import keep_origins
 from holdfast._store.postgres.owners import Owners
-from holdfast._store.postgres.packing import packed
+from holdfast._store.postgres.packing import fetch_with, packed
 from holdfast._store.postgres.place import parse
 from holdfast._store.postgres.remembering import Remembered
 from holdfast._store.postgres.telling import Teller
-from holdfast.errors import StoreUnusable
+from holdfast.errors import RunDeleted, StoreUnusable
+
+T = TypeVar("T")
 
 
 class PostgresStore(PostgresFleet, PostgresBeside):
@@ -99,8 +104,18 @@ class PostgresStore(PostgresFleet, PostgresBeside):
         self._fetch = packed(self._database.read)
 
     def _set_clock(self, link: Link) -> None:
+        """Ask for the time of the database; where others have committed a later one, go on from it.
+
+        How far the store's clock is ahead is kept in the store, so that it goes on between processes
+        that are opened one after the other, each of which would begin at the same committed time.
+        """
         self._clock.ask(lambda: int(link.fetch("now")[0][0]))
-        self._clock.not_before(link.fetch("latest_time")[0][0])
+        ((server_us, ahead_us, latest_us),) = link.fetch("clock")
+        if latest_us - server_us - ahead_us >= SLEWED_US:
+            ahead_us = latest_us - server_us
+            with contextlib.suppress(psycopg.errors.InsufficientPrivilege):  # A role that reads.
+                link.change("set_ahead", (ahead_us,))
+        self._clock.not_before(max(latest_us, server_us + ahead_us) if ahead_us else latest_us)
 
     def _has_forked(self) -> None:
         self._clock.has_forked()
@@ -117,7 +132,7 @@ class PostgresStore(PostgresFleet, PostgresBeside):
             raise StoreUnusable(f"{self.url} has another store now; open it again")
         self._remembered.lost = row.lost
         self._adopted_through = row.adopted_through
-        self._clock.ask(lambda: int(link.fetch("now")[0][0]))
+        self._set_clock(link)
         regressing.check(link, self._remembered, self.now_us())
         self._server_us = row.server_us
 
@@ -209,7 +224,8 @@ class PostgresStore(PostgresFleet, PostgresBeside):
             # What an earlier try committed may not be on the replicas yet. A lock is a write: the
             # commit of it waits until they have both.
             with link.writing():
-                keep_origins(link, self.namespace, [run.row for run in made])
+                seen = [new.origin_seen for new, _ in news]
+                keep_origins(link, self.namespace, [run.row for run in made], seen)
                 fresh = sending.start(link, made, chunks)
                 started = self._started(link, news, made, fresh)
                 for run in started:
@@ -247,19 +263,14 @@ class PostgresStore(PostgresFleet, PostgresBeside):
     def claim(self, run_id: str, owner: int, at_us: int) -> Lease | Busy:
         claimed = self._claimer.claim(run_id, owner, at_us)
         self._remembered.acknowledged(claimed.row)
+        self._clock.not_before(claimed.row.updated_us)
         self._tell()
         return claimed
 
     # -- reads ---------------------------------------------------------------------------------
 
     def get(self, run_id: str) -> RunRow | None:
-        """Look by both paths at once; what only one of them shows is looked at again."""
-        at = (self.namespace, run_id)
-        found = self._database.read("run_both_ways", (*at, records.name_hash(*at)))
-        row = next((records.run_row(values[1:]) for values in found if values[0]), None)
-        if row is not None and (row.namespace, row.run_id) == at:
-            return row
-        return lookups.find_run(self._fetch, *at) if found else None
+        return lookups.find_run(self._fetch, self.namespace, run_id)
 
     def by_number(self, run_no: int) -> RunRow | None:
         found = self._database.read("run_by_number", (run_no,))
@@ -272,14 +283,22 @@ class PostgresStore(PostgresFleet, PostgresBeside):
         return [records.run_row_or_held(values) for values in found]
 
     def load(self, row: RunRow, skips: Sequence[tuple[int, int]] = ()) -> builtins.list[Entry]:
-        return reading.load(self._fetch, row, skips)
+        with lookups.unless_removed(self.by_number, row.run_no):
+            return reading.load(self._fetch, row, skips)
 
     def entry(self, run_no: int, seq: int) -> Entry | None:
         row = self.by_number(run_no)
-        return None if row is None else reading.entry(self._fetch, row, seq)
+        if row is None:
+            return None
+        try:
+            with lookups.unless_removed(self.by_number, run_no):
+                return reading.entry(self._fetch, row, seq)
+        except RunDeleted:
+            return None
 
     def chunks(self, run_no: int, number: int) -> Mapping[int, bytes]:
-        return reading.chunks(self._fetch, run_no, number)
+        with lookups.unless_removed(self.by_number, run_no):
+            return reading.chunks(self._fetch, run_no, number)
 
     def key(self, effect: str, key: str) -> KeyState | None:
         return lookups.find_key(self._fetch, self.namespace, effect, key)
@@ -287,6 +306,11 @@ class PostgresStore(PostgresFleet, PostgresBeside):
     def waiting_on(self, token: str) -> builtins.list[RunRow]:
         found = self._database.read("runs_waiting_on", (token, self.namespace))
         return [records.run_row(values) for values in found]
+
+    def held_on(self, prefix: str, after: str = "", limit: int = 500) -> builtins.list[str]:
+        first, end = decisions.tokens_within(prefix, after)
+        values = {"namespace": self.namespace, "after": first, "end": end, "limit": limit}
+        return [token for (token,) in self._database.read("held_on", values)]
 
     def claimable(self, at_us: int, limit: int) -> builtins.list[RunRow]:
         pulses = self._database.read("owners_of_open_runs")
@@ -300,18 +324,30 @@ class PostgresStore(PostgresFleet, PostgresBeside):
         }
         return list(records.undamaged(self._database.read("claimable_runs", values)))
 
-    def verify(self, run_ids: Iterable[str] | None = None) -> builtins.list[Finding]:
+    def verify(
+        self, run_ids: Iterable[str] | None = None, progress: Progress = no_progress
+    ) -> builtins.list[Finding]:
         from holdfast._store.postgres.verifying import verify
 
-        return verify(self._fetch, self.namespace, run_ids)
+        return verify(self._database, self.namespace, run_ids, progress)
 
-    def backup(self, path: str) -> None:
+    def backup(self, path: str, progress: Progress = no_progress) -> None:
+        del progress
         raise StoreUnusable(
             f"a store on a server is not copied to {path!r}: use pg_dump or the server's own "
             "backups; `holdfast copy` moves runs to a SQLite file"
         )
 
     # -- pieces --------------------------------------------------------------------------------
+
+    def _one_state(self, work: Callable[[lookups.Fetch], T]) -> T:
+        """Have all that some work reads come from one state of the database."""
+
+        def reading_all(link: Link, _tries: int) -> T:
+            with link.one_state():
+                return work(fetch_with(link))
+
+        return self._database.work(reading_all)
 
     def _lease_until_us(self) -> int:
         return self.now_us() + int(self.lease_s * 1_000_000)

@@ -2,38 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from holdfast._store import beside_rows, measure_rows, records, verify as checks
-from holdfast._store.contract import Finding
-from holdfast._store.lookups import Fetch
+from holdfast._store.contract import Finding, Progress
+from holdfast._store.postgres.database import Database, Work
+from holdfast._store.postgres.link import Link
+from holdfast._store.postgres.packing import fetch_with, packed_row
+from holdfast._store.verify import Snapshot
 
 
-def verify(fetch: Fetch, namespace: str, run_ids: Iterable[str] | None) -> list[Finding]:
+def verify(
+    database: Database, namespace: str, run_ids: Iterable[str] | None, progress: Progress
+) -> list[Finding]:
     """Return what is wrong; an empty list says that all of it reads as it was written."""
-    if run_ids is not None:
-        return [
-            finding for run_id in run_ids for finding in checks.named_run(fetch, namespace, run_id)
-        ]
+    wanted = None if run_ids is None else list(run_ids)
+
+    def once(work: Work[list[Finding]], tries: int) -> list[Finding]:
+        link = database.connect()  # Not of the pool: it may take long, and others read meanwhile.
+        try:
+            with link.one_state():
+                return work(link, tries)
+        finally:
+            link.close()
+
+    def work(link: Link, _tries: int) -> list[Finding]:
+        state = _snapshot(link, progress)
+        lost = checks.lost(state.fetch("store_row", ())[0][3])
+        if wanted is not None:
+            return [*lost, *checks.named_runs(state, namespace, wanted)]
+        return [*lost, *_everything(state)]
+
+    return database.again(once, work)
+
+
+def _snapshot(link: Link, progress: Progress) -> Snapshot:
+    numbers = itertools.count()
+
+    def each(name: str) -> Iterator[Any]:
+        for row in link.each(name, f"holdfast_{next(numbers)}"):
+            yield packed_row(name, row)
+
+    return Snapshot(fetch_with(link), each, progress)
+
+
+def _everything(state: Snapshot) -> list[Finding]:
     strays = [
         Finding(f"rows of {table}", f"they belong to run number {run_no}, which is not there")
-        for table, run_no in fetch("rows_without_run", ())
+        for table, run_no in state.fetch("rows_without_run", ())
     ]
     late = [
         Finding(f"question {name!r}", "it is open, and the run has ended", run_id)
-        for run_id, name in fetch("questions_of_nobody", ())
+        for run_id, name in state.fetch("questions_of_nobody", ())
     ]
     return [
-        *checks.rows(fetch, "all_runs", records.run_row),
-        *checks.rows(fetch, "all_keys", records.key_state),
-        *checks.rows(fetch, "all_messages", records.message_row),
-        *checks.rows(fetch, "all_questions", lambda row: beside_rows.question_of(row[1:], row[0])),
-        *checks.rows(fetch, "all_pots", beside_rows.pot_of),
-        *checks.rows(fetch, "all_memos", beside_rows.memo_of),
-        *checks.rows(fetch, "all_measures", measure_rows.measure_of),
-        *checks.rows(fetch, "all_owners", records.owner_row),
-        *checks.rows(fetch, "all_chunks", checks.chunk),
+        *checks.rows(state, "all_runs", records.run_row),
+        *checks.rows(state, "all_keys", records.key_state),
+        *checks.rows(state, "all_messages", records.message_row),
+        *checks.rows(state, "all_questions", lambda row: beside_rows.question_of(row[1:], row[0])),
+        *checks.rows(state, "all_pots", beside_rows.pot_of),
+        *checks.rows(state, "all_memos", beside_rows.memo_of),
+        *checks.rows(state, "all_measures", measure_rows.measure_of),
+        *checks.rows(state, "all_owners", records.owner_row),
+        *checks.chunks(state),
         *strays,
         *late,
-        *checks.all_runs(fetch),
+        *checks.all_runs(state),
     ]

@@ -50,7 +50,7 @@ class Exchange:
     inner: Any
     redirects: Redirects
     request: Any
-    put: Callable[[Piece], None]
+    put: Callable[[Piece], object]
     max_bytes: int
     headers: frozenset[str]
     effect: bool

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator
-from threading import Event
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 import holdfast
 from holdfast import Retry, keyed, recorded
 from holdfast.errors import UsageError
 from holdfast.integrations._needs import needs
-from holdfast.integrations._relay import arelay, relay
+from holdfast.integrations._relay import Closed, Closer, arelay, relay
 from holdfast.integrations._witness import tell
 from holdfast.integrations.http.answered import Head, replayed
 from holdfast.integrations.http.asked import digest_of, shown_url, step_key
@@ -23,6 +23,7 @@ from holdfast.integrations.http.exchange import (
     perform,
     perform_async,
 )
+from holdfast.integrations.http.proxies import proxies, proxy_for, refuse_proxies
 from holdfast.integrations.http.redirects import Redirects, send, send_async
 from holdfast.integrations.http.sent import library_of
 
@@ -31,6 +32,8 @@ for _library in _LIBRARIES or ["httpx"]:
     needs(_library, extra="http")
 
 if TYPE_CHECKING:
+    from types import AsyncGeneratorType
+
     import httpx
     import httpx2
 
@@ -65,13 +68,16 @@ class _Rules:
         on_doubt: Policy,
         headers: Iterable[str],
         max_bytes: int,
+        *,
+        trust_env: bool,
     ) -> None:
         if max_bytes < 1:
             raise UsageError(f"max_bytes={max_bytes!r}: a positive number")
         self.key = key
         self.redirects = Redirects()
         self._inner = inner
-        self._made: dict[str, Any] = {}
+        self._proxies = proxies() if trust_env and inner is None else None
+        self._made: dict[tuple[str, str | None], Any] = {}
         self._record = record
         self._effects = effects
         self._headers = frozenset(name.lower() for name in headers)
@@ -102,9 +108,11 @@ class _Rules:
         if self._inner is not None:
             return self._inner
         library = library_of(request)
-        if library.__name__ not in self._made:
-            self._made[library.__name__] = getattr(library, kind)()
-        return self._made[library.__name__]
+        proxy = None if self._proxies is None else proxy_for(request.url, self._proxies)
+        made = library.__name__, proxy
+        if made not in self._made:
+            self._made[made] = getattr(library, kind)(proxy=proxy)
+        return self._made[made]
 
     @property
     def inners(self) -> list[Any]:
@@ -127,7 +135,7 @@ class _Sending:
     """One request on its way: what is recorded of it, and the pieces of its answer that were seen."""
 
     def __init__(
-        self, rules: _Rules, inner: Any, request: Any, put: Callable[[Piece], None], left: Event
+        self, rules: _Rules, inner: Any, request: Any, put: Callable[[Piece], object], left: Event
     ) -> None:
         self._seen: list[Piece] = []
         self._put = put
@@ -195,7 +203,9 @@ _FOR_SYNC = "AsyncDurableTransport is for AsyncClient; for Client use DurableTra
 class DurableTransport(_OnlyBlocking, _Transport):
     """Makes every request of a client a step, inside a run; of httpx or httpx2, as the client is.
 
-    `inner` sends; by default a plain `HTTPTransport()`. `key(request)` names a line of requests that
+    `inner` sends; by default a plain `HTTPTransport()`, through the proxies that the environment names
+    (`HTTP_PROXY`, `NO_PROXY` …; not with `trust_env=False`). A proxy of one's own belongs into `inner`:
+    `Client(transport=DurableTransport(), proxy=…)` would pass the transport by, and is refused. `key(request)` names a line of requests that
     are made at the same time. `record(request)` says which are recorded (all). `effects(request)`
     says which are effects (none), with `on_doubt=` as their policy. `headers=` are kept of answers
     besides those that SDKs look at. An answer of more than `max_bytes` is refused.
@@ -211,8 +221,19 @@ class DurableTransport(_OnlyBlocking, _Transport):
         on_doubt: Policy = "ask",
         headers: Iterable[str] = (),
         max_bytes: int = MAX_BYTES,
+        trust_env: bool = True,
     ) -> None:
-        self._rules = _Rules(perform, inner, key, record, effects, on_doubt, headers, max_bytes)
+        self._rules = _Rules(
+            perform,
+            inner,
+            key,
+            record,
+            effects,
+            on_doubt,
+            headers,
+            max_bytes,
+            trust_env=trust_env,
+        )
 
     def handle_request(self, request: Any) -> Any:
         """Send a request, or give the answer that is recorded."""
@@ -220,15 +241,18 @@ class DurableTransport(_OnlyBlocking, _Transport):
         if self._rules.passes(request):
             return send(self._rules.redirects, inner, request)
         request.read()
-        left = Event()
+        left, closer = Event(), Closer()
         pieces = relay(
-            lambda put: self._recorded(inner, request, put, left), linger_s=LINGER_S, left=left
+            lambda put: self._recorded(inner, request, put, left),
+            linger_s=LINGER_S,
+            left=left,
+            closer=closer,
         )
         head = cast("Head", next(pieces))
-        return _response(request, head, "SyncByteStream", _Pieces, pieces)
+        return _response(request, head, "SyncByteStream", _Pieces, pieces, closer)
 
     def _recorded(
-        self, inner: Any, request: Any, put: Callable[[Piece], None], left: Event
+        self, inner: Any, request: Any, put: Callable[[Piece], object], left: Event
     ) -> list[Piece]:
         sending = _Sending(self._rules, inner, request, put, left)
         try:
@@ -256,9 +280,18 @@ class AsyncDurableTransport(_OnlyAwaited, _AsyncTransport):
         on_doubt: Policy = "ask",
         headers: Iterable[str] = (),
         max_bytes: int = MAX_BYTES,
+        trust_env: bool = True,
     ) -> None:
         self._rules = _Rules(
-            perform_async, inner, key, record, effects, on_doubt, headers, max_bytes
+            perform_async,
+            inner,
+            key,
+            record,
+            effects,
+            on_doubt,
+            headers,
+            max_bytes,
+            trust_env=trust_env,
         )
 
     async def handle_async_request(self, request: Any) -> Any:
@@ -267,15 +300,18 @@ class AsyncDurableTransport(_OnlyAwaited, _AsyncTransport):
         if self._rules.passes(request):
             return await send_async(self._rules.redirects, inner, request)
         await request.aread()
-        left = Event()
+        left, closer = Event(), Closer()
         pieces = arelay(
-            lambda put: self._recorded(inner, request, put, left), linger_s=LINGER_S, left=left
+            lambda put: self._recorded(inner, request, put, left),
+            linger_s=LINGER_S,
+            left=left,
+            closer=closer,
         )
         head = cast("Head", await anext(pieces))
-        return _response(request, head, "AsyncByteStream", _AsyncPieces, pieces)
+        return _response(request, head, "AsyncByteStream", _AsyncPieces, pieces, closer)
 
     async def _recorded(
-        self, inner: Any, request: Any, put: Callable[[Piece], None], left: Event
+        self, inner: Any, request: Any, put: Callable[[Piece], object], left: Event
     ) -> list[Piece]:
         sending = _Sending(self._rules, inner, request, put, left)
         try:
@@ -291,40 +327,79 @@ class AsyncDurableTransport(_OnlyAwaited, _AsyncTransport):
 
 
 class _Pieces:
-    """The rest of an answer, as a stream of the library."""
+    """The rest of an answer, as a stream of the library. Anybody may close it."""
 
-    def __init__(self, pieces: Generator[Piece]) -> None:
+    def __init__(self, pieces: Generator[Piece], closer: Closer, closed: type[Exception]) -> None:
         self._pieces = pieces
+        self._closer = closer
+        self._closed = closed
+        # Held inside the generator: to close one that another thread is in can crash the interpreter.
+        self._inside = Lock()
 
     def __iter__(self) -> Iterator[bytes]:
-        yield from cast("Iterator[bytes]", self._pieces)
+        while True:
+            with self._inside:
+                try:
+                    piece = next(self._pieces)
+                except StopIteration:
+                    return
+                except Closed:
+                    raise self._closed(_CLOSED) from None
+            yield cast("bytes", piece)
 
     def close(self) -> None:
-        self._pieces.close()
+        if not self._inside.acquire(blocking=False):  # Another thread is reading it.
+            self._closer.close()
+            return
+        try:
+            self._pieces.close()
+        finally:
+            self._inside.release()
 
 
 class _AsyncPieces:
     """The awaited twin of `_Pieces`."""
 
-    def __init__(self, pieces: AsyncGenerator[Piece]) -> None:
+    def __init__(
+        self, pieces: AsyncGenerator[Piece], closer: Closer, closed: type[Exception]
+    ) -> None:
         self._pieces = pieces
+        self._closer = closer
+        self._closed = closed
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for piece in self._pieces:
-            yield cast("bytes", piece)
+        try:
+            async for piece in self._pieces:
+                yield cast("bytes", piece)
+        except Closed:
+            raise self._closed(_CLOSED) from None
 
     async def aclose(self) -> None:
-        await self._pieces.aclose()
+        if cast("AsyncGeneratorType[Piece, None]", self._pieces).ag_running:  # By another task.
+            self._closer.close()
+        else:
+            await self._pieces.aclose()
 
 
-def _response(request: Any, head: Head, stream: str, kind: type[Any], pieces: Any) -> Any:
+_CLOSED = "the stream was closed while it was read"
+
+
+def _response(
+    request: Any, head: Head, stream: str, kind: type[Any], pieces: Any, closer: Closer
+) -> Any:
     """Return an answer as the library of the request has it."""
     library = library_of(request)
     of_library = type(kind.__name__, (kind, getattr(library, stream)), {})
     return library.Response(
         head.status,
         headers=[(name.encode(), value.encode()) for name, value in head.headers],
-        stream=of_library(pieces),
+        stream=of_library(pieces, closer, library.ReadError),
         extensions=head.extensions,
         request=request,
     )
+
+
+for _library in _LIBRARIES:
+    _module = importlib.import_module(_library)
+    refuse_proxies(_module.Client, DurableTransport)
+    refuse_proxies(_module.AsyncClient, AsyncDurableTransport)

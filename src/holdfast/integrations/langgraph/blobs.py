@@ -7,15 +7,19 @@ A value becomes a node, which is plain data:
 [type, bytes]    a small one, as the serializer gave it; [type] if there are no bytes
 {"l": [nodes]}   a list, element by element: a conversation shares its messages with the next one
 {"d": {…}}       a dictionary with such a list in it
+{"g": [nodes]}   a long list without messages, in groups of elements
+{"k": [nodes]}   a long dictionary without messages, in groups of items
 {"s": [name, node]}, {"v": node}    a `Send`, the snapshot of a delta channel
+{"j": "…"}       metadata that only JSON can say: lone surrogates, numbers of more than 64 bits
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
@@ -29,12 +33,15 @@ from holdfast.integrations.langgraph.keys import digest
 
 INLINE_BYTES = 192
 """A smaller value costs less where it stands than a row of its own."""
+GROUP = 128
+"""A list or dictionary with more elements is stored in groups of so many, if no messages are in it."""
 _DEPTH = 6
 _SNAPSHOT: type | None = getattr(serde_types, "_DeltaSnapshot", None)
 _SCALARS = (int, float, bool, type(None))
 
 _DIGEST = 22
 SEEN = 4096
+"""So many messages are remembered; if one checkpoint has more, twice as many as it has."""
 
 Node = Any
 
@@ -79,12 +86,12 @@ class Seen:
             return None
         return found
 
-    def add(self, message: BaseMessage, node: str) -> None:
-        """Remember a message as it is now."""
+    def add(self, message: BaseMessage, node: str, at_once: int) -> None:
+        """Remember a message as it is now, which is packed together with so many others."""
         said = copy.deepcopy(message.__dict__)
         with self._lock:
             self._messages[id(message)] = Message(message, said, node, node[:_DIGEST])
-            while len(self._messages) > SEEN:
+            while len(self._messages) > max(SEEN, 2 * at_once):
                 self._messages.popitem(last=False)
 
 
@@ -95,12 +102,19 @@ class Packer:
         self._serde = serde
         self._seen = seen
         self._splits = not isinstance(serde, EncryptedSerializer)  # No two ciphertexts are alike.
-        self._apart: dict[str, Any] = {}
+        self._apart: dict[str, tuple[str, bytes] | BaseMessage] = {}
 
     def element(self, ref: str) -> tuple[str, bytes]:
-        """Return the type and the bytes of a value that stands apart."""
-        value = self._apart[ref]
-        kind, data = self._serde.dumps_typed(_bare(value) if self._splits else value)
+        """Return the type and the bytes of a value that stands apart: those that its digest is of."""
+        found = self._apart[ref]
+        if isinstance(found, BaseMessage):  # Packed before, and mostly stored before.
+            found = self._serde.dumps_typed(_bare(found))
+            if _digest(*found) != ref:
+                raise holdfast.errors.UsageError(
+                    "a message was changed while its checkpoint was being stored; change a copy of "
+                    "it, and return that from the node"
+                )
+        kind, data = found
         return kind, bytes(data)
 
     def needed(self) -> frozenset[str]:
@@ -120,6 +134,8 @@ class Packer:
         if kind is list:
             if not value or isinstance(value[0], _SCALARS):
                 return None
+            if len(value) > GROUP and not _shares(value):
+                return {"g": [self._dumped(part) for part in _groups(value)]}
             return {"l": [self._part(it, depth) for it in value]}
         if kind is dict:
             return self._split_dict(value, depth)
@@ -134,6 +150,8 @@ class Packer:
     def _split_dict(self, value: dict[Any, Any], depth: int) -> Node | None:
         if not all(type(key) is str for key in value):
             return None
+        if len(value) > GROUP and not _shares(value.values()):
+            return {"k": [self._dumped(dict(part)) for part in _groups([*value.items()])]}
         split = {key: self._split(it, depth + 1) for key, it in value.items()}
         if not any(it is not None for it in split.values()):
             return None
@@ -159,27 +177,42 @@ class Packer:
             return found.node
         node = self._dumped(_bare(message))
         if type(node) is not str:
-            return self._dumped(message)
-        self._apart[node] = message
+            return _inline(*self._serde.dumps_typed(message))
         node = f"{node}:{message.id}" if message.id else node
-        self._seen.add(message, node)
+        self._seen.add(message, node, len(self._apart))
         return node
 
     def _dumped(self, value: Any) -> Node:
         kind, data = self._serde.dumps_typed(value)
         _check_type(kind)
         if len(data) < INLINE_BYTES:
-            return [kind, bytes(data)] if data else [kind]
-        ref = digest(kind.encode() + b"\0" + data, _DIGEST)
-        self._apart[ref] = value
+            return _inline(kind, data)
+        ref = _digest(kind, data)
+        self._apart[ref] = (kind, data)
         return ref
 
 
-def _bare(value: Any) -> Any:
+def _shares(values: Iterable[Any]) -> bool:
+    """Tell whether elements are worth to be stored one by one, since other values have them too."""
+    kinds = set(map(type, values))
+    return any(kind in (Send, _SNAPSHOT) or issubclass(kind, BaseMessage) for kind in kinds)
+
+
+def _groups(elements: list[Any]) -> list[list[Any]]:
+    return [elements[at : at + GROUP] for at in range(0, len(elements), GROUP)]
+
+
+def _inline(kind: str, data: bytes) -> Node:
+    return [kind, bytes(data)] if data else [kind]
+
+
+def _digest(kind: str, data: bytes) -> str:
+    return digest(kind.encode() + b"\0" + data, _DIGEST)
+
+
+def _bare(message: BaseMessage) -> BaseMessage:
     """Return a message without its id."""
-    if isinstance(value, BaseMessage) and value.id:
-        return value.model_copy(update={"id": None})
-    return value
+    return message.model_copy(update={"id": None}) if message.id else message
 
 
 class Unpacker:
@@ -202,8 +235,14 @@ class Unpacker:
             return [self.unpack(it) for it in inner]
         if sign == "d":
             return {key: self.unpack(it) for key, it in inner.items()}
+        if sign == "g":
+            return [it for part in inner for it in self.unpack(part)]
+        if sign == "k":
+            return {key: it for part in inner for key, it in self.unpack(part).items()}
         if sign == "s":
             return Send(inner[0], self.unpack(inner[1]))
+        if sign == "j":
+            return json.loads(inner)
         if sign == "v" and _SNAPSHOT is not None:
             return _SNAPSHOT(self.unpack(inner))
         raise holdfast.errors.UsageError(
@@ -229,7 +268,7 @@ def refs(node: Node) -> Iterator[str]:
             yield from refs(inner)
         elif sign == "s":
             yield from refs(inner[1])
-        else:
+        elif sign != "j":
             for it in inner.values() if sign == "d" else inner:
                 if isinstance(it, str):
                     yield it[:_DIGEST]

@@ -1,8 +1,10 @@
 """Removing checkpoints, and copying threads.
 
-Checkpoints go first and the values that nobody needs any more afterwards, so that a kill in between
-leaves nothing that cannot be read. Each row is removed only as it was seen: what somebody has
-written meanwhile stays.
+Whoever removes holds the thread (see shelf.py), and lists before it decides: first the values apart,
+then the names of places, then checkpoints and writes. What is written later than a list is either not
+in it or has another version than there, and each row is removed only as it was listed. Checkpoints go
+first and the values that nobody needs any more afterwards, so that a kill in between leaves nothing
+that cannot be read.
 """
 
 from __future__ import annotations
@@ -14,32 +16,118 @@ from holdfast.errors import StoreError
 from holdfast.integrations.langgraph import keys
 from holdfast.integrations.langgraph.blobs import refs
 from holdfast.integrations.langgraph.keys import Place
-from holdfast.integrations.langgraph.rows import Kept, Reader, Values, doc_refs
+from holdfast.integrations.langgraph.rows import Entry, Kept, Reader, doc_refs
 from holdfast.integrations.langgraph.shelf import TRIES, Shelf, whole
 from holdfast.integrations.langgraph.squeezing import parts
 
-AT_ONCE = 200
+AT_ONCE = 500
+"""So many rows are removed in one update."""
+
+Choose = Callable[[list[Kept]], Iterable[Kept]]
+Held = dict[str, int]
 
 
-def remove(shelf: Shelf, place: Place, choose: Callable[[list[Kept]], Iterable[Kept]]) -> None:
-    """Remove the checkpoints that are chosen among those of a place, newest first; those that stood
-    on them become whole."""
-    shelf.forget()
+def remove(shelf: Shelf, thread: str, choose: Choose) -> None:
+    """Remove the checkpoints that are chosen among those of each place of a thread, newest first, with
+    what was written after them; those that stood on them become whole."""
+    _persistently(shelf, thread, lambda held: _removed(shelf, thread, choose, held))
+
+
+def remove_all(shelf: Shelf, thread: str) -> None:
+    """Remove all rows of a thread, whatever is in them."""
+    _persistently(shelf, thread, lambda held: _removed_all(shelf, thread, held))
+
+
+def _persistently(shelf: Shelf, thread: str, work: Callable[[Held], bool]) -> None:
     for _ in range(TRIES):
-        there = list(Reader(shelf.memory, place).all())
-        gone = {it.id: it for it in choose(there)}
-        if all(_remove(shelf, place, there, part) for part in _parts(list(gone.values()))):
-            break
-    else:
-        raise StoreError(f"thread {place.thread!r} is being written to; try again when it rests")
-    left = [it.id for it in there if it.id not in gone]
-    if not left:
-        _drop(shelf, [it for it in shelf.memory.list(place.name) if it.key == place.name])
-    _remove_writes(shelf, place, set(left))
-    shelf.forget()
+        with shelf.rewriting(thread) as held:
+            shelf.forget()
+            done = work(held)
+            shelf.forget()
+        if done:
+            return
+    raise StoreError(
+        f"thread {thread!r} was not removed from: others changed the same rows {TRIES} times "
+        "meanwhile; try again"
+    )
 
 
-def _remove(shelf: Shelf, place: Place, there: list[Kept], gone: list[Kept]) -> bool:
+def _removed_all(shelf: Shelf, thread: str, held: Held) -> bool:
+    free = _values(shelf, thread)
+    folder = keys.thread_digest(thread) + "."
+    free += shelf.memory.list(f"n/{folder}")
+    kinds = ("w/", "p/c/", "p/w/")
+    earlier = {row.key for kind in kinds for row in shelf.memory.list(kind + folder)}
+    rows = shelf.memory.list(f"c/{folder}")  # In a place, children stand before their parents.
+    gone = {row.key.partition("/")[2] for row in rows}
+    # Of the writes, those of a checkpoint that was written since stay with it.
+    rows += [
+        row
+        for row in shelf.memory.list(f"w/{folder}")
+        if row.key in earlier or row.key.split("/", 1)[1].rpartition("/")[0] in gone
+    ]
+    lost = {row.key for row in rows}
+    for kind in kinds[1:]:
+        parts_there = shelf.memory.list(kind + folder)
+        rows += [it for it in parts_there if it.key in earlier or _whole_of(it.key) in lost]
+    return _taken(shelf, rows, held) and _dropped(shelf, free, held)
+
+
+def _removed(shelf: Shelf, thread: str, choose: Choose, held: Held) -> bool:
+    values = _values(shelf, thread)
+    needed: set[str] = set()
+    for name in shelf.memory.list(f"n/{keys.thread_digest(thread)}."):
+        if not _removed_from(shelf, name, choose, held, needed):
+            return False
+    free = [row for row in values if row.key.removeprefix("p/").split("/")[2] not in needed]
+    return _dropped(shelf, free, held)
+
+
+def _removed_from(shelf: Shelf, name: Entry, choose: Choose, held: Held, needed: set[str]) -> bool:
+    """Remove from one place, and add to `needed` which values the rest of it needs."""
+    place = Place(*name.value)
+    there = list(Reader(shelf.memory, place).all())
+    gone = list(choose(there))
+    ids = {it.id for it in gone}
+    left = [it for it in there if it.id not in ids]
+    for part in _parts(gone):
+        if not _removed_part(shelf, place, there, part, held):
+            return False
+    for it in left:
+        needed |= doc_refs(it.doc)
+    rows: list[Entry] = []
+    writes = f"w/{place.folder}/"
+    is_left_over = _left_over(left, there)
+    for row in shelf.memory.list(writes):
+        if is_left_over(row.key):
+            rows.append(row)
+        else:
+            needed |= {ref for write in shelf.opened(row)["w"] for ref in refs(write[2])}
+    lost = {row.key for row in rows} | {place.checkpoint(it.id) for it in gone}
+    for prefix in (place.checkpoints, writes):
+        rows += [it for it in shelf.memory.list(f"p/{prefix}") if _whole_of(it.key) in lost]
+    return _taken(shelf, rows, held) and (bool(left) or _dropped(shelf, [name], held))
+
+
+def _left_over(left: list[Kept], there: list[Kept]) -> Callable[[str], bool]:
+    """Return what tells whether writes belong to a checkpoint that was removed, now or before. Those
+    of a checkpoint that is still to be written come before all that are there."""
+    kept = {keys.newest_first(it.id) for it in left}
+    known = {keys.newest_first(it.id) for it in there}
+    newest = min((form for form in known if keys.is_ordered(form)), default="")
+
+    def is_left_over(key: str) -> bool:
+        form = key.split("/")[2]
+        if form in known:
+            return form not in kept
+        return bool(newest) and keys.is_ordered(form) and form > newest
+
+    return is_left_over
+
+
+def _removed_part(
+    shelf: Shelf, place: Place, there: list[Kept], gone: list[Kept], held: Held
+) -> bool:
     ids = {it.id for it in gone}
     orphans = [it for it in there if it.id not in ids and it.parent in ids and it.changes]
     seen = {place.checkpoint(it.id): it.version for it in (*gone, *orphans)}
@@ -47,55 +135,50 @@ def _remove(shelf: Shelf, place: Place, there: list[Kept], gone: list[Kept]) -> 
     for it in orphans:
         values |= parts(place.checkpoint(it.id), whole(it))
     return shelf.memory.update(
-        values, delete=[place.checkpoint(it.id) for it in gone], if_version=seen
+        values, delete=[place.checkpoint(it.id) for it in gone], if_version=seen | held
     )
 
 
-def _remove_writes(shelf: Shelf, place: Place, left: set[str]) -> None:
-    """Remove what was written after checkpoints that are no longer there."""
-    kept = {place.writes(it) for it in left}
-    rows = shelf.memory.list(f"w/{place.folder}/")
-    _drop(shelf, [row for row in rows if row.key.rpartition("/")[0] + "/" not in kept])
-    forms = {place.checkpoint(it) for it in left}
-    rows = shelf.memory.list(f"p/{place.checkpoints}")
-    _drop(shelf, [row for row in rows if row.key[2:].rpartition("/")[0] not in forms])
-    rows = shelf.memory.list(f"p/w/{place.folder}/")
-    _drop(shelf, [row for row in rows if row.key[2:].rsplit("/", 2)[0] + "/" not in kept])
-
-
-def sweep(shelf: Shelf, thread: str) -> None:
-    """Remove the values of a thread that nothing refers to. Whoever comes to need one again writes it
-    again, and then it is no longer the row that was seen here."""
+def _values(shelf: Shelf, thread: str) -> list[Entry]:
     prefix = keys.elements(thread)
-    found = [*shelf.memory.list(prefix), *shelf.memory.list(f"p/{prefix}")]
-    needed: set[str] = set()
-    for place in shelf.places(thread):
-        for kept in Reader(shelf.memory, place).all():
-            needed |= doc_refs(kept.doc)
-    for row in shelf.memory.list(f"w/{keys.thread_digest(thread)}."):
-        needed |= {ref for write in shelf.opened(row)["w"] for ref in refs(write[2])}
-    _drop(shelf, [row for row in found if row.key.removeprefix("p/").split("/")[2] not in needed])
+    return [*shelf.memory.list(prefix), *shelf.memory.list(f"p/{prefix}")]
 
 
-def _drop(shelf: Shelf, rows: list[Any]) -> None:
+def _whole_of(part: str) -> str:
+    """Return the key of what has a part under this key."""
+    return part.removeprefix("p/").rpartition("/")[0]
+
+
+def _taken(shelf: Shelf, rows: list[Entry], held: Held) -> bool:
+    """Remove rows as they were listed; False if one of them has changed."""
     for part in _parts(rows):
         seen = {row.key: row.version for row in part}
-        if not shelf.memory.update({}, delete=list(seen), if_version=seen):
-            for row in part:  # One of them was written anew, and stays.
-                shelf.memory.delete(row.key, if_version=row.version)
+        if not shelf.memory.update({}, delete=list(seen), if_version=seen | held):
+            return False
+    return True
+
+
+def _dropped(shelf: Shelf, rows: list[Entry], held: Held) -> bool:
+    """Remove rows that nobody needed when they were listed. One that was written anew since is needed
+    again, and stays. False if the thread is no longer held."""
+    for part in _parts(rows):
+        if not _taken(shelf, part, held):
+            for row in part:
+                _taken(shelf, [row], held)
+    return all(shelf.memory.version(key) == version for key, version in held.items())
 
 
 def copy(shelf: Shelf, source: str, target: str) -> None:
     """Copy all checkpoints of a thread and what was written after them, oldest first."""
     for place in shelf.places(source):
-        values = Values(shelf.memory, source)
+        values = shelf.values(source)
         goal = Place(target, place.ns)
         for kept in reversed(list(Reader(shelf.memory, place).all())):
             values.expect(doc_refs(kept.doc))
             shelf.put(goal, kept.id, kept.parent, kept.doc, doc_refs(kept.doc), values.get)
             for entry in shelf.memory.list(place.writes(kept.id)):
                 row = shelf.opened(entry)
-                shelf.put_writes(goal, kept.id, (row["t"], row["p"]), row["w"], values.get)
+                shelf.put_writes(goal, kept.id, row["t"], row["w"], values.get)
 
 
 def needed_for_deltas(there: list[Kept]) -> list[Kept]:
@@ -109,8 +192,8 @@ def needed_for_deltas(there: list[Kept]) -> list[Kept]:
     open_channels = set(there[0].doc["m"].get("counters_since_delta_snapshot") or ())
     open_channels -= there[0].doc["x"].keys()
     while open_channels and at is not None and at.parent is not None:
-        at = by_id.get(at.parent)
-        if at is not None:
+        at = by_id.pop(at.parent, None)  # Parents may stand in a circle.
+        if at is not None and at.id != there[0].id:
             kept.append(at)
             open_channels -= at.doc["x"].keys()
     return kept

@@ -5,6 +5,7 @@ c/T.N/C          one checkpoint
 w/T.N/C/K        what one task wrote after it
 e/T/H            one value of the thread, known by its digest
 p/…/2            a part of one of these, if it is large
+r/T              there while rows of the thread are removed or replaced (see shelf.py)
 
 T and N are digests, since ids of threads are any text. C is the id turned round, so that the newest
 checkpoint comes first. Ids that are no UUIDs cannot be turned round: they are digests too, come
@@ -22,6 +23,8 @@ _DIGITS = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 """64 digits in the order of their code points."""
 _VALUE = {digit: value for value, digit in enumerate(_DIGITS)}
 _LENGTH = 22
+ORDERED, UNORDERED = "u", "a"
+"""What ids in keys begin with."""
 _MAX = 64**_LENGTH - 1
 
 
@@ -75,22 +78,32 @@ def elements(thread: str) -> str:
     return f"e/{thread_digest(thread)}/"
 
 
+def rewriting(thread: str) -> str:
+    """Return the key of the row that is there while rows of a thread are removed or replaced."""
+    return f"r/{thread_digest(thread)}"
+
+
 def newest_first(checkpoint_id: str) -> str:
     """Return an id as it stands in keys."""
     number = _number(checkpoint_id)
     if number is None:
-        return "a" + digest(checkpoint_id, _LENGTH)
+        return UNORDERED + digest(checkpoint_id, _LENGTH)
     left, digits = _MAX - number, ""
     for _ in range(_LENGTH):
         left, value = divmod(left, 64)
         digits = _DIGITS[value] + digits
-    return "u" + digits
+    return ORDERED + digits
+
+
+def is_ordered(form: str) -> bool:
+    """Tell whether an id as it stands in keys can be compared with others."""
+    return form.startswith(ORDERED)
 
 
 def id_of(key: str) -> str | None:
     """Return the id in the key of a checkpoint; None if it stands in its row."""
     form = key.rpartition("/")[2]
-    if form[0] != "u":
+    if not is_ordered(form):
         return None
     number = 0
     for digit in form[1:]:

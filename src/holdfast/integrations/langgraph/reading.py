@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
 
 from langgraph.checkpoint.base import CheckpointTuple, get_checkpoint_id, get_checkpoint_metadata
 
 from holdfast.integrations.langgraph.blobs import Packer, Unpacker, refs
 from holdfast.integrations.langgraph.keys import Place
-from holdfast.integrations.langgraph.rows import Changed, Doc, Kept, Reader, Values, doc_refs
+from holdfast.integrations.langgraph.rows import Changed, Doc, Kept, Values, doc_refs
 from holdfast.integrations.langgraph.shelf import Shelf
 
 if TYPE_CHECKING:
@@ -19,8 +22,11 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
+RUN = "holdfast_run"
+"""Where the metadata of a checkpoint name the run of a `durable_graph`."""
 TIMES_READ = 5
 _PLAIN = (type(None), bool, int, float, str)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 T = TypeVar("T")
 
@@ -37,10 +43,13 @@ class Reading:
         place = place_of(config)
 
         def read() -> CheckpointTuple | None:
-            reader = Reader(self._shelf.memory, place)
+            reader = self._shelf.reader(place)
             asked = get_checkpoint_id(config)
             kept = reader.find(asked) if asked else reader.newest()
-            return None if kept is None else self._tuple(place, kept, self._values(place))
+            if kept is None:
+                return None
+            self._shelf.remember(place, kept)
+            return self._tuple(place, kept, self._shelf.values(place.thread))
 
         return patiently(read)
 
@@ -52,22 +61,24 @@ class Reading:
         limit: int | None,
     ) -> Iterator[CheckpointTuple]:
         """Yield checkpoints from the newest on."""
-        places = self._places(config)
         end = get_checkpoint_id(before) if before else None
         asked = get_checkpoint_id(config) if config else None
         found = heapq.merge(
-            *(
-                [(kept.id, place, kept) for kept in self._kept(place, asked, end)]
-                for place in places
-            ),
-            key=lambda it: it[0],
+            *(self._kept(place, asked, end) for place in self._places(config)),
+            key=lambda it: it[1].id,
             reverse=True,
         )
         values: dict[str, Values] = {}
-        fitting = (it for it in found if self._fits(it[1], it[2], wanted, values))
-        for _, place, kept in itertools.islice(fitting, limit):
-            known = values.setdefault(place.thread, self._values(place))
-            yield self._tuple(place, kept, known)
+        told = (
+            self._told(
+                place,
+                kept,
+                wanted,
+                values.setdefault(place.thread, self._shelf.values(place.thread)),
+            )
+            for place, kept in found
+        )
+        yield from itertools.islice((it for it in told if it is not None), limit)
 
     def _places(self, config: RunnableConfig | None) -> Iterable[Place]:
         if config is None:
@@ -76,24 +87,45 @@ class Reading:
             return [place_of(config)]
         return self._shelf.places(str(config["configurable"]["thread_id"]))
 
-    def _kept(self, place: Place, asked: str | None, end: str | None) -> Iterable[Kept]:
-        reader = Reader(self._shelf.memory, place)
+    def _kept(
+        self, place: Place, asked: str | None, end: str | None
+    ) -> Iterator[tuple[Place, Kept]]:
         if asked:
-            kept = reader.find(asked)
-            return [kept] if kept is not None and (end is None or asked < end) else []
-        return patiently(lambda: [*reader.all(end)])
+            kept = patiently(lambda: self._shelf.reader(place).find(asked))
+            if kept is not None and (end is None or asked < end):
+                yield place, kept
+            return
+        failed = 0
+        while True:
+            try:
+                for kept in self._shelf.reader(place).all(end):
+                    yield place, kept
+                    end, failed = kept.id, 0
+            except Changed:
+                failed += 1
+                if failed == TIMES_READ:
+                    raise
+            else:
+                return
 
-    def _fits(
-        self,
-        place: Place,
-        kept: Kept,
-        wanted: dict[str, Any] | None,
-        values: dict[str, Values],
-    ) -> bool:
+    def _told(
+        self, place: Place, kept: Kept, wanted: dict[str, Any] | None, values: Values
+    ) -> CheckpointTuple | None:
+        """Return a checkpoint; None if it is not wanted, or was removed meanwhile."""
+        known: list[Kept] = [kept]
+
+        def read() -> CheckpointTuple | None:
+            it = known.pop() if known else self._shelf.reader(place).find(kept.id)
+            if it is None or not self._fits(it, wanted, values):
+                return None
+            return self._tuple(place, it, values)
+
+        return patiently(read)
+
+    def _fits(self, kept: Kept, wanted: dict[str, Any] | None, values: Values) -> bool:
         if not wanted:
             return True
-        known = values.setdefault(place.thread, self._values(place))
-        metadata = self._said(kept.doc, "m", known)
+        metadata = self._said(kept.doc, "m", values)
         return all(metadata.get(key) == value for key, value in wanted.items())
 
     def _tuple(self, place: Place, kept: Kept, values: Values) -> CheckpointTuple:
@@ -121,19 +153,21 @@ class Reading:
                 said[name[1:]] = unpack(node)
         return said
 
-    def _values(self, place: Place) -> Values:
-        return Values(self._shelf.memory, place.thread)
-
     def delta_history(self, config: RunnableConfig, channels: Sequence[str]) -> dict[str, Any]:
         """Return of each channel what was written on the way to a checkpoint, and its seed."""
+        return patiently(lambda: self._delta_history(config, channels))
+
+    def _delta_history(self, config: RunnableConfig, channels: Sequence[str]) -> dict[str, Any]:
         place = place_of(config)
-        reader, values = Reader(self._shelf.memory, place), self._values(place)
+        reader, values = self._shelf.reader(place), self._shelf.values(place.thread)
         unpack = Unpacker(self._serde, values.get).unpack
         asked = get_checkpoint_id(config)
         at = reader.find(asked) if asked else reader.newest()
         found: dict[str, Any] = {channel: {"writes": []} for channel in channels}
         left = set(channels)
-        while left and at is not None and at.parent is not None:
+        met: set[str] = set()
+        while left and at is not None and at.parent is not None and at.id not in met:
+            met.add(at.id)  # Parents may stand in a circle.
             at = reader.find(at.parent)
             if at is None:
                 break
@@ -158,13 +192,22 @@ def doc_of(
     doc: Doc = {"x": {name: packer.pack(value) for name, value in values.items()}}
     other: dict[str, Any] = {}
     told: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
+    if isinstance(told.get("run_id"), UUID):
+        told["run_id"] = str(
+            told["run_id"]
+        )  # As runs are named when their checkpoints are removed.
     for part, given in (("c", said), ("m", told)):
         doc[part] = {name: _copied(value) for name, value in given.items() if _plain(value)}
         odd = [name for name in given if name not in doc[part]]
-        other |= {part + name: packer.pack(given[name]) for name in odd}
+        other |= {part + name: _odd(packer, given[name]) for name in odd}
     if other:
         doc["o"] = other
     return doc
+
+
+def runs_of(doc: Doc) -> set[str]:
+    """Return which run a checkpoint is of, as its metadata say: LangGraph's, Holdfast's, or both."""
+    return {str(doc["m"][name]) for name in ("run_id", RUN) if doc["m"].get(name) is not None}
 
 
 def place_of(config: RunnableConfig) -> Place:
@@ -195,12 +238,30 @@ def patiently(read: Callable[[], T]) -> T:
 
 
 def _plain(value: Any) -> bool:
-    """Tell whether a value is plain data, which a memory gives back as it was."""
+    """Tell whether a value is plain data, which a row gives back as it was."""
     kind = type(value)
     if kind is dict:
-        return all(type(key) is str and _plain(it) for key, it in value.items())
+        return all(type(key) is str and _plain(key) and _plain(it) for key, it in value.items())
     if kind is list or kind is tuple:
         return all(map(_plain, value))
+    if kind is str:
+        return _SURROGATE.search(value) is None
+    if kind is int:
+        return bool(-(2**63) <= value < 2**64)
+    return kind in _PLAIN
+
+
+def _odd(packer: Packer, value: Any) -> Any:
+    """Return the node of what is no plain data. Text and numbers that no row can have are JSON."""
+    return {"j": json.dumps(value)} if _is_json(value) else packer.pack(value)
+
+
+def _is_json(value: Any) -> bool:
+    kind = type(value)
+    if kind is dict:
+        return all(type(key) is str and _is_json(it) for key, it in value.items())
+    if kind is list:
+        return all(map(_is_json, value))
     return kind in _PLAIN
 
 

@@ -19,7 +19,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 import holdfast
 from holdfast.errors import UsageError
 from holdfast.integrations.langgraph import plain
-from holdfast.integrations.langgraph.threads import RUN, Graph, Saver, Thread, adrive, drive
+from holdfast.integrations.langgraph.reading import RUN
+from holdfast.integrations.langgraph.threads import Graph, Saver, Thread, adrive, drive
 from holdfast.integrations.langgraph.turns import turn
 
 Result = Callable[[dict[str, Any]], Any]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import heapq
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import holdfast
@@ -43,9 +46,16 @@ def doc_refs(doc: Doc) -> frozenset[str]:
 class Reader:
     """Reads checkpoints of one place; what it has seen once it does not read again."""
 
-    def __init__(self, memory: holdfast.Memory, place: Place) -> None:
+    def __init__(
+        self,
+        memory: holdfast.Memory,
+        place: Place,
+        known: Callable[[str], Kept | None] = lambda _key: None,
+    ) -> None:
+        """`known` tells what was read or written before; it counts if the row has its version."""
         self._memory = memory
         self._place = place
+        self._known = known
         self._rows: dict[str, Entry] = {}
         self._opened: dict[str, Row] = {}
         self._docs: dict[str, Kept] = {}
@@ -64,12 +74,21 @@ class Reader:
         return None
 
     def all(self, before: str | None = None) -> Iterator[Kept]:
-        """Yield all from the newest on; with `before`, those with lower ids."""
-        entries = self._memory.list(self._place.checkpoints)
-        self._rows = {entry.key: entry for entry in entries}
-        for entry in sorted(entries, key=self._id_of, reverse=True):
+        """Yield all from the newest on, read page by page; with `before`, those with lower ids."""
+        form = None if before is None else keys.newest_first(before)
+        after = self._place.checkpoints + form if form and keys.is_ordered(form) else ""
+        odd = self._memory.list(self._place.checkpoints + keys.UNORDERED)
+        odd.sort(key=self._id_of, reverse=True)
+        ordered = self._pages(self._place.checkpoints + keys.ORDERED, after)
+        for entry in heapq.merge(odd, ordered, key=self._id_of, reverse=True):
             if before is None or self._id_of(entry) < before:
                 yield self._whole(entry)
+
+    def _pages(self, prefix: str, after: str) -> Iterator[Entry]:
+        while page := self._memory.list(prefix, after=after, limit=PAGE):
+            self._rows |= {entry.key: entry for entry in page}
+            yield from page
+            after = page[-1].key
 
     def _entry(self, key: str) -> Entry | None:
         return self._rows.get(key) or self._memory.entry(key)
@@ -85,16 +104,28 @@ class Reader:
     def _whole(self, entry: Entry) -> Kept:
         """Return the checkpoint of a row: back to a whole document, and on from there."""
         way: list[Entry] = []
-        at = entry
-        while at.key not in self._docs and "b" in self._open(at):
+        at, met = entry, {entry.key}
+        while not self._is_known(at) and "b" in self._open(at):
             way.append(at)
             at = self._parent_of(at)
+            if at.key in met:
+                raise Changed(f"checkpoint {self._id_of(entry)}", why="it stands on itself")
+            met.add(at.key)
         kept = self._docs.get(at.key) or self._kept(at, self._open(at)["d"])
         self._docs[at.key] = kept
         for row in reversed(way):
             kept = self._kept(row, patches.apply(kept.doc, self._open(row)["b"]))
             self._docs[row.key] = kept
         return kept
+
+    def _is_known(self, entry: Entry) -> bool:
+        if entry.key in self._docs:
+            return True
+        known = self._known(entry.key)
+        if known is None or known.version != entry.version:
+            return False
+        self._docs[entry.key] = known
+        return True
 
     def _kept(self, entry: Entry, doc: Doc) -> Kept:
         row = self._open(entry)
@@ -112,25 +143,60 @@ class Reader:
         return found
 
 
+class Bytes:
+    """Values apart that were read or written lately, by their keys. A digest says what they are, so
+    they never change; whoever refers to one has it in the store."""
+
+    def __init__(self, limit: int) -> None:
+        self._lock = threading.Lock()
+        self._limit = limit
+        self._size = 0
+        self._found: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
+
+    def get(self, key: str) -> tuple[str, bytes] | None:
+        """Return the type and the bytes of a value, if they are remembered."""
+        return self._found.get(key)
+
+    def add(self, key: str, kind: str, data: bytes) -> None:
+        """Remember a value."""
+        with self._lock:
+            if key not in self._found:
+                self._found[key] = kind, data
+                self._size += len(data)
+            while self._size > self._limit:
+                self._size -= len(self._found.popitem(last=False)[1][1])
+
+
 class Values:
     """The values apart of one thread, read when they are asked for."""
 
-    def __init__(self, memory: holdfast.Memory, thread: str) -> None:
+    def __init__(self, memory: holdfast.Memory, thread: str, remembered: Bytes) -> None:
         self._memory = memory
         self._prefix = keys.elements(thread)
+        self._remembered = remembered
         self._rows: dict[str, Any] = {}
 
     def expect(self, wanted: Iterable[str]) -> None:
         """Many are read at once, few one by one."""
-        missing = {ref for ref in wanted if self._prefix + ref not in self._rows}
+        missing = {
+            key
+            for key in (self._prefix + ref for ref in wanted)
+            if key not in self._rows and self._remembered.get(key) is None
+        }
         if len(missing) > PAGE:
             self._rows |= {row.key: row.value for row in self._memory.list(self._prefix)}
 
     def get(self, ref: str) -> tuple[str, bytes]:
         """Return the type and the bytes of a value apart."""
-        kind, length, data = self._row(self._prefix + ref)
-        data = squeezing.joined(self._prefix + ref, data, self._row)
-        return kind, data if len(data) == length else squeezing.unsqueezed(data, length)
+        key = self._prefix + ref
+        found = self._remembered.get(key)
+        if found is None:
+            kind, length, data = self._row(key)
+            data = squeezing.joined(key, data, self._row)
+            data = data if len(data) == length else squeezing.unsqueezed(data, length)
+            self._remembered.add(key, kind, data)
+            found = kind, data
+        return found
 
     def _row(self, key: str) -> Any:
         if key not in self._rows:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+import random
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from langgraph.checkpoint.base import (
@@ -23,10 +24,11 @@ from langgraph.checkpoint.base import (
 )
 
 import holdfast
-from holdfast.integrations.langgraph import clearing
+from holdfast.integrations.langgraph import clearing, reading
 from holdfast.integrations.langgraph.blobs import Packer, Seen, check_serializer
+from holdfast.integrations.langgraph.keys import Place
 from holdfast.integrations.langgraph.reading import Reading, config_of, doc_of, place_of
-from holdfast.integrations.langgraph.rows import Kept
+from holdfast.integrations.langgraph.rows import Kept, Reader
 from holdfast.integrations.langgraph.shelf import Shelf
 from holdfast.integrations.langgraph.waiting import blocking
 
@@ -40,7 +42,7 @@ NAMESPACE = "langgraph"
 AT_ONCE = 20
 
 
-class HoldfastSaver(BaseCheckpointSaver[int]):
+class HoldfastSaver(BaseCheckpointSaver[Any]):
     """Keeps checkpoints of graphs in a store that is open, or in one that is opened by its URL."""
 
     def __init__(
@@ -95,6 +97,19 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
 
     # -- writing -------------------------------------------------------------------------------
 
+    def get_next_version(self, current: int | str | None, channel: None) -> int | str:
+        """Return the version after one. Versions are integers; those of a thread that another saver
+        began are texts, and go on in the form that LangGraph's own savers write."""
+        if not isinstance(current, str):
+            return 1 if current is None else current + 1
+        count = current.partition(".")[0]
+        if not count.isdecimal():
+            raise holdfast.errors.UsageError(
+                f"a channel has version {current!r}, which another checkpointer made; it counts in a "
+                "form of its own, so the thread can only go on there"
+            )
+        return f"{int(count) + 1:032}.{random.random():016}"  # noqa: S311
+
     def put(
         self,
         config: RunnableConfig,
@@ -124,13 +139,12 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         rows: Any = {}
         for at, (channel, value) in enumerate(writes):
             number = WRITES_IDX_MAP.get(channel, at)
-            rows[number] = [number, channel, packer.pack(value)]
-        task = (task_id, task_path)
+            rows[number] = [number, channel, packer.pack(value), task_path]
         blocking(
             lambda: self._shelf.put_writes(
                 place_of(config),
                 config["configurable"]["checkpoint_id"],
-                task,
+                task_id,
                 [*rows.values()],
                 packer.element,
             )
@@ -140,16 +154,25 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Remove all of a thread."""
-        self._remove([str(thread_id)], lambda there: there)
+        blocking(lambda: clearing.remove_all(self._shelf, str(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints whose metadata name one of these runs. Those that a delta channel
-        of a later one needs are removed as well."""
+        """Remove the checkpoints whose metadata name one of these runs: as `run_id`, or as the run of
+        a `durable_graph`. Those that a delta channel of a later one needs are removed as well."""
         named = {str(run_id) for run_id in run_ids}
+
+        def chosen(there: Iterable[Kept]) -> Iterable[Kept]:
+            return [it for it in there if reading.runs_of(it.doc) & named]
+
+        def work() -> None:
+            for thread in sorted({it.thread for it in self._shelf.places() if is_concerned(it)}):
+                clearing.remove(self._shelf, thread, chosen)
+
+        def is_concerned(place: Place) -> bool:
+            return reading.patiently(lambda: any(chosen(Reader(self._shelf.memory, place).all())))
+
         if named:
-            self._remove(
-                None, lambda there: [it for it in there if it.doc["m"].get("run_id") in named]
-            )
+            blocking(work)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the newest checkpoint of each namespace, and those that its delta channels need; or
@@ -159,26 +182,23 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
                 f"prune(strategy={strategy!r}): 'keep_latest' or 'delete'"
             )
 
-        def older(there: Any) -> Any:
-            kept = clearing.needed_for_deltas(there) if strategy == "keep_latest" else []
-            ids = {it.id for it in kept}
-            return [it for it in there if it.id not in ids]
+        def older(there: list[Kept]) -> Iterable[Kept]:
+            kept = {it.id for it in clearing.needed_for_deltas(there)}
+            return [it for it in there if it.id not in kept]
 
-        self._remove([str(thread_id) for thread_id in thread_ids], older)
+        def work() -> None:
+            for thread_id in thread_ids:
+                if strategy == "delete":
+                    clearing.remove_all(self._shelf, str(thread_id))
+                else:
+                    clearing.remove(self._shelf, str(thread_id), older)
+
+        blocking(work)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints of a thread, with what was written after them."""
-        blocking(lambda: clearing.copy(self._shelf, str(source_thread_id), str(target_thread_id)))
-
-    def _remove(self, threads: Any, choose: Callable[[Any], Iterable[Kept]]) -> None:
-        def work() -> None:
-            places = self._shelf.places() if threads is None else None
-            for thread in sorted({it.thread for it in places}) if places is not None else threads:
-                for place in self._shelf.places(thread):
-                    clearing.remove(self._shelf, place, choose)
-                clearing.sweep(self._shelf, thread)
-
-        blocking(work)
+        source, target = str(source_thread_id), str(target_thread_id)
+        blocking(lambda: reading.patiently(lambda: clearing.copy(self._shelf, source, target)))
 
     # -- awaited -------------------------------------------------------------------------------
 

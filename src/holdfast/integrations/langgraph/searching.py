@@ -8,7 +8,15 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from langgraph.store.base import ListNamespacesOp, MatchCondition
+from langgraph.store.base import (
+    GetOp,
+    InvalidNamespaceError,
+    ListNamespacesOp,
+    MatchCondition,
+    Op,
+    PutOp,
+    SearchOp,
+)
 
 from holdfast.errors import UsageError
 
@@ -18,6 +26,46 @@ _ORDERED: Mapping[str, Callable[[Any, Any], bool]] = {
     "$lt": operator.lt,
     "$lte": operator.le,
 }
+
+
+def check_labels(op: Op) -> None:
+    """Refuse labels that no namespace can have. The methods of a store do so too, but an operation
+    may be given to `batch` as it is."""
+    paths: list[Sequence[str]] = []
+    if isinstance(op, GetOp | PutOp):
+        paths = [op.namespace]
+    elif isinstance(op, SearchOp):
+        paths = [op.namespace_prefix]
+    elif isinstance(op, ListNamespacesOp):
+        paths = [condition.path for condition in op.match_conditions or ()]
+    for path in paths:
+        for label in path:
+            if why := _why_no_label(label):
+                raise InvalidNamespaceError(
+                    f"the namespace {path!r} has the label {label!r}: {why}"
+                )
+
+
+def _why_no_label(label: object) -> str:
+    if not isinstance(label, str):
+        return f"a label is a str, not {type(label).__name__}"
+    if not label:
+        return "a label is not empty"
+    if "." in label or "\0" in label:
+        return "a label has no period and no NUL"
+    return ""
+
+
+def at(item: Mapping[str, Any], key: str) -> Any:
+    """Return what a filter names: a key of the item, or a path into it with dots."""
+    if key in item:
+        return item[key]
+    found: Any = item
+    for name in key.split("."):
+        if not isinstance(found, Mapping) or name not in found:
+            return None
+        found = found[name]
+    return found
 
 
 def fits(value: Any, wanted: Any) -> bool:

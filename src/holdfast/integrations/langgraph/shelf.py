@@ -5,26 +5,55 @@ blobs.py), and of both what is no plain data (`o`). Its row has the whole docume
 from its parent's, as long as that is little to read. Each write is one update, and says what it
 stands on: if that has changed meanwhile, nothing is written, and it is worked out again. So no kill
 and no other process can leave a checkpoint that cannot be read.
+
+A checkpoint either stands on its parent (a patch, and values that the parent has stored), or on
+nothing. Whoever removes or replaces rows of a thread holds its row `r/T` meanwhile. A checkpoint that
+stands on its parent is written only while nobody holds it, in one transaction with that check; one
+that is written beside a removal stands on nothing and stores all of its values again. So the holder
+knows all rows that stand on another, and a value whose row has not changed since it was listed is
+needed by nobody but the rows that were listed after it. The holder's own writes require that it still
+holds the row: a holder that was taken for dead changes nothing any more, and begins again.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import holdfast
 from holdfast.integrations.langgraph import keys, patches, squeezing
 from holdfast.integrations.langgraph.blobs import refs
 from holdfast.integrations.langgraph.keys import Place
-from holdfast.integrations.langgraph.rows import Doc, Entry, Kept, Reader, Row, doc_refs, opened
+from holdfast.integrations.langgraph.rows import (
+    Bytes,
+    Changed,
+    Doc,
+    Entry,
+    Kept,
+    Reader,
+    Row,
+    Values,
+    doc_refs,
+    opened,
+)
 from holdfast.integrations.langgraph.squeezing import parts
 
 FAR = 8
 """A document is written whole when what changed since takes so many times its size."""
 REMEMBERED = 64
+REMEMBERED_BYTES = 32 * 1024 * 1024
+"""So many checkpoints, and so many bytes of their values, are not read again."""
 TRIES = 20
+HELD_S = 600
+"""The longest time for which one holder keeps a thread from being removed from by others."""
+PATIENCE_S = 5.0
+"""A holder that is waited for so long is taken for dead. If it lives, it begins again."""
+LOOK_S = 0.02
 
 Elements = Callable[[str], tuple[str, bytes]]
 """Says the type and the bytes of a value apart."""
@@ -38,6 +67,7 @@ class Shelf:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, Kept] = OrderedDict()
         self._named: set[str] = set()
+        self._bytes = Bytes(REMEMBERED_BYTES)
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -52,27 +82,38 @@ class Shelf:
     ) -> None:
         """Write a checkpoint: all of it or nothing. `needed` are its values apart."""
         key = place.checkpoint(checkpoint_id)
-        base = self._remembered(place, parent)
+        alone = parent == checkpoint_id  # Nothing can stand on itself.
+        base = None if alone else self._remembered(place, parent)
         for _ in range(TRIES):
-            if base is None and parent is not None:
-                base = Reader(self.memory, place).find(parent)
+            if base is None and parent is not None and not alone:
+                base = self._base(place, parent)
             values, made = self._row(place, checkpoint_id, parent, doc, base)
-            known: frozenset[str] = frozenset()
+            expected, known = {key: 0}, frozenset[str]()
             if base is not None:
                 known = base.refs if base.refs is not None else doc_refs(base.doc)
-            values |= element_rows(place.thread, needed - known, elements)
-            expected = {key: 0}
-            if base is not None:
                 expected[place.checkpoint(base.id)] = base.version
+                expected[keys.rewriting(place.thread)] = 0
+            new = {ref: elements(ref) for ref in needed - known}
+            values |= element_rows(place.thread, new)
             if self.memory.update(values, if_version=expected):
+                for ref, element in new.items():
+                    self._bytes.add(keys.elements(place.thread) + ref, *element)
                 self._remember(key, made._replace(refs=needed))
                 self._named.add(place.name)
                 return
             base = None
             self._named.discard(place.name)
-            if self._replaced(place, checkpoint_id, parent, doc, elements):
+            alone = alone or self.memory.entry(keys.rewriting(place.thread)) is not None
+            if self._replaced(place, checkpoint_id, parent, doc, needed, elements):
                 return
         raise _busy(f"checkpoint {checkpoint_id}")
+
+    def _base(self, place: Place, parent: str) -> Kept | None:
+        """Return what a checkpoint can stand on; None if that is gone, or about to be."""
+        try:
+            return self.reader(place).find(parent)
+        except Changed:
+            return None
 
     def _row(
         self, place: Place, checkpoint_id: str, parent: str | None, doc: Doc, base: Kept | None
@@ -91,37 +132,72 @@ class Shelf:
         return values, Kept(checkpoint_id, parent, doc, 1, size, changes)
 
     def _replaced(
-        self, place: Place, checkpoint_id: str, parent: str | None, doc: Doc, elements: Elements
+        self,
+        place: Place,
+        checkpoint_id: str,
+        parent: str | None,
+        doc: Doc,
+        needed: frozenset[str],
+        elements: Elements,
     ) -> bool:
         """Write over a checkpoint that is there already. Those that stand on it become whole."""
-        reader = Reader(self.memory, place)
-        before = reader.find(checkpoint_id)
+        key = place.checkpoint(checkpoint_id)
+        before = Reader(self.memory, place).find(checkpoint_id)
         if before is None:
             return False
         if before.parent == parent and patches.same(before.doc, doc):
             return True
-        row = row_of(checkpoint_id, parent, doc, patches.weight(doc), 0)
-        values = parts(place.checkpoint(checkpoint_id), row)
-        values |= element_rows(place.thread, doc_refs(doc) - doc_refs(before.doc), elements)
-        expected = {place.checkpoint(checkpoint_id): before.version}
-        for child in reader.all():
-            if child.parent == checkpoint_id and child.changes:
-                values |= parts(place.checkpoint(child.id), whole(child))
-                expected[place.checkpoint(child.id)] = child.version
-        self.forget()
-        return self.memory.update(values, if_version=expected)
+        with self.rewriting(place.thread) as held:
+            reader = Reader(self.memory, place)
+            before = reader.find(checkpoint_id)
+            if before is None:
+                return False
+            values = parts(key, row_of(checkpoint_id, parent, doc, patches.weight(doc), 0))
+            values |= element_rows(place.thread, {ref: elements(ref) for ref in needed})
+            expected = {key: before.version, **held}
+            for child in reader.all():
+                if child.parent == checkpoint_id and child.changes:
+                    values |= parts(place.checkpoint(child.id), whole(child))
+                    expected[place.checkpoint(child.id)] = child.version
+            self.forget()
+            return self.memory.update(values, if_version=expected)
+
+    @contextmanager
+    def rewriting(self, thread: str) -> Generator[dict[str, int]]:
+        """Hold a thread: until the end of it only the caller removes and replaces its rows. Yields
+        what each of the caller's writes must expect."""
+        key, name = keys.rewriting(thread), uuid.uuid4().hex
+        version = self._hold(key, name)
+        try:
+            yield {key: version}
+        finally:
+            self.memory.delete(key, if_version=version)
+
+    def _hold(self, key: str, name: str) -> int:
+        waited_for, since = 0, time.monotonic()
+        while True:
+            holder = self.memory.entry(key)
+            version = 0 if holder is None else holder.version
+            if version != waited_for:
+                waited_for, since = version, time.monotonic()
+            if version and time.monotonic() - since < PATIENCE_S:
+                time.sleep(LOOK_S)
+            elif self.memory.set(key, name, ttl=HELD_S, if_version=version):
+                mine = self.memory.entry(key)
+                if mine is not None and mine.value == name:
+                    return int(mine.version)
 
     def put_writes(
         self,
         place: Place,
         checkpoint_id: str,
-        task: tuple[str, str],
+        task: str,
         writes: list[list[Any]],
         elements: Elements,
     ) -> None:
-        """Write what a task wrote. What it wrote before under the same number stays, but for the
+        """Write what a task wrote: number, channel, node, and the path of the task. What it wrote before under the same number stays, but for the
         numbers below 0, which are written anew."""
-        key = place.task(checkpoint_id, task[0])
+        key = place.task(checkpoint_id, task)
         version = 0
         before: list[list[Any]] = []
         for _ in range(TRIES):
@@ -132,15 +208,15 @@ class Shelf:
             if not new:
                 return
             needed = {ref for it in new for ref in refs(it[2])}
-            values = element_rows(place.thread, needed, elements)
-            values |= parts(key, squeezing.row({"t": task[0], "p": task[1], "w": rows}))
+            values = element_rows(place.thread, {ref: elements(ref) for ref in needed})
+            values |= parts(key, squeezing.row({"t": task, "w": rows}))
             if self.memory.update(values, if_version={key: version}):
                 return
             found = self.memory.entry(key)
             version, before = 0, []
             if found is not None:
                 version, before = found.version, self.opened(found)["w"]
-        raise _busy(f"the writes of task {task[0]}")
+        raise _busy(f"the writes of task {task}")
 
     # -- what was written last -----------------------------------------------------------------
 
@@ -169,6 +245,18 @@ class Shelf:
         prefix = "n/" if thread is None else f"n/{keys.thread_digest(thread)}."
         return [Place(*entry.value) for entry in self.memory.list(prefix)]
 
+    def reader(self, place: Place) -> Reader:
+        """Return what reads checkpoints of a place, and knows those that were written here."""
+        return Reader(self.memory, place, self._known.get)
+
+    def remember(self, place: Place, kept: Kept) -> None:
+        """Do not put together again what was read."""
+        self._remember(place.checkpoint(kept.id), kept)
+
+    def values(self, thread: str) -> Values:
+        """Return what reads the values apart of a thread."""
+        return Values(self.memory, thread, self._bytes)
+
     def opened(self, entry: Entry) -> Row:
         """Return what is in a row."""
         return opened(self.memory, entry)
@@ -176,9 +264,9 @@ class Shelf:
     def writes(self, place: Place, checkpoint_id: str) -> list[tuple[str, str, Any]]:
         """Return (task, channel, node) of what was written after a checkpoint, in its order."""
         rows = map(self.opened, self.memory.list(place.writes(checkpoint_id)))
-        found = [(row["p"], row["t"], *write) for row in rows for write in row["w"]]
-        found.sort(key=lambda it: it[:3])
-        return [(task, channel, node) for _path, task, _number, channel, node in found]
+        found = [(row["t"], *write) for row in rows for write in row["w"]]
+        found.sort(key=lambda it: (it[4], it[0], it[1]))
+        return [(task, channel, node) for task, _number, channel, node, _path in found]
 
 
 def row_of(checkpoint_id: str, parent: str | None, doc: Any, size: int, changes: int) -> bytes:
@@ -186,7 +274,7 @@ def row_of(checkpoint_id: str, parent: str | None, doc: Any, size: int, changes:
     row: Row = {"p": parent, "s": size, "b" if changes else "d": doc}
     if changes:
         row["n"] = changes
-    if keys.newest_first(checkpoint_id)[0] != "u":
+    if not keys.is_ordered(keys.newest_first(checkpoint_id)):
         row["i"] = checkpoint_id
     return squeezing.row(row)
 
@@ -196,12 +284,11 @@ def whole(kept: Kept) -> bytes:
     return row_of(kept.id, kept.parent, kept.doc, patches.weight(kept.doc), 0)
 
 
-def element_rows(thread: str, wanted: Iterable[str], elements: Elements) -> dict[str, Any]:
+def element_rows(thread: str, elements: Mapping[str, tuple[str, bytes]]) -> dict[str, Any]:
     """Return the rows of values apart: type, length, and the bytes, deflated if they are fewer."""
     rows: dict[str, Any] = {}
-    for ref in wanted:
+    for ref, (kind, data) in elements.items():
         key = keys.elements(thread) + ref
-        kind, data = elements(ref)
         fewer = squeezing.squeezed(data)
         rows |= parts(key, fewer if len(fewer) < len(data) else data)
         rows[key] = [kind, len(data), rows[key]]

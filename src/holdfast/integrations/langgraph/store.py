@@ -11,7 +11,11 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
+import logging
+import threading
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple, Self
 
 from langgraph.store.base import (
@@ -35,6 +39,7 @@ from holdfast.integrations.langgraph.waiting import blocking
 
 NAMESPACE = "langgraph-store"
 """The memory of the store that has the items."""
+SWEEP_MINUTES = 5
 _LABELS = 12
 """So many labels of a namespace stand in keys, which have at most 200 characters."""
 
@@ -77,6 +82,7 @@ class HoldfastStore(BaseStore):
         index: Mapping[str, Any] | None = None,
         ttl: TTLConfig | None = None,
     ) -> None:
+        self.index_config = None if index is None else dict(index)
         self._embeddings: Any = None
         self._fields: list[str] = []
         if index is not None:
@@ -91,9 +97,11 @@ class HoldfastStore(BaseStore):
         self.store = holdfast.open(store, default=False) if isinstance(store, str) else store
         self._opened_here = isinstance(store, str)
         self._memory = self.store.memory(NAMESPACE, recorded=False)
+        self._sweeper: Sweeper | None = None
 
     def close(self) -> None:
-        """Close the store, if it was opened here."""
+        """Stop the sweeper; close the store, if it was opened here."""
+        self.stop_ttl_sweeper()
         if self._opened_here:
             self.store.close()
 
@@ -109,20 +117,27 @@ class HoldfastStore(BaseStore):
         """Do several things: what is read is read before anything is written; what is written is
         written together, and the last of several writes of one key counts."""
         given = list(ops)
-        texts = self._texts(given)
-        vectors: Any = self._embeddings.embed_documents(texts) if texts else []
-        return blocking(lambda: self._batch(given, dict(zip(texts, vectors, strict=True))))
+        texts, queries = self._texts(given)
+        vectors: dict[str, Any] = {}
+        if texts:
+            vectors |= zip(texts, self._embeddings.embed_documents(texts), strict=True)
+        asked = {query: self._embeddings.embed_query(query) for query in queries}
+        return blocking(lambda: self._batch(given, vectors, asked))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """The awaited twin of `batch`."""
         given = list(ops)
-        texts = self._texts(given)
-        vectors: Any = await self._embeddings.aembed_documents(texts) if texts else []
-        known = dict(zip(texts, vectors, strict=True))
-        return await asyncio.to_thread(self._batch, given, known)
+        texts, queries = self._texts(given)
+        vectors: dict[str, Any] = {}
+        if texts:
+            vectors |= zip(texts, await self._embeddings.aembed_documents(texts), strict=True)
+        asked = {query: await self._embeddings.aembed_query(query) for query in queries}
+        return await asyncio.to_thread(self._batch, given, vectors, asked)
 
-    def _batch(self, ops: Sequence[Op], vectors: Vectors) -> list[Result]:
-        results: list[Result] = [self._read(op, vectors) for op in ops]
+    def _batch(self, ops: Sequence[Op], vectors: Vectors, asked: Vectors) -> list[Result]:
+        for op in ops:
+            searching.check_labels(op)
+        results: list[Result] = [self._read(op, asked) for op in ops]
         self._put({_key(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}, vectors)
         return results
 
@@ -138,6 +153,29 @@ class HoldfastStore(BaseStore):
             return None
         raise holdfast.errors.UsageError(f"a store knows no operation {type(op).__name__}")
 
+    # -- items whose time is over --------------------------------------------------------------
+
+    def sweep_ttl(self) -> int:
+        """Remove the items whose time is over, which nobody finds any more; returns how many."""
+        return blocking(self._memory.remove_expired)
+
+    def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
+        """Sweep now, and each `sweep_interval_minutes` (as `ttl=` says, else 5) from a thread of its
+        own, until the future is cancelled, or `stop_ttl_sweeper` or `close` is called."""
+        if self._sweeper is None or self._sweeper.future.done():
+            configured = (self.ttl_config or {}).get("sweep_interval_minutes")
+            minutes = sweep_interval_minutes or configured or SWEEP_MINUTES
+            self._sweeper = Sweeper(self._memory, minutes * 60)
+            weakref.finalize(self, self._sweeper.future.cancel)
+        return self._sweeper.future
+
+    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
+        """Stop the sweeper; tells whether its thread has ended after at most `timeout` seconds."""
+        sweeper, ended = self._sweeper, True
+        if sweeper is not None:
+            ended = sweeper.stop(timeout)
+        return ended
+
     # -- reading -------------------------------------------------------------------------------
 
     def _get(self, op: GetOp) -> Item | None:
@@ -152,9 +190,10 @@ class HoldfastStore(BaseStore):
     def _search(self, op: SearchOp, vectors: Vectors) -> list[SearchItem]:
         fitting = [
             it
-            for it in self._under(op.namespace_prefix)
+            for it in self._under(tuple(op.namespace_prefix))
             if all(
-                searching.fits(it.row["v"].get(key), by) for key, by in (op.filter or {}).items()
+                searching.fits(searching.at(it.row["v"], key), by)
+                for key, by in (op.filter or {}).items()
             )
         ]
         scores: dict[str, float] = {}
@@ -214,23 +253,56 @@ class HoldfastStore(BaseStore):
 
     # -- meaning -------------------------------------------------------------------------------
 
-    def _texts(self, ops: Iterable[Op]) -> list[str]:
-        """Return what is to be embedded, each text once."""
+    def _texts(self, ops: Iterable[Op]) -> tuple[list[str], list[str]]:
+        """Return what is to be embedded as documents, and what as queries; each text once."""
         texts: dict[str, None] = {}
+        queries: dict[str, None] = {}
         if self._embeddings is not None:
             for op in ops:
                 if isinstance(op, SearchOp) and op.query:
-                    texts[op.query] = None
+                    queries[op.query] = None
                 elif isinstance(op, PutOp):
                     texts |= dict.fromkeys(self._texts_of(op))
-        return list(texts)
+        return list(texts), list(queries)
 
     def _texts_of(self, op: PutOp) -> list[str]:
         if self._embeddings is None or op.value is None or op.index is False:
             return []
         fields = self._fields if op.index is None else op.index
-        found = (get_text_at_path(op.value, tokenize_path(field)) for field in fields)
+        # "$" is the whole item, and no path.
+        paths = (field if field == "$" else tokenize_path(field) for field in fields)
+        found = (get_text_at_path(op.value, path) for path in paths)
         return [text for texts in found for text in texts]
+
+
+class Sweeper:
+    """A thread that removes items whose time is over. It does not keep the store from being closed
+    or forgotten."""
+
+    def __init__(self, memory: holdfast.Memory, every_s: float) -> None:
+        self.future: Future[None] = Future()
+        self._stopped = threading.Event()
+        self.future.add_done_callback(lambda _future: self._stopped.set())
+        self._memory = memory
+        self._every_s = every_s
+        self._thread = threading.Thread(target=self._work, name="holdfast-ttl-sweeper", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float | None) -> bool:
+        """Let it end, and wait for that; tells whether it has."""
+        self.future.cancel()
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                self._memory.remove_expired()
+            except Exception:
+                # The next round may find the store again.
+                logging.getLogger("holdfast").warning("items were not swept", exc_info=True)
+            if self._stopped.wait(self._every_s):
+                return
 
 
 def _range(prefix: Sequence[str]) -> str:

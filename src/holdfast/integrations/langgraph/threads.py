@@ -22,10 +22,8 @@ from holdfast import keyed, recorded
 from holdfast.integrations.langgraph import places
 from holdfast.integrations.langgraph.asking import Question
 from holdfast.integrations.langgraph.claiming import Claims
+from holdfast.integrations.langgraph.reading import RUN
 from holdfast.integrations.langgraph.saver import HoldfastSaver
-
-RUN = "holdfast_run"
-"""Where the metadata of a checkpoint name the run."""
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 Saver = BaseCheckpointSaver[Any]

@@ -17,7 +17,8 @@ import holdfast
 from holdfast.errors import Refused, UsageError
 from holdfast.integrations._approving import SHOWN
 from holdfast.integrations.langgraph.asking import Question
-from holdfast.integrations.langgraph.threads import RUN, Script, Thread
+from holdfast.integrations.langgraph.reading import RUN
+from holdfast.integrations.langgraph.threads import Script, Thread
 
 
 def turn(thread: Thread, given: Any) -> Script[Any]:

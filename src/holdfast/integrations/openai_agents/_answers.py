@@ -23,7 +23,7 @@ from pydantic_core import to_jsonable_python
 def plain(value: Any) -> Any:
     """Return an item or event as plain data."""
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", exclude_unset=True, warnings=False)
+        return value.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
     return to_jsonable_python(value)
 
 
@@ -51,7 +51,7 @@ def rebuilt_event(told: dict[str, Any]) -> TResponseStreamEvent:
 def add_event(told: list[dict[str, Any]], event: dict[str, Any]) -> None:
     """Add an event. Pieces of one text that follow each other are kept as one piece."""
     last = told[-1] if told else {}
-    if str(event["type"]).endswith(".delta") and _same_text(last, event):
+    if str(event.get("type")).endswith(".delta") and _same_text(last, event):
         last["delta"] += event["delta"]
         if event.get("logprobs"):
             last["logprobs"] = [*(last.get("logprobs") or ()), *event["logprobs"]]
@@ -71,7 +71,10 @@ def _place(event: dict[str, Any]) -> dict[str, Any]:
 
 def _rebuilt(union: Any, told: dict[str, Any]) -> TResponseOutputItem | TResponseStreamEvent:
     kind = _classes(union).get(told.get("type", ""), BaseModel)
-    return cast("TResponseOutputItem", kind.construct(**told))
+    made = kind.construct(**told)
+    for field in kind.model_fields.values():  # What has an alias is there twice.
+        (made.model_extra or {}).pop(field.alias or "", None)
+    return cast("TResponseOutputItem", made)
 
 
 @functools.cache

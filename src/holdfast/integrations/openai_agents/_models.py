@@ -18,9 +18,10 @@ from pydantic_core import to_jsonable_python
 
 import holdfast
 from holdfast.integrations._names import fitting
+from holdfast.integrations._recorded_errors import CallFailed, as_itself, kept
 from holdfast.integrations.openai_agents._answers import plain_response, rebuilt_response
 from holdfast.integrations.openai_agents._lines import line
-from holdfast.integrations.openai_agents._provider import ModelCallFailed, note_usage, told_apart
+from holdfast.integrations.openai_agents._provider import ModelCallFailed, note_usage
 from holdfast.integrations.openai_agents._streams import Asking, Ended, streamed
 
 
@@ -60,10 +61,12 @@ class DurableModel(Model):
         """Ask the model, or return what it answered before."""
         ask = functools.partial(self._inner.get_response, system_instructions, input)
         with holdfast.keyed(line(self._agent)):
-            answer = await _respond(
-                _asked(system_instructions, input, kwargs),
-                call=lambda: ask(*args, **kwargs),
-                model=_name(self._inner),
+            answer = await as_itself(
+                _respond(
+                    _asked(system_instructions, input, kwargs),
+                    call=lambda: ask(*args, **kwargs),
+                    model=_name(self._inner),
+                )
             )
         return rebuilt_response(answer)
 
@@ -88,7 +91,7 @@ def _asked(instructions: str | None, items: Any, beside: dict[str, Any]) -> dict
 
 
 async def _respond_now(asked: Any, call: Callable[[], Any], model: str | None) -> Any:  # noqa: ARG001 - it is recorded
-    with told_apart():
+    with kept():
         response: ModelResponse = await call()
     note_usage(model, response.usage)
     return plain_response(response)
@@ -98,7 +101,7 @@ _respond = holdfast.recorded(
     _respond_now,
     name="model",
     unrecorded=("call", "model"),
-    raises=(ModelCallFailed, ModelBehaviorError),
+    raises=(CallFailed, ModelCallFailed, ModelBehaviorError),  # Earlier versions: the latter two.
 )
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator
 from typing import Any
-
-from openai import APIError
 
 import holdfast
 
 
 class ModelCallFailed(Exception):
-    """The provider refused or failed; looks the same live and replayed.
+    """A stream of the provider was cut; looks the same live and replayed.
 
-    It says what policies for retries ask for: `status_code` and `code`.
+    Journals of earlier versions have it in the place of each error of the provider's SDK. It says
+    what policies for retries ask for: `status_code` and `code`.
     """
 
     def __init__(self, kind: str, message: str, status_code: int | None, code: str | None) -> None:
@@ -27,16 +24,6 @@ class ModelCallFailed(Exception):
     def __str__(self) -> str:
         """Say what the provider's SDK said."""
         return f"{self.kind}: {self.message}"
-
-
-@contextlib.contextmanager
-def told_apart() -> Generator[None]:
-    """Inside a step: errors of the provider's SDK become ours."""
-    try:
-        yield
-    except APIError as error:
-        status_code = getattr(error, "status_code", None)
-        raise ModelCallFailed(type(error).__name__, str(error), status_code, error.code) from error
 
 
 def note_usage(model: str | None, usage: Any) -> None:

@@ -36,9 +36,13 @@ class DurableSession:
     default one.
     """
 
-    def __init__(self, session_id: str, *, session_settings: SessionSettings | None = None) -> None:
+    def __init__(
+        self, session_id: str, *, session_settings: SessionSettings | dict[str, Any] | None = None
+    ) -> None:
         self.session_id = session_id
-        self.session_settings = session_settings
+        if not isinstance(session_settings, SessionSettings):
+            session_settings = SessionSettings().resolve(session_settings)
+        self.session_settings: SessionSettings | None = session_settings
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Return the items, or the last `limit` of them, oldest first."""

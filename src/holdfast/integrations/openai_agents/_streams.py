@@ -14,6 +14,8 @@ the one that reads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -22,9 +24,10 @@ from typing import Any
 from agents.items import TResponseStreamEvent
 
 import holdfast
-from holdfast.integrations._relay import Left, Put, arelay
+from holdfast.integrations._recorded_errors import CallFailed, as_itself, kept
+from holdfast.integrations._relay import AsyncPut, Left, arelay
 from holdfast.integrations.openai_agents._answers import add_event, plain, rebuilt_event
-from holdfast.integrations.openai_agents._provider import ModelCallFailed, note_usage, told_apart
+from holdfast.integrations.openai_agents._provider import ModelCallFailed, note_usage
 
 Event = TResponseStreamEvent
 Ended = Callable[[Event], Exception]
@@ -61,11 +64,11 @@ async def streamed(key: str, asked: Any, asking: Asking, ended: Ended) -> AsyncG
     reader = asyncio.current_task()
     live: list[Event] = []
 
-    async def record(put: Put[Event]) -> Sequence[Event]:
-        def hand_on(event: Event) -> None:
+    async def record(put: AsyncPut[Event]) -> Sequence[Event]:
+        async def hand_on(event: Event) -> None:
             live.append(event)
-            if event.type != _COMPLETED:  # Who sees that has it recorded.
-                put(event)
+            if getattr(event, "type", None) != _COMPLETED:  # Who sees that has it recorded.
+                await put(event)
 
         def left() -> bool:
             timed_out = _is_cancelled(reader) and not _is_cancelled(asking.asker)
@@ -73,7 +76,7 @@ async def streamed(key: str, asked: Any, asking: Asking, ended: Ended) -> AsyncG
 
         try:
             with holdfast.keyed(key):
-                told = await _stream(asked, asking=asking, put=hand_on, left=left)
+                told = await as_itself(_stream(asked, asking=asking, put=hand_on, left=left))
         except Left as gone:  # To the loop, this task was cancelled.
             raise asyncio.CancelledError from gone
         return live or [rebuilt_event(event) for event in told]
@@ -96,38 +99,48 @@ def _is_cancelled(task: asyncio.Task[Any] | None) -> bool:
 async def _stream_now(
     asked: Any,  # noqa: ARG001 - it is recorded
     asking: Any,  # Not its class: what is recorded is known by its annotation.
-    put: Put[Event],
+    put: AsyncPut[Event],
     left: Callable[[], bool],
 ) -> Any:
     told: list[dict[str, Any]] = []
     events = asking.call()
     try:
-        with told_apart():
+        with kept():
             async for event in events:
                 # Before it is handed on: the SDK may change it.
                 add_event(told, plain(event))
-                if event.type in _ENDS and (response := getattr(event, "response", None)):
+                kind = getattr(event, "type", None)
+                if kind in _ENDS and (response := getattr(event, "response", None)):
                     note_usage(asking.model, response.usage)
-                if event.type in _UNFINISHED:
+                if kind in _UNFINISHED:
                     raise Unfinished(told)
-                put(event)
+                await put(event)
     except asyncio.CancelledError as cancelled:
         if left():
             raise Left from cancelled
         raise
     finally:
-        if isinstance(events, AsyncGenerator):
-            await events.aclose()
-    if not told or told[-1]["type"] != _COMPLETED:
+        await _close(events)
+    if not told or told[-1].get("type") != _COMPLETED:
         raise cut(f"the stream ended without {_COMPLETED}")
     return told
+
+
+async def _close(events: Any) -> None:
+    """Close a stream as the SDK does: what fails in that changes no outcome."""
+    close = getattr(events, "aclose", None) or getattr(events, "close", None)
+    if close is not None:
+        with contextlib.suppress(Exception):
+            closing = close()
+            if inspect.isawaitable(closing):
+                await closing
 
 
 _stream = holdfast.recorded(
     _stream_now,
     name="model",
     unrecorded=("asking", "put", "left"),
-    raises=(ModelCallFailed, Unfinished),
+    raises=(CallFailed, ModelCallFailed, Unfinished),
 )
 
 

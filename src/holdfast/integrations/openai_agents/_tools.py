@@ -14,11 +14,13 @@ from typing import Any
 
 from agents import FunctionTool
 from agents.tool_context import ToolContext
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 import holdfast
-from holdfast.errors import UsageError
+from holdfast.errors import UsageError, ValueRefused
+from holdfast.integrations._context import Watched, advised, restoring, takes_context
 from holdfast.integrations._names import fitting
+from holdfast.integrations._recorded_errors import CallFailed, as_itself, kept
 from holdfast.integrations.openai_agents._lines import inside, line
 
 Effects = Sequence[holdfast.Effect[..., Any] | holdfast.AsyncEffect[..., Any] | str]
@@ -58,11 +60,16 @@ class Tools:
         if getattr(function_tool, "_is_agent_tool", False):
             with inside(call_id):
                 return await call()
-        with holdfast.keyed(line(call_id), awaited=True):
+        watched = Watched(function_tool.name, context.context)
+        with holdfast.keyed(line(call_id), awaited=True), watched.refusals():
             if self._is_own(function_tool):
+                function = getattr(function_tool, "__wrapped__", None)
+                if isinstance(function, _OWN) and takes_context(function):
+                    return await restoring(function_tool.name, context.context, call)
                 return await call()
             recorded = self._recorded(function_tool)
-            told = await recorded(_parsed(arguments), call=call, tool=function_tool)
+            called = recorded(_parsed(arguments), call=call, tool=function_tool, watched=watched)
+            told = watched.taken(await as_itself(called))
         if isinstance(told, tuple):
             return self._result(told[1], True)
         return self._result(_rebuilt(function_tool, told), False)
@@ -72,10 +79,10 @@ class Tools:
         return tool.name in self._own or isinstance(getattr(tool, "__wrapped__", None), _OWN)
 
     def _recorded(self, tool: FunctionTool) -> Any:
-        unrecorded = ("call", "tool")
+        unrecorded = ("call", "tool", "watched")
         name = fitting(tool.name)
         if tool.name not in self._named:
-            return holdfast.recorded(_step, name=name, unrecorded=unrecorded)
+            return holdfast.recorded(_step, name=name, unrecorded=unrecorded, raises=(CallFailed,))
         return holdfast.recorded(_effect, name=name, effect=True, unrecorded=unrecorded)
 
 
@@ -83,22 +90,27 @@ async def _step(
     arguments: Any,  # noqa: ARG001 - it is recorded
     call: Callable[[], Awaitable[Any]],
     tool: FunctionTool,
+    watched: Any,  # Not its class: what is recorded is known by its annotation.
 ) -> Any:
-    result = await call()
+    watched.begin()
+    with kept():
+        result = await call()
     if result.is_sdk_generated_error:
-        return (_ERROR, str(result.output))
-    return _plain(tool, result.output)
+        return watched.told((_ERROR, str(result.output)))
+    return watched.told(_plain(tool, result.output))
 
 
 async def _effect(
     arguments: Any,  # noqa: ARG001 - it is recorded
     call: Callable[[], Awaitable[Any]],
     tool: FunctionTool,
+    watched: Any,  # Not its class: what is recorded is known by its annotation.
 ) -> Any:
+    watched.begin()
     result = await call()
     if result.is_sdk_generated_error:  # It may have happened all the same.
         raise RuntimeError(result.output)
-    return _plain(tool, result.output)
+    return watched.told(_plain(tool, result.output))
 
 
 def _parsed(arguments: str) -> Any:
@@ -120,7 +132,12 @@ def _plain(tool: FunctionTool, output: Any) -> Any:
 
 def _rebuilt(tool: FunctionTool, output: Any) -> Any:
     adapter = getattr(tool, "_output_type_adapter", None)
-    return output if adapter is None else adapter.validate_python(output)
+    if adapter is None:
+        return output
+    try:
+        return adapter.validate_python(output)
+    except ValidationError:  # The SDK says what it thinks of it.
+        return output
 
 
 def _part(output: Any) -> Any:
@@ -150,6 +167,8 @@ def checked(effects: Effects) -> Effects:
 
 def check_error(error: Exception) -> None:
     """Let a mistake of the program through: it is nothing to tell the model."""
+    if isinstance(error, ValueRefused):
+        raise UsageError(advised(error)) from error
     if isinstance(error, UsageError):
         raise UsageError(
             f"{error}. If a tool calls an effect: make the tool of the effect itself, "

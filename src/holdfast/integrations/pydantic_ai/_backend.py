@@ -30,12 +30,14 @@ from pydantic_ai.durable_exec import (
     ToolsetGetToolsId,
     ToolsetValidateToolArgumentsId,
 )
-from pydantic_ai.exceptions import ModelAPIError, ModelRetry, ToolFailed
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.toolsets import FunctionToolset
 
 import holdfast
 from holdfast import AsyncEffect, AsyncStep, Effect, Step, keyed, recorded
-from holdfast.errors import Refused, StepFailed, UsageError
+from holdfast.errors import Refused, StepFailed, UsageError, ValueRefused
+from holdfast.integrations._context import Watched, advised, restoring, takes_context
+from holdfast.integrations._recorded_errors import CallFailed, as_itself, kept
 from holdfast.integrations._relay import Left
 from holdfast.integrations.pydantic_ai import _plain, _streams
 
@@ -87,7 +89,7 @@ class Backend(DurableOperationBackend[How]):
         if tool is None:
             return How.STEP
         said = (tool.tool_def.metadata or {}).get(METADATA)
-        if said is False or tool_name in self._own or _is_recorded(tool, tool_name):
+        if said is False or tool_name in self._own or is_recorded(tool, tool_name):
             return How.OWN
         return How.STEP
 
@@ -96,13 +98,21 @@ class Backend(DurableOperationBackend[How]):
         return ()
 
 
-def _is_recorded(tool: Any, name: str) -> bool:
-    """Whether the function of a tool is a step or an effect already."""
-    toolset = tool.toolset
-    if not isinstance(toolset, FunctionToolset):
-        return False
-    held = toolset.tools.get(getattr(tool, "original_name", None) or name)
-    return held is not None and isinstance(held.function, Step | AsyncStep)
+def is_recorded(tool: Any, name: str) -> bool:
+    """Whether the function of a tool is a step or an effect already, under whatever name it goes."""
+    return isinstance(function_of(tool, name), Step | AsyncStep)
+
+
+def function_of(tool: Any, name: str) -> Any:
+    """Return the function of a tool, or None if it is out of reach."""
+    if tool is None:
+        return None
+    if isinstance(tool.toolset, FunctionToolset):
+        held = tool.toolset.tools.get(getattr(tool, "original_name", None) or name)
+        if held is not None:
+            return held.function
+    schema = getattr(getattr(tool, "call_func", None), "__self__", None)
+    return getattr(schema, "function", None)
 
 
 class _Bound:
@@ -128,16 +138,18 @@ class _Bound:
                 return await _call_tool(params, body, config)
             case ToolsetValidateToolArgumentsId():
                 with keyed(_call_id(params)):
-                    return await _step("validate_args")(_plain.arguments(params.tool_args), body)
+                    checked = _step("validate_args")(_plain.arguments(params.tool_args), body)
+                    return await as_itself(checked)
             case other:
                 with keyed(line(self._agent_name, _context(params))):
-                    return await _step(_name(other))(None, body)
+                    return await as_itself(_step(_name(other))(None, body))
 
     async def _ask(self, params: Any, body: Body) -> Any:
         messages = _plain.conversation(params.messages)
         with keyed(line(self._agent_name, params.run_context)):
+            asked = _ask_model(messages, _plain.instructions(params.messages), body)
             try:
-                return await _ask_model(messages, _plain.instructions(params.messages), body)
+                return await as_itself(asked)
             except _plain.ModelFailed as error:
                 raise error.original() from error
 
@@ -167,9 +179,9 @@ def _name(operation_id: object) -> str:
         case ModelCancelSuspendedResponseId():
             return "cancel_response"
         case ToolsetGetToolsId(toolset_id=toolset_id):
-            return _sound(f"get_tools {toolset_id}")
+            return _sound(f"get_tools {toolset_id or ''}".rstrip())
         case ToolsetGetInstructionsId(toolset_id=toolset_id):
-            return _sound(f"get_instructions {toolset_id}")
+            return _sound(f"get_instructions {toolset_id or ''}".rstrip())
         case CapabilityOperationId(capability_id=capability_id, operation=operation):
             return _sound(f"{capability_id}.{operation}")
     return type(operation_id).__name__
@@ -181,13 +193,27 @@ def _sound(name: str) -> str:
 
 async def _call_tool(params: Any, body: Body, how: object) -> Any:
     arguments = _plain.arguments(params.tool_args)
-    with keyed(_call_id(params), awaited=True):
+    watched = Watched(params.name, params.ctx.deps)
+    with keyed(_call_id(params), awaited=True), watched.refusals():
         if how is How.EFFECT:
-            return await _told(_effect(_sound(params.name))(arguments, body))
+            called = _effect(_sound(params.name))(arguments, body, watched)
+            return watched.taken(await _told(called))
         if how is not How.OWN:
-            return await _step(_sound(params.name))(arguments, body)
+            called = _step(_sound(params.name))(arguments, body, watched)
+            return watched.taken(await as_itself(called))
         with _within(params.ctx.tool_call_id or params.name):
-            return await _told(body())
+            return await _told(_call_own(params, body))
+
+
+async def _call_own(params: Any, body: Body) -> Any:
+    """Call a tool that records itself, or whose parts do."""
+    function = function_of(params.tool, params.name) if hasattr(params, "tool") else None
+    try:
+        if isinstance(function, Step | AsyncStep) and takes_context(function):
+            return await restoring(params.name, params.ctx.deps, body)
+        return await body()
+    except ValueRefused as refused:
+        raise UsageError(advised(refused)) from refused
 
 
 @contextlib.contextmanager
@@ -245,12 +271,11 @@ async def _asked(
     body: Body,
 ) -> Any:
     try:
-        payload = _plain.answer(await body())
+        with kept():
+            payload = _plain.answer(await body())
     except BaseException as error:
         if _streams.has_left():
             raise Left from error
-        if isinstance(error, ModelAPIError):
-            raise _plain.failed(error) from error
         raise
     response = payload.get("response", payload)
     used = response.get("usage") or {}
@@ -262,9 +287,15 @@ async def _asked(
     return payload
 
 
-async def _called(arguments: Any, body: Body) -> Any:  # noqa: ARG001 - recorded
+async def _called(
+    arguments: Any,  # noqa: ARG001 - recorded
+    body: Body,
+    watched: Any = None,  # Not its class: what is recorded is known by its annotation.
+) -> Any:
+    if watched is not None:
+        watched.begin()
     try:
-        return await body()
+        result = await body()
     except UsageError as error:
         if not _is_ours(error):
             raise
@@ -273,6 +304,16 @@ async def _called(arguments: Any, body: Body) -> Any:  # noqa: ARG001 - recorded
             f"{error} (this tool is recorded as a whole; with {way_out} on the tool, what it calls "
             "is recorded instead)"
         ) from error
+    return result if watched is None else watched.told(result)
+
+
+async def _called_in_step(
+    arguments: Any,
+    body: Body,
+    watched: Any = None,  # Not its class: what is recorded is known by its annotation.
+) -> Any:
+    with kept():
+        return await _called(arguments, body, watched)
 
 
 def _is_ours(error: UsageError) -> bool:
@@ -281,18 +322,22 @@ def _is_ours(error: UsageError) -> bool:
     return str(frame.f_globals.get("__name__")).startswith("holdfast.")
 
 
-_ask_model = recorded(_asked, name="model", unrecorded=("body",), raises=(_plain.ModelFailed,))
+_ask_model = recorded(
+    _asked, name="model", unrecorded=("body",), raises=(CallFailed, _plain.ModelFailed)
+)
 
 
 @functools.lru_cache(maxsize=1024)
 def _step(name: str) -> AsyncStep[..., Any]:
-    made: AsyncStep[..., Any] = recorded(_called, name=name, unrecorded=("body",))
+    made: AsyncStep[..., Any] = recorded(
+        _called_in_step, name=name, unrecorded=("body", "watched"), raises=(CallFailed,)
+    )
     return made
 
 
 @functools.lru_cache(maxsize=1024)
 def _effect(name: str) -> AsyncEffect[..., Any]:
     made: AsyncEffect[..., Any] = recorded(
-        _called, name=name, unrecorded=("body",), effect=True, on_doubt="ask"
+        _called, name=name, unrecorded=("body", "watched"), effect=True, on_doubt="ask"
     )
     return made

@@ -20,6 +20,7 @@ from pydantic_ai.tools import (
     ToolApproved,
     ToolDenied,
 )
+from pydantic_ai.toolsets import AbstractToolset
 
 import holdfast
 from holdfast import keyed
@@ -34,6 +35,7 @@ from holdfast.integrations.pydantic_ai._backend import (
     process_output,
 )
 from holdfast.integrations.pydantic_ai._plain import Codec
+from holdfast.integrations.pydantic_ai._toolsets import marked, recorded_toolset
 
 _CONVERSATIONS = uuid.UUID("5f0e2a6c-9d0b-4c55-8a63-0d2c3f1f7b42")
 
@@ -86,6 +88,30 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
     def get_durable_operation_backend(self) -> Backend:
         """Return what records the agent's calls."""
         return Backend(self.name, self._effects)
+
+    # --- toolsets -------------------------------------------------------------------------------------
+
+    def _build_dynamic_toolset(self, toolset: Any) -> Any:
+        built = super()._build_dynamic_toolset(marked(toolset))
+        built.wrapped = toolset  # By which it is known again.
+        return built
+
+    def get_wrapper_toolset(
+        self, toolset: AbstractToolset[AgentDepsT]
+    ) -> AbstractToolset[AgentDepsT] | None:
+        """Record the calls of all toolsets that a run has, wherever they come from."""
+
+        def replaced(found: AbstractToolset[AgentDepsT]) -> AbstractToolset[AgentDepsT]:
+            known = self._toolsets_by_id.get(found.id or "")
+            if known is not None and known.wrapped is found:
+                return known
+            if not self.in_durable_context:
+                return found
+            return recorded_toolset(
+                found, known, self._wrap_leaf_toolset, self._build_function_toolset
+            )
+
+        return toolset.visit_and_replace(replaced)
 
     # --- ids ------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """What we stand on in Pydantic AI without a promise of it; looked at when this package is imported.
 
-Streams are shown while they are recorded, and that needs a few names that are private there. A version
-that has one of them no longer is refused at once: else it would fail in the middle of a run.
+Streams are shown while they are recorded, and toolsets are recorded that come late; that needs a few
+names that are private there. A version that has one of them no longer is refused at once: else it would
+fail in the middle of a run.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ _WORKS = "2.66"
 """A version that is known to have them all."""
 
 _NEEDED = [
+    "durable_exec.BaseDurabilityCapability._build_dynamic_toolset",
+    "durable_exec.BaseDurabilityCapability._build_function_toolset",
     "durable_exec.BaseDurabilityCapability._effective_event_stream_handler",
+    "durable_exec.BaseDurabilityCapability._wrap_leaf_toolset",
     "models.ModelResponsePartsManager.apply_event",
     "models.StreamedResponse._event_iterator",
     "models.StreamedResponse._finished",

@@ -92,7 +92,7 @@ def _full(response: dict[str, Any]) -> dict[str, Any]:
 
 
 class ModelFailed(Exception):
-    """A request to the model failed: what the journal keeps of an error of Pydantic AI."""
+    """A request to the model failed: what journals of earlier versions keep of such an error."""
 
     def __init__(self, model: str, status: int | None, message: str, body: Any) -> None:
         super().__init__(model, status, message, body)
@@ -109,10 +109,3 @@ class ModelFailed(Exception):
         if self.status is None:
             return ModelAPIError(self.model, self.message)
         return ModelHTTPError(self.status, self.model, self.body)
-
-
-def failed(error: ModelAPIError) -> ModelFailed:
-    """Return an error of the provider in plain data, without its headers."""
-    status = error.status_code if isinstance(error, ModelHTTPError) else None
-    body = to_jsonable_python(getattr(error, "body", None), fallback=str)
-    return ModelFailed(error.model_name, status, error.message, body)

@@ -27,21 +27,21 @@ from pydantic_ai.models import (
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
 
-from holdfast.integrations._relay import Put, arelay
+from holdfast.integrations._relay import AsyncPut, arelay
 
 
 @dataclass
 class _Reader:
     """Who follows a call: what was shown, and whether somebody still reads."""
 
-    put: Put[Any]
+    put: AsyncPut[Any]
     left: threading.Event
     shown: list[Any] = field(default_factory=list[Any])
 
     async def show(self, ctx: Any, events: AsyncIterable[Any]) -> None:
         async for event in events:
             self.shown.append(event)
-            self.put(event)
+            await self.put(event)
 
 
 _reader: ContextVar[_Reader | None] = ContextVar("holdfast_pydantic_ai_reader", default=None)
@@ -80,13 +80,16 @@ class Followed(WrapperModel):
         """Open the stream; it is open when the first event is there, or all of it was recorded."""
         left = threading.Event()
 
-        async def record(put: Put[Any]) -> list[Any]:
+        async def record(put: AsyncPut[Any]) -> list[Any]:
             reader = _Reader(put, left)
             _reader.set(reader)  # In the context of this call alone, which has a task of its own.
             opened = self.wrapped.request_stream(
                 messages, model_settings, model_request_parameters, run_context
             )
             async with opened as done:
+                # A stream that broke off is handed over as one that raises at its end.
+                if (broke_off := getattr(done, "_error", None)) is not None:
+                    raise broke_off
                 return [*reader.shown, done]
 
         async with aclosing(arelay(record, left=left)) as items:

@@ -65,6 +65,6 @@ def _parts() -> tuple[Any, Any]:
         from holdfast.observers.opentelemetry import _metering, _tracing
     except ImportError as error:
         raise UsageError(
-            f"traces need OpenTelemetry ({error}): pip install 'holdfast[otel]'"
+            f"traces need OpenTelemetry ({error}): pip install -e '.[otel]' in a clone"
         ) from error
     return _metering, _tracing

@@ -107,6 +107,14 @@ class ModelServer:
                     f"{len(self._requests)} requests were received in {timeout_s} s, not {count}"
                 )
 
+    def until_disconnected(self, *, timeout_s: float | None = 30.0) -> None:
+        """Wait until the server has read all that clients sent before they disconnected.
+
+        After a client was killed, `count` and `requests` are complete from then on.
+        """
+        if self._listener is not None and not self._listener.until_disconnected(timeout_s):
+            raise TimeoutError(f"clients are still connected after {timeout_s} s")
+
     # --- what a test lets happen ------------------------------------------------------------------
 
     def fail_next(

@@ -46,6 +46,10 @@ class Listener:
         )
         self._thread.start()
 
+    def until_disconnected(self, timeout_s: float | None) -> bool:
+        """Wait until all that disconnected clients sent has been read; False after the time."""
+        return self._server.until_disconnected(timeout_s)
+
     def stop_answering(self) -> None:
         """From now on nothing is answered."""
         self._server.closing.set()
@@ -69,17 +73,49 @@ class _Server(ThreadingHTTPServer):
         self.closing = threading.Event()
         self._changed = threading.Condition()
         self._connections: set[socket.socket] = set()
+        self._answering: set[socket.socket] = set()
         super().__init__(address, connection)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: Any, client_address: Any) -> None:
         with self._changed:
             self._connections.add(request)
+            self._changed.notify_all()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
             with self._changed:
                 self._connections.discard(request)
                 self._changed.notify_all()
+
+    def answer(
+        self, connection: socket.socket, method: str, path: str, headers: dict[str, str], raw: bytes
+    ) -> Reply:
+        with self._changed:
+            self._answering.add(connection)
+            self._changed.notify_all()
+        try:
+            return self.answering(method, path, headers, raw)
+        finally:
+            with self._changed:
+                self._answering.discard(connection)
+
+    def until_disconnected(self, timeout_s: float | None) -> bool:
+        """Wait until every connection is closed or has a request that is being answered.
+
+        Connections are accepted in their order, so the probe is accepted after all earlier ones.
+        """
+        with socket.create_connection(("127.0.0.1", self.server_port)) as probe:
+            mine = probe.getsockname()
+            with self._changed:
+                return self._changed.wait_for(lambda: self._only(mine), timeout_s)
+
+    def _only(self, address: tuple[str, int]) -> bool:
+        others = self._connections - self._answering
+        found = {it for it in others if _peer_of(it) == address}
+        return bool(found) and found == others
 
     def hang_up(self) -> None:
         """End the connections that are open, and wait for their threads."""
@@ -118,8 +154,11 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _respond(self) -> None:
         raw = self._body()
+        if raw is None:  # The client died while it sent: this is no request.
+            self.close_connection = True
+            return
         headers = {name.lower(): value for name, value in self.headers.items()}
-        reply = self._shared.answering(self.command, self.path, headers, raw)
+        reply = self._shared.answer(self.connection, self.command, self.path, headers, raw)
         if self._shared.closing.is_set():
             self.close_connection = True
             return
@@ -136,15 +175,22 @@ class _Connection(BaseHTTPRequestHandler):
             self.wfile.write(reply.body)
             self.wfile.flush()
 
-    def _body(self) -> bytes:
+    def _body(self) -> bytes | None:
+        """Return the whole body, or None if the connection ended before it."""
         if self.headers.get("transfer-encoding", "").lower() != "chunked":
-            return self.rfile.read(int(self.headers.get("content-length") or 0))
+            length = int(self.headers.get("content-length") or 0)
+            raw = self.rfile.read(length)
+            return raw if len(raw) == length else None
         parts: list[bytes] = []
-        while size := int(self.rfile.readline(), 16):
-            parts.append(self.rfile.read(size))
-            self.rfile.readline()
-        self.rfile.readline()
-        return b"".join(parts)
+        while (line := self.rfile.readline()).endswith(b"\n"):
+            size = int(line, 16)
+            part = self.rfile.read(size)
+            if len(part) < size or not self.rfile.readline():
+                return None
+            if not size:
+                return b"".join(parts)
+            parts.append(part)
+        return None
 
     def _stream(self, reply: Reply) -> None:
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
@@ -163,6 +209,13 @@ class _Connection(BaseHTTPRequestHandler):
             return
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
+
+
+def _peer_of(connection: socket.socket) -> Any:
+    try:
+        return connection.getpeername()
+    except OSError:
+        return None  # The client is gone, and its thread has yet to notice.
 
 
 def _shut_down(connection: socket.socket) -> None:

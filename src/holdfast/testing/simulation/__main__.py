@@ -1,4 +1,4 @@
-"""`python -m holdfast.testing.simulation --seeds N [--first S] [--sqlite SHARE] [--log SEED]`."""
+"""`python -m holdfast.testing.simulation --seeds N [--first S] [--sqlite SHARE] [--people] [--log SEED]`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import argparse
 import sys
 import time
 
-from holdfast.testing.simulation.scheduler import Outcome, simulate
+from holdfast.testing.simulation.scheduler import Faults, Outcome, simulate
+
+PEOPLE = Faults(people_stop_runs=2, signals=5, stale_views=4)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -15,23 +17,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first one")
     parser.add_argument("--sqlite", type=int, default=0, help="every n-th one on a SQLite file")
+    parser.add_argument(
+        "--people", action="store_true", help="who stop runs, send signals, act on what they saw"
+    )
     parser.add_argument("--log", type=int, help="play one seed and print its moves")
     chosen = parser.parse_args(arguments)
+    faults = PEOPLE if chosen.people else None
     if chosen.log is not None:
-        outcome = simulate(chosen.log)
+        outcome = simulate(chosen.log, faults=faults)
         _say("\n".join([*outcome.log, str(outcome), f"trace {outcome.trace}"]))
         return int(outcome.violation is not None)
-    return _many(chosen.first, chosen.seeds, chosen.sqlite)
+    return _many(chosen.first, chosen.seeds, chosen.sqlite, faults)
 
 
-def _many(first: int, seeds: int, sqlite_every: int) -> int:
+def _many(first: int, seeds: int, sqlite_every: int, faults: Faults | None) -> int:
     began = time.monotonic()
     failed: list[Outcome] = []
     counts: dict[str, int] = {}
     moves = 0
     for seed in range(first, first + seeds):
         on_sqlite = sqlite_every > 0 and seed % sqlite_every == 0
-        outcome = simulate(seed, url="sqlite:" if on_sqlite else "memory:")
+        url = "sqlite:" if on_sqlite else "memory:"
+        outcome = simulate(seed, url=url, faults=faults)
         moves += outcome.moves
         for name, count in outcome.counts.items():
             counts[name] = counts.get(name, 0) + count

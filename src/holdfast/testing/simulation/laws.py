@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast._core.control import MESSAGES
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.lifecycle import CLAIMABLE, FINAL, Status
 from holdfast._core.requests import StepCall
-from holdfast._core.rows import Lease, RunRow, Write
+from holdfast._core.rows import Lease, RunRow, Write, version_seen
+from holdfast._core.stops import Tried
 from holdfast._store.contract import Busy, Committed, Fenced, NewRun, Outcome, Started, Store
 from holdfast.testing.through import Through
 
@@ -28,6 +30,7 @@ CLAIMS_MAX = 4
 _BRINGS = frozenset(
     {Kind.STEP_COMPLETED, Kind.STEP_FAILED, Kind.STEP_SETTLED, Kind.SKIPPED_DUPLICATE}
     | {Kind.STATE_SAVED, Kind.RUN_RELEASED, Kind.RUN_RESUMED}
+    | {Kind.RUN_WAITING, Kind.SIGNAL_RECEIVED}
 )
 
 
@@ -51,10 +54,24 @@ class Laws:
         self._final: dict[int, RunRow] = {}
         self._keys: dict[tuple[str, int, str], tuple[str, bytes | None]] = {}
         self._users: dict[str, tuple[str, int, str]] = {}
+        self._given_back: dict[tuple[int, str], int] = {}
+        """How often a run went on to others with a message that stops it in its inbox."""
+        self._signals: dict[str, set[str]] = {}
+        """The ids of the signals that each run has accepted."""
+        self.codes: dict[int, str] = {}
+        """Of which code each owner is, where code is deployed."""
+        self._recorded_by: dict[int, set[str]] = {}
+        """Whose steps the journal of each run has."""
         self.zombie_calls = 0
 
     def now_us(self) -> int:
         return self._store.now_us()
+
+    def check_clock(self, before_us: int, passed_us: int) -> None:
+        """I9: the clock never runs backwards and never stands still."""
+        moved_us = self.now_us() - before_us
+        _hold("I9", moved_us >= 0, f"the clock went back by {-moved_us} us")
+        _hold("I9", moved_us >= passed_us, f"in {passed_us} us the clock moved by {moved_us} us")
 
     def journal(self, run_id: str) -> tuple[RunRow, list[Entry]]:
         row = self._store.get(run_id)
@@ -73,6 +90,7 @@ class Laws:
             epoch = write.lease.row.epoch
             if isinstance(outcome, Committed):
                 self._remember(row.run_no, outcome.entries)
+                self._check_code(row, self.codes.get(owner or 0, ""), outcome.entries)
                 if write.lease.acting:
                     free = row.owner is None or row.owner in self.dead
                     _hold("I8", free, f"an actor wrote to {row.run_id}, which {row.owner} owns")
@@ -84,8 +102,51 @@ class Laws:
                         f"owner {owner} wrote to {row.run_id} under epoch {epoch}; "
                         f"owner {row.owner} has it under epoch {row.epoch}",
                     )
+                    self._goes_on(after)
             elif isinstance(outcome, Fenced) and len(writes) == 1:
                 _hold("I8", after == row, f"a refused write changed {row.run_id}")
+
+    def _check_code(self, row: RunRow, code: str, entries: Sequence[Entry]) -> None:
+        """I15: a run does not diverge from what its own code has recorded."""
+        by = self._recorded_by.setdefault(row.run_no, set())
+        for entry in entries:
+            if code and entry.step is not None:
+                by.add(code)
+            if code and entry.kind is Kind.RUN_HELD and b'"reason":"diverged"' in entry.body:
+                others = row.origin is not None or by - {code}
+                _hold("I15", bool(others), f"{code} diverges from itself in {row.run_id}")
+
+    def tries_again(self, run_id: str, code: str) -> None:
+        """I15: what is held as diverged is tried once per code without a person."""
+        _, journal = self.journal(run_id)
+        held = [
+            entry.body
+            for entry in journal
+            if entry.kind is Kind.RUN_HELD and b'"reason":"diverged"' in entry.body
+        ]
+        again = [body for body in held if msgspec.json.decode(body).get("code") == code]
+        _hold("I15", not again, f"{run_id} is tried again by {code}, which could not replay it")
+
+    def check_put_back(self, rows: Sequence[RunRow], code: str) -> None:
+        """I15: code that was put back tries what other code could not replay, without a person."""
+        for row in rows:
+            if row.status is Status.HELD and row.held_reason == "diverged":
+                tried = has_been_tried(row, code)
+                _hold(
+                    "I15", tried, f"{row.run_id} is held as diverged, and {code} has not tried it"
+                )
+
+    def _goes_on(self, row: RunRow) -> None:
+        """I10: what stops a run is carried out within two claims. Who has the run may give it back
+        before the message is heard; who claims it next hears of it first."""
+        if row.owner is not None or row.status not in CLAIMABLE:
+            return
+        for message in self._store.inbox(row.run_no):
+            if message.kind in MESSAGES:
+                at = (row.run_no, message.message_id)
+                times = self._given_back[at] = self._given_back.get(at, 0) + 1
+                told = f"{row.run_id} was given back {times} times, and {message.kind} is not done"
+                _hold("I10", times < 2, told)
 
     def claimed(self, before: RunRow | None, owner: int, at_us: int, result: Lease | Busy) -> None:
         """I8, I11: a claim raises the epoch, takes from nobody alive, and not for ever."""
@@ -154,6 +215,9 @@ class Laws:
 
     def _effect_called(self, life: Life, call: StepCall, mine: list[Entry]) -> None:
         run_id, generation = life.execution.run_id, life.execution.generation
+        begun = life.execution.history.records.get(call.key)
+        if begun is not None:  # A later generation goes on with what it did not supersede.
+            generation = begun.generation
         intended = any(
             entry.kind is Kind.STEP_STARTED
             and entry.attempt == call.attempt
@@ -179,6 +243,29 @@ class Laws:
         """I15: no result is given to another step."""
         _hold("I15", right, f"{call.key} of {run_id} was given {value!r}")
 
+    # -- at each act of people -----------------------------------------------------------------
+
+    def signalled(self, run_id: str, signal_id: str, *, new: bool) -> None:
+        """I13: the same id is acknowledged, and not delivered again."""
+        accepted = self._signals.setdefault(run_id, set())
+        known = signal_id in accepted
+        _hold(
+            "I13", new != known, f"signal {signal_id} to {run_id}: new is {new}, known is {known}"
+        )
+        accepted.add(signal_id)
+
+    def acted(self, row: RunRow | None, seen: str, what: str) -> None:
+        """I22: who acts on what was seen writes to a run that is as it was seen."""
+        assert row is not None
+        there = version_seen(row)
+        _hold("I22", there == seen, f"{what} was written on {there}, and {seen} was seen")
+
+    def refused(self, what: str, *, wrote: bool, fork: str | None) -> None:
+        """I22: an action that is refused has changed nothing."""
+        _hold("I22", not wrote, f"{what} was refused, and has written")
+        there = fork is not None and self._store.get(fork) is not None
+        _hold("I22", not there, f"{what} was refused, and the fork is there")
+
     # -- after each move -----------------------------------------------------------------------
 
     def check(self, rows: Sequence[RunRow]) -> None:
@@ -200,6 +287,25 @@ class Laws:
                 there = entries.get(seq) == digest
                 _hold("I1", there, f"entry {seq} of {row.run_id} was acknowledged and is lost")
             _one_outcome(row.run_id, self._store.load(row))
+            self._check_signals(row)
+
+    def _check_signals(self, row: RunRow) -> None:
+        """I13: each signal that was accepted is received once, or still waits to be."""
+        accepted = self._signals.get(row.run_id, set())
+        received = [
+            msgspec.json.decode(entry.body)["id"].removeprefix("signal:")
+            for entry in self._store.load(row)
+            if entry.kind is Kind.SIGNAL_RECEIVED
+        ]
+        waiting = [
+            message.message_id.removeprefix("signal:")
+            for message in self._store.inbox(row.run_no)
+            if message.kind.startswith("signal:")
+        ]
+        known = sorted([*received, *waiting])
+        _hold("I13", len(set(known)) == len(known), f"{row.run_id} has a signal twice: {known}")
+        lost = accepted - set(known)
+        _hold("I13", not lost, f"{row.run_id} has lost the signals {sorted(lost)}")
 
     def check_world(self, rows: Sequence[RunRow], outside: Outside) -> None:
         """I5, I7: what happened in the world is what the declared policies allow."""
@@ -225,6 +331,12 @@ class Laws:
                 row.status is Status.HELD and bool(row.held_reason)
             )
             _hold("I10", at_rest, f"{row.run_id} is {row.status} and nobody gets it on")
+
+
+def has_been_tried(row: RunRow, code: str) -> bool:
+    """Tell whether code of this fingerprint is among what a diverged run is held by."""
+    tried = Tried.read(row.waiting_on)
+    return tried is not None and code in tried.codes
 
 
 def _twice(effect: str, key: str, requests: Sequence[Request]) -> str:

@@ -136,3 +136,9 @@ def token(call: StepCall, who: str) -> str:
 def is_of(value: object, call: StepCall) -> bool:
     """Say whether a value is the result of this very call."""
     return isinstance(value, str) and value.startswith(token(call, ""))
+
+
+def is_of_another(value: object, call: StepCall, run_id: str) -> bool:
+    """Say whether a value is the result of this step in another run."""
+    name, _, rest = str(value).partition("|")
+    return name == call.spec.name and not rest.partition("|")[2].startswith(f"{run_id} ")

@@ -50,7 +50,18 @@ class Branches(msgspec.Struct):
     branches: list[list[Any]]
 
 
-Op = Act | Loop | Branches
+class Hear(msgspec.Struct):
+    """A wait for a signal."""
+
+
+Op = Act | Loop | Branches | Hear
+
+
+def with_waits(rng: random.Random, ops: list[Op]) -> list[Op]:
+    """Return the flow with waits for signals in between."""
+    for _ in range(rng.randint(1, 4)):
+        ops.insert(rng.randint(0, len(ops)), Hear())
+    return ops
 
 
 def generate(rng: random.Random) -> list[Op]:

@@ -13,7 +13,7 @@ import msgspec
 from holdfast._core.effects import NOT_DONE, Fail
 from holdfast._core.history import History, Record
 from holdfast._core.keys import name_of
-from holdfast._core.lifecycle import Status
+from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.rows import RunRow
 from holdfast._core.superseding import superseded_by_resume
 from holdfast._store.contract import Query, Store
@@ -21,15 +21,17 @@ from holdfast.errors import HoldfastError
 from holdfast.testing.clock import START_US
 from holdfast.testing.doors import (
     Engine,
+    FakeMachine,
     MemoryStore,
     MemoryWorld,
     Store as Opened,
     admission,
     open_store,
 )
-from holdfast.testing.simulation.laws import Laws, Violation
+from holdfast.testing.simulation.laws import Laws, Violation, has_been_tried
 from holdfast.testing.simulation.outside import Outside
-from holdfast.testing.simulation.programs import Op, edited, generate
+from holdfast.testing.simulation.people import People
+from holdfast.testing.simulation.programs import Op, edited, generate, with_waits
 from holdfast.testing.simulation.workers import Worker
 from holdfast.testing.stores import new_sqlite_url
 
@@ -42,6 +44,16 @@ TRIES_MAX = 12
 """A run that is held again and again, whatever people and workers do, is held for good."""
 
 
+FIRST_CODE, OTHER_CODE = "1/first", "1/other"
+"""Version and fingerprint of the two."""
+COUNTED = (
+    *("dies", "wakes", "LeaseLost", "completed", "RunHeld", "RunFailed", "settled"),
+    *("StaleView", "fork of", "signals to", "waits for a signal"),
+    *("is deployed", "tries it again", "stays diverged"),
+)
+"""What is counted in the moves."""
+
+
 class Faults(msgspec.Struct, frozen=True):
     """How often what goes wrong: weights against an ordinary move of 100."""
 
@@ -51,10 +63,19 @@ class Faults(msgspec.Struct, frozen=True):
     leases_run_out: float = 2.0
     clock_goes_back: float = 0.5
     days_pass: float = 0.0
+    people_stop_runs: float = 0.0
+    """Somebody pauses or cancels a run, whoever has it."""
     code_is_edited: float = 0.1
     """Chance per worker, not a weight: it has another version of the flows."""
     big_values: float = 0.0
     """Chance per value, not a weight: it is stored apart."""
+    clock_goes_ahead: float = 0.5
+    signals: float = 0.0
+    """Runs wait for signals, and somebody sends some: too many, too early, twice."""
+    stale_views: float = 0.0
+    """Somebody acts on what he saw of a run some time ago, while others go on."""
+    deploys: float = 0.0
+    """Other code of the same version is deployed, and the first one is put back."""
 
     @classmethod
     def swarm(cls, rng: random.Random) -> Faults:
@@ -108,17 +129,14 @@ class _Place:
     """The clock, and where handles come from."""
 
     def __init__(self, url: str) -> None:
-        self.now_us = START_US
+        self.machine = FakeMachine(START_US)
         self._url = url
-        self._world = MemoryWorld(self.time_us) if url == "memory:" else None
-
-    def time_us(self) -> int:
-        return self.now_us
+        self._world = MemoryWorld(self.machine) if url == "memory:" else None
 
     def open(self) -> Store:
         if self._world is not None:
             return MemoryStore(self._world, lease_s=LEASE_S)
-        return open_store(self._url, clock=self.time_us, lease_s=LEASE_S)
+        return open_store(self._url, clock=self.machine, lease_s=LEASE_S)
 
 
 class Simulation:
@@ -132,9 +150,20 @@ class Simulation:
         self.laws = Laws(self._kept)
         self.outside = Outside(self._rng, self._faults.big_values)
         self._operator = Opened(self._kept, Engine(self._kept))
+        self._people = People(self._operator, self.laws, self._rng, self._meanwhile)
         self._programs = {f"run-{n}": generate(self._rng) for n in range(self._rng.randint(1, 3))}
+        if self._faults.signals:
+            for ops in self._programs.values():
+                with_waits(self._rng, ops)
         self._edited: dict[str, dict[str, list[Op]]] = {}
+        self._other: dict[str, list[Op]] = {}
+        """The other code that is deployed now and then, of the same version."""
+        if self._faults.deploys:
+            self._other = {run: edited(self._rng, ops) for run, ops in self._programs.items()}
+        self._deployed = FIRST_CODE
         self._born = 0
+        self._heals = False
+        """Whether everything is got to an end: a message has to be heard by who looks for work."""
         self._tries: dict[str, int] = {}
         """How often somebody ran a run in the healing at the end."""
         self.workers = [self._worker() for _ in range(self._rng.randint(2, 4))]
@@ -151,6 +180,8 @@ class Simulation:
         self.laws.check_world(rows, self.outside)
         waiting = [worker.life.run_id for worker in self.workers if worker.life is not None]
         self.laws.check_progress([row for row in rows if row.run_id not in waiting])
+        if self._faults.deploys:
+            self.laws.check_put_back(rows, FIRST_CODE)
         for row in rows:
             self._note(f"{row.run_id} is {row.status} {row.held_reason} {row.last_seq}")
 
@@ -181,9 +212,18 @@ class Simulation:
             (faults.dies, self._die),
             (faults.stalls, self._stall),
             (faults.wakes, self._wake),
-            (faults.leases_run_out, lambda: self._jump(LEASE_S + 5)),
+            (faults.leases_run_out, lambda: self._wait(LEASE_S + 5)),
             (faults.clock_goes_back, lambda: self._jump(-100.0)),
-            (faults.days_pass, lambda: self._jump(2 * 86_400.0)),
+            (faults.days_pass, lambda: self._wait(2 * 86_400.0)),
+            (faults.people_stop_runs, self._stop),
+            (4 * faults.people_stop_runs, self._hear),
+            (faults.clock_goes_ahead, lambda: self._jump(100.0)),
+            (faults.signals, self._flood),
+            (4 * faults.signals, self._hear),
+            (faults.stale_views, self._see),
+            (2 * faults.stale_views, self._act),
+            (faults.deploys, self._deploy),
+            (4 * faults.deploys, self._try_again),
         ]
         weights = [weight for weight, _ in moves]
         move = self._rng.choices([move for _, move in moves], weights)[0]
@@ -200,8 +240,9 @@ class Simulation:
     def _work(self, worker: Worker) -> str:
         if worker.life is not None:
             run_id = worker.life.run_id
-            if worker.life.until_us > self._place.now_us and self._rng.random() < 0.3:
-                self._place.now_us = worker.life.until_us
+            left_us = worker.life.until_us - self.laws.now_us()
+            if left_us > 0 and self._rng.random() < 0.3:
+                self._place.machine.passes(left_us)
             return f"{worker.name} {run_id}: {worker.go_on()}"
         if self._rng.random() < 0.5:
             free = [row.run_id for row in worker.kept.claimable(worker.engine.now_us(), 10)]
@@ -210,16 +251,37 @@ class Simulation:
                 did = worker.take_up(run_id, self._program(worker, run_id), self._rng)
                 return f"{worker.name} {run_id}: {did}"
         run_id = self._rng.choice(list(self._programs))
-        did = worker.admit(_request(run_id), self._program(worker, run_id), self._rng)
+        if self._heals and (self._is_waiting(run_id) or self._is_left_to_workers(run_id)):
+            return f"{run_id} waits, and nobody calls it"
+        request = _request(run_id, self._people.first(run_id), worker.code)
+        did = worker.admit(request, self._program(worker, run_id), self._rng)
         self._tries[run_id] = self._tries.get(run_id, 0) + (did != "ended before")
         return f"{worker.name} runs {run_id}: {did}"
 
+    def _is_waiting(self, run_id: str) -> bool:
+        row = self._kept.get(run_id)
+        return row is not None and row.status is Status.WAITING
+
+    def _is_left_to_workers(self, run_id: str) -> bool:
+        """Whether a run is held by code that does not fit, and workers are to get it on."""
+        row = self._kept.get(run_id)
+        return bool(self._faults.deploys) and row is not None and row.held_reason == "diverged"
+
     def _pass_time(self) -> str:
-        self._place.now_us += int(self._rng.random() * 3 * SECOND_US)
-        return "time passes"
+        return self._wait(self._rng.random() * 3)
+
+    def _wait(self, seconds: float) -> str:
+        before_us = self.laws.now_us()
+        passed_us = int(seconds * SECOND_US)
+        self._place.machine.passes(passed_us)
+        self.laws.check_clock(before_us, passed_us)
+        return f"{seconds:.3g} s pass"
 
     def _jump(self, seconds: float) -> str:
-        self._place.now_us += int(seconds * SECOND_US)
+        """Somebody sets the time of the machine."""
+        before_us = self.laws.now_us()
+        self._place.machine.time_us += int(seconds * SECOND_US)
+        self.laws.check_clock(before_us, 0)
         return f"the clock jumps by {seconds:g} s"
 
     def _beat(self) -> str:
@@ -228,6 +290,13 @@ class Simulation:
             return "nobody beats"
         worker.beat()
         return f"{worker.name} beats"
+
+    def _hear(self) -> str:
+        worker = self._rng.choice(self.workers)
+        if worker.stalled:
+            return "nobody hears"
+        worker.hear()
+        return f"{worker.name} looks at the inboxes"
 
     def _die(self) -> str:
         worker = self._rng.choice(self.workers)
@@ -252,6 +321,20 @@ class Simulation:
         worker.stalled = False
         return f"{worker.name} wakes"
 
+    def _deploy(self) -> str:
+        """Deploy the other code, or put the first one back; one process after another has it."""
+        self._deployed = OTHER_CODE if self._deployed == FIRST_CODE else FIRST_CODE
+        return f"{self._deployed} is deployed: {self._replace(self._rng.choice(self.workers))}"
+
+    def _try_again(self) -> str:
+        """Somebody looks for runs that other code could not replay."""
+        idle = [it for it in self.workers if it.life is None and not it.stalled]
+        if not idle:
+            return "nobody looks at what is held"
+        worker = self._rng.choice(idle)
+        taken = worker.try_again(lambda run_id: self._program(worker, run_id), self._rng)
+        return f"{worker.name} {taken}"
+
     def _land(self) -> str:
         """Let a request of an abandoned thread arrive."""
         late = [request for request in self.outside.flying if request.abandoned]
@@ -273,6 +356,42 @@ class Simulation:
             return f"{row.run_id}: {self._decide(row)}"
         except HoldfastError as error:
             return f"{row.run_id}: {type(error).__name__}"
+
+    def _stop(self) -> str:
+        """Somebody pauses or cancels a run that goes on."""
+        rows = [row for row in self._rows() if row.status in CLAIMABLE]
+        if not rows:
+            return "nobody stops anything"
+        row = self._rng.choice(rows)
+        stop = self._rng.choice((self._operator.pause, self._operator.cancel))
+        try:
+            return f"{row.run_id}: {stop(row.run_id, actor='operator', wait_s=0).outcome}"
+        except HoldfastError as error:
+            return f"{row.run_id}: {type(error).__name__}"
+
+    def _flood(self) -> str:
+        """Somebody sends several signals to a run, some of them again."""
+        return self._people.flood(self._rng.choice(list(self._programs)))
+
+    def _see(self) -> str:
+        rows = self._rows()
+        return self._people.see(self._rng.choice(rows)) if rows else "nobody looks"
+
+    def _act(self) -> str:
+        """Somebody acts on what he saw."""
+        did, fork, origin = self._people.act()
+        if fork is not None:
+            for programs in (self._programs, *self._edited.values()):
+                programs[fork] = programs[origin]
+        return did
+
+    def _meanwhile(self) -> None:
+        """Others do something just before somebody's decision is written."""
+        awake = [worker for worker in self.workers if not worker.stalled]
+        moves = [self._operate, self._stop]
+        if awake:
+            moves += [lambda: self._work(self._rng.choice(awake))] * 2
+        self._note(f"meanwhile: {self._rng.choice(moves)()}")
 
     def _decide(self, row: RunRow) -> str:
         if row.status is Status.HELD and row.held_reason == "in_doubt":
@@ -332,11 +451,17 @@ class Simulation:
         # As many as there are runs: one that waits for another run's key stands in nobody's way.
         self.workers += [self._worker(edits=False) for _ in self._programs]
         self._tries = dict.fromkeys(self._programs, 0)
+        self._heals = True
         for _ in range(HEALING_MAX):
             if self._at_rest():
                 return
+            if self._faults.signals and self._rng.random() < 0.2:
+                self._note(self._hear())
+                self._note(self._people.send_what_is_waited_for(self._rows()))
+            if self._faults.deploys and self._rng.random() < 0.2:
+                self._note(self._try_again())
             if self._rng.random() < 0.1:
-                self._jump(2.0)
+                self._wait(2.0)
             operates = self._rng.random() < 0.2
             worker = self._rng.choice(self.workers)
             self._note(self._operate() if operates else self._work(worker))
@@ -353,9 +478,11 @@ class Simulation:
 
     def _is_done(self, row: RunRow) -> bool:
         """Whether nothing more is to be expected of a run: it ended, or is held for good."""
+        if self._is_left_to_workers(row.run_id) and not has_been_tried(row, FIRST_CODE):
+            return self._tries.get(row.run_id, 0) > TRIES_MAX
         if row.status in (Status.HELD, Status.FAILED):
             return row.held_reason == "diverged" or self._tries.get(row.run_id, 0) > TRIES_MAX
-        return row.status is Status.COMPLETED
+        return row.status in (Status.COMPLETED, Status.CANCELLED)
 
     # -- pieces --------------------------------------------------------------------------------
 
@@ -365,7 +492,12 @@ class Simulation:
     def _worker(self, *, edits: bool = True) -> Worker:
         self._born += 1
         worker = Worker(f"w{self._born}", self._place.open(), self.laws, self.outside)
-        if edits and self._rng.random() < self._faults.code_is_edited:
+        if self._faults.deploys:
+            worker.code = self._deployed if edits else FIRST_CODE
+            self.laws.codes[worker.owner] = worker.code
+            if worker.code == OTHER_CODE:
+                self._edited[worker.name] = self._other
+        elif edits and self._rng.random() < self._faults.code_is_edited:
             self._edited[worker.name] = {
                 run_id: edited(self._rng, ops) for run_id, ops in self._programs.items()
             }
@@ -377,19 +509,21 @@ class Simulation:
     def _note(self, move: str) -> None:
         self.outcome.log.append(move)
         self._trace.update(move.encode() + b"\n")
-        for word in ("dies", "wakes", "LeaseLost", "completed", "RunHeld", "RunFailed", "settled"):
+        for word in COUNTED:
             if word in move:
                 self.outcome.counts[word] = self.outcome.counts.get(word, 0) + 1
 
 
-def _request(run_id: str) -> admission.RunRequest:
+def _request(run_id: str, first: str, code: str) -> admission.RunRequest:
+    """A fork has the input of the run that it came from."""
     return admission.RunRequest(
         run_id=run_id,
         flow="simulated",
         names=("simulated",),
         version="1",
-        input={"run": run_id},
+        input={"run": first},
         defaults={},
         fingerprint=str,
+        code=lambda: code,
         awaits=False,
     )

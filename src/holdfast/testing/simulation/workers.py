@@ -8,17 +8,37 @@ again has stalled, and one whose generator is dropped has died.
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from holdfast._core.keys import Scope
-from holdfast._core.requests import Append, Call, Chance, CopyResult, Now, Sleep, StepCall, Wrote
+from holdfast._core.requests import (
+    Append,
+    Await,
+    Call,
+    Chance,
+    CopyResult,
+    Now,
+    Script,
+    Sleep,
+    StepCall,
+    Wrote,
+)
 from holdfast._core.rows import KeyState, Lease
 from holdfast._core.scripts import step_script
 from holdfast._core.stops import Unwind
-from holdfast._store.contract import KeyTaken, Store
-from holdfast.errors import Corrupt, HoldfastError, StepFailed
+from holdfast._core.waits import wait_script
+from holdfast._store.contract import KeyTaken, Store, Wanted
+from holdfast.errors import (
+    Corrupt,
+    HoldfastError,
+    LeaseLost,
+    RunCancelled,
+    RunHeld,
+    StepFailed,
+)
 from holdfast.testing.doors import (
     Committer,
     Engine,
@@ -27,15 +47,40 @@ from holdfast.testing.doors import (
     Heartbeat,
     Postman,
     Ticket,
-    Turns,
+    Untried,
     admission,
     current,
     ending,
+    finishing,
     here,
+    inbox,
+    is_stale,
+    look,
+    loop_over,
+    place,
+    reads,
+    settle_down,
 )
 from holdfast.testing.simulation.laws import Lawful, Laws, Violation
-from holdfast.testing.simulation.outside import Moves, Outside, is_of
-from holdfast.testing.simulation.programs import Act, Branches, Op, step_of
+from holdfast.testing.simulation.outside import Moves, Outside, is_of, is_of_another
+from holdfast.testing.simulation.programs import Act, Branches, Hear, Op, step_of
+
+SIGNAL = "go"
+"""What runs wait for."""
+FLOW = "simulated"
+
+
+class _Deployed:
+    """What a worker has of a flow, for who looks which runs its code has not tried."""
+
+    runs_versions = ("1",)
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+
+    def code(self) -> str:
+        """Return its version and fingerprint."""
+        return self._code
 
 
 class _QuietCommitter(Committer):
@@ -76,6 +121,8 @@ class Worker:
         self.kept.owner = self.owner
         self.life: Life | None = None
         self.stalled = False
+        self.code = ""
+        """Version and fingerprint of its flows; empty where nobody deploys anything."""
 
     def take_up(self, run_id: str, ops: Sequence[Op], rng: random.Random) -> str:
         """Claim a run that is free; the life begins with the claim committed."""
@@ -84,6 +131,25 @@ class Worker:
             return "busy"
         self.life = Life(self, claimed, ops, rng)
         return "claimed"
+
+    def try_again(self, program: Callable[[str], Sequence[Op]], rng: random.Random) -> str:
+        """Take up a run that is held as diverged, if this code has not tried it: as workers do."""
+        flows = cast("Any", {FLOW: _Deployed(self.code)})
+        for tried, again in Untried(self.engine).look(flows, None):
+            wanted = Wanted(
+                owner=self.owner,
+                limit=1,
+                at_us=self.engine.now_us(),
+                flows={FLOW: _Deployed.runs_versions},
+                queues=[tried.queue],
+                again=again,
+            )
+            for lease in self.kept.take(wanted):
+                run_id = lease.row.run_id
+                self.laws.tries_again(run_id, self.code)
+                self.life = Life(self, lease, program(run_id), rng)
+                return f"{run_id}: {self.code} tries it again"
+        return "finds nothing to try again"
 
     def admit(self, request: admission.RunRequest, ops: Sequence[Op], rng: random.Random) -> str:
         """Do what `flow.run` does: start the run, or find it and take it up."""
@@ -106,6 +172,10 @@ class Worker:
         except StopIteration as stop:
             self.life = None
             return f"came to an end: {stop.value}"
+
+    def hear(self) -> None:
+        """Do what the postman does."""
+        self.engine.postman.look()
 
     def beat(self) -> None:
         """Do what the heartbeat does."""
@@ -160,10 +230,16 @@ class Life:
         yield "has it"
         engine = self._worker.engine
         if self._given is None:
-            self._given = admission.execution_of(engine, self._lease, awaits=False)
+            try:
+                self._given = admission.execution_of(engine, self._lease, awaits=False)
+            except (LeaseLost, RunCancelled, RunHeld) as stopped:
+                return type(stopped).__name__
+            self._given.waits.unloads = True
+            self._given.code, self._given.is_chosen = self._worker.code, False
         execution = self._given
         frame = Frame(execution, execution.root, here(awaits=False), awaits=False)
         try:
+            ending.check_tried(execution)
             value = yield from self._all(self._ops, frame)
             end = ending.returned(execution, value)
         except (Unwind, Exception) as error:
@@ -172,8 +248,9 @@ class Life:
             end = ending.raised(execution, error)
         yield "is about to end"
         try:
+            end = inbox.carried_out(execution, end)
             if end.drafts:
-                ticket = execution.write(end.drafts, None, end.changes)
+                ticket = finishing.end_write(execution, end, None)
                 engine.committer.wait(ticket)
                 execution.settled(ticket)
         except (Unwind, HoldfastError) as error:
@@ -182,6 +259,9 @@ class Life:
             return f"could not write its end: {error}"
         finally:
             engine.leave(execution)
+        if end.asked:
+            yield "has given it back"
+            finishing.take_in_rest(execution, end)
         return type(end.error).__name__ if end.error is not None else "completed"
 
     # -- the flow ------------------------------------------------------------------------------
@@ -194,6 +274,8 @@ class Life:
                 values.append((yield from self._act(op, frame, before)))
             elif isinstance(op, Branches):
                 values += yield from self._branches(op, frame)
+            elif isinstance(op, Hear):
+                values.append((yield from self._hear(frame)))
             else:
                 values += yield from self._loop(op.turns, op.acts, frame)
         return values
@@ -203,14 +285,26 @@ class Life:
         prepared = step._prepared(frame, (), {"number": act.number, "before": _of(act, before)})  # pyright: ignore[reportPrivateUsage]
         call = prepared.call
         try:
-            value = yield from self._perform(call)
+            history, decode = self.execution.history, self.execution.decode
+            value = yield from self._perform(call, step_script(call, history, decode), frame)
         except StepFailed:
             if act.handled:
                 return f"{call.key} failed"
             raise
         except HoldfastError as error:
             return f"{call.key}: {type(error).__name__}"
-        self.laws.took(self.run_id, call, is_of(value, call), value)
+        # What a fork borrows is matched by the step's key alone.
+        borrowed = self.execution.lease.row.origin is not None and is_of_another(
+            value, call, self.run_id
+        )
+        self.laws.took(self.run_id, call, borrowed or is_of(value, call), value)
+        return str(value)
+
+    def _hear(self, frame: Frame) -> Moves:
+        call = place(frame, f"wait:{SIGNAL}")
+        history, decode = self.execution.history, self.execution.decode
+        script = wait_script(call, history, SIGNAL, None, reads(None), decode)
+        value = yield from self._perform(call, script, frame)
         return str(value)
 
     def _branches(self, op: Branches, frame: Frame) -> Moves:
@@ -240,7 +334,8 @@ class Life:
     def _loop(self, turns: int, acts: Sequence[Op], frame: Frame) -> Moves:
         token = current.set(frame)
         try:
-            loop = Turns[dict[str, Any]]({"turn": 0, "values": []}, turns + 1, awaits=False)
+            first: dict[str, Any] = {"turn": 0, "values": []}
+            loop = loop_over(first, limit=turns + 1)
         finally:
             current.reset(token)
         for state in loop:
@@ -253,9 +348,8 @@ class Life:
 
     # -- the third driver ----------------------------------------------------------------------
 
-    def _perform(self, call: StepCall) -> Moves:
+    def _perform(self, call: StepCall, script: Script, frame: Frame) -> Moves:
         execution = self.execution
-        script = step_script(call, execution.history, execution.decode)
         answer: Any = None
         try:
             while True:
@@ -275,6 +369,8 @@ class Life:
                 elif isinstance(request, Sleep):
                     yield from self._sleep(request.until_us)
                     answer = None
+                elif isinstance(request, Await):
+                    answer = yield from self._await(request, frame)
                 else:
                     execution.check()
                     self.waits = True
@@ -301,6 +397,25 @@ class Life:
             execution.undo_prediction(ticket.write)
             return Wrote(taken=outcome.key)
         return Wrote(copy)
+
+    def _await(self, request: Await, frame: Frame) -> Moves:
+        """Wait for a message; a run that a worker has claimed is unloaded meanwhile."""
+        execution = self.execution
+        with contextlib.ExitStack() as stack:
+            token = current.set(frame)
+            try:
+                wait = stack.enter_context(execution.waits.wait(request))
+            finally:
+                current.reset(token)
+            while True:
+                now_us = self.laws.now_us()
+                if is_stale(execution, request, now_us):
+                    execution.mail.refresh()
+                over, message, _ = look(execution, request, now_us, wait)
+                if over:
+                    return message
+                yield "waits for a signal"
+                settle_down(execution, wait)
 
     def _sleep(self, until_us: int) -> Moves:
         self.until_us = until_us

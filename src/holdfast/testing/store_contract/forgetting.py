@@ -10,8 +10,19 @@ import pytest
 
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import Status
-from holdfast._core.rows import KeyChange, KeyClaim, Lease, Memo, Message, Pot, RunRow, Write
+from holdfast._core.rows import (
+    KeyChange,
+    KeyClaim,
+    Lease,
+    Memo,
+    Message,
+    Pot,
+    RunRow,
+    Write,
+    version_seen,
+)
 from holdfast._store.contract import (
+    LOST_END,
     Busy,
     Committed,
     Fenced,
@@ -20,7 +31,7 @@ from holdfast._store.contract import (
     Query,
     WholeRun,
 )
-from holdfast.errors import Corrupt, RunConflict, RunDeleted
+from holdfast.errors import RunConflict, RunDeleted, RunNotFound, StaleView
 from holdfast.testing.store_contract.asking import question
 from holdfast.testing.store_contract.ground import (
     ODD_STRINGS,
@@ -139,8 +150,14 @@ class Forgetting(Ground):
         assert self.store.key("pay", "r") is None
         assert self.store.pot("r") is None
         assert self.store.questions() == []
-        with pytest.raises(Corrupt):
-            self.store.chunks(row.run_no, 1)
+        # A row that was read before: its run is removed, and not damaged.
+        for read in (
+            lambda: self.store.chunks(row.run_no, 1),
+            lambda: self.store.load(row),
+            lambda: self.store.whole(row),
+        ):
+            with pytest.raises(RunDeleted):
+                read()
         assert self.store.load(left) == []
         assert self.store.entry(row.run_no, 1) is None
         whole = self.store.whole(left)
@@ -155,6 +172,74 @@ class Forgetting(Ground):
         assert len(self.store.messages(other.run_no)) == 2
         memo = self.store.memo("s", "r")
         assert memo is not None  # A memory is not the run's own.
+
+    def test_an_id_that_no_run_has_is_not_found_and_no_damage(self) -> None:
+        self.started_run("there")
+        with pytest.raises(RunNotFound) as told:
+            self.store.verify(["there", "not-there"])
+        assert told.value.run_id == "not-there"
+
+    @pytest.mark.parametrize("run_ids", [None, ["busy", "old0", "old1", "old2", "kept"]])
+    def test_what_others_write_during_a_check_is_no_damage(self, run_ids: list[str] | None) -> None:
+        busy = self.started_run("busy")
+        self._ended("kept")
+        old = [self._ended(f"old{number}") for number in range(3)]
+        heard: list[str] = []
+
+        def meanwhile(what: str, done: int, total: int) -> None:
+            assert not total or done <= total
+            heard.append(what)
+            self.append(busy, step(f"s{len(heard)}"))
+            self.store.start(new_run(f"new{len(heard)}"), None)
+            self.store.post("busy", Message(f"m{len(heard)}", "signal", "me", 1, b"{}"))
+            if old:
+                assert self.store.forget(old.pop(), 99)
+
+        assert self.store.verify(run_ids, meanwhile) == []
+        assert set(heard) >= {"runs"}
+        assert old == []
+        assert self.store.verify() == []
+
+    def test_a_check_says_that_commits_are_missing(self) -> None:
+        self.started_run("r")
+        store = self.lose_commits("r")
+        try:
+            for run_ids in (None, ["r"]):
+                assert LOST_END in [found.what for found in store.verify(run_ids)]
+            store.adopt("me")
+            assert LOST_END not in [found.what for found in store.verify()]
+        finally:
+            store.close()
+
+    def test_a_message_that_says_what_was_seen_is_refused_where_it_is_otherwise(self) -> None:
+        lease = self.started_run()
+        seen = version_seen(self.row())
+        self.append(lease, step())  # A run at work may write.
+        assert (
+            self.store.post("r", Message("m1", "signal", "me", 1, b"{}"), seen) is Posted.ACCEPTED
+        )
+        self.append(lease, entry(Kind.RUN_HELD))
+        before = self.store.messages(self.row().run_no)
+        with pytest.raises(StaleView):
+            self.store.post("r", Message("m2", "signal", "me", 1, b"{}"), seen)
+        assert self.store.messages(self.row().run_no) == before
+        now = version_seen(self.row())
+        assert self.store.post("r", Message("m2", "signal", "me", 1, b"{}"), now) is Posted.ACCEPTED
+
+    def test_a_fork_of_a_run_that_is_not_as_it_was_seen_is_refused(self) -> None:
+        lease = self.started_run()
+        seen = version_seen(self.row())
+        self.append(lease, entry(Kind.RUN_HELD))
+        new = new_run("fork")
+        new.origin, new.origin_seen = '{"run":"r","base":1}', seen
+        with pytest.raises(StaleView):
+            self.store.start(new, None)
+        assert self.store.get("fork") is None
+        new.origin_seen = version_seen(self.row())
+        assert self.store.start(new, None).created
+        new.origin_seen = seen
+        assert not self.store.start(new, None).created  # It is there already.
+        assert self.store.verify(["r"]) == []
 
     def test_a_removed_run_is_in_no_list(self) -> None:
         self._ended("keep")

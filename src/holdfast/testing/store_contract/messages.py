@@ -57,6 +57,21 @@ class Messages(Taking):
         self.store.post("r", Message("m", "signal", "me", 1, b"{}", 77))
         assert self.names() == [("m", 1)]
 
+    def test_one_message_is_found_by_its_id(self) -> None:
+        lease = self.started_run()
+        self.started_run("other")
+        for name in ("first", "second"):
+            self.store.post("r", a_message(name))
+        self.store.post("other", a_message("third"))
+        self.store.append([Write(lease, [step()], took=["first"])])
+        run_no = lease.row.run_no
+        for message, taken in self.store.messages(run_no):
+            assert self.store.message(run_no, message.message_id) == (message, taken)
+        found = self.store.message(run_no, "first")
+        assert found is not None
+        assert found[1] is not None
+        assert self.store.message(run_no, "third") is None
+
     def test_a_run_without_messages_has_no_news(self) -> None:
         run_no = self.started_run().row.run_no
         assert self.store.messages(run_no) == []

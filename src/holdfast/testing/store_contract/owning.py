@@ -7,6 +7,7 @@ import pytest
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.lifecycle import Status
 from holdfast._core.rows import (
+    Lease,
     Message,
     Write,
 )
@@ -14,11 +15,15 @@ from holdfast._store.contract import (
     Busy,
     Committed,
     Fenced,
+    NewRun,
+    Wanted,
 )
 from holdfast.testing.store_contract.ground import (
+    A,
     Ground,
     entry,
     new_run,
+    started,
     step,
 )
 
@@ -69,6 +74,49 @@ class Owning(Ground):
         lease = self.started_run()
         assert self.claimed("r").row.epoch == 2
         assert isinstance(self.append(lease, step()), Fenced)
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def test_no_entry_is_earlier_than_the_one_before_it(self) -> None:
+        """Whoever writes to a run may have a clock that is behind that of whoever wrote before."""
+        at_us = self.clock()
+        begun = NewRun("r", "f", "1", A, [started(at_us)])
+        self.store.start(begun, None)
+        claimed = self.store.claim("r", self.owner, at_us - 2_000_000)
+        assert isinstance(claimed, Lease)
+        self.append(claimed, step("s", at_us - 1_000_000), step("t", at_us + 7))
+        self.append(claimed, entry(Kind.RUN_RELEASED, at_us + 5))
+        acting = Lease(self.row(), acting=True)
+        self.append(acting, entry(Kind.RUN_HELD, at_us))
+        journal = self.store.load(self.row())
+        assert [(it.kind, it.at_us - at_us, it.started_us) for it in journal] == [
+            (Kind.RUN_STARTED, 0, None),
+            (Kind.RUN_CLAIMED, 0, None),
+            (Kind.STEP_COMPLETED, 0, at_us - 1_000_000),
+            (Kind.STEP_COMPLETED, 7, at_us + 7),
+            (Kind.RUN_RELEASED, 7, None),
+            (Kind.RUN_HELD, 7, None),
+        ]
+        assert self.row().updated_us == at_us + 7
+        assert self.store.verify() == []
+
+    @pytest.mark.parametrize("takes", [False, True])
+    def test_the_clock_of_a_claimer_goes_on_from_the_time_of_the_run(self, takes: bool) -> None:
+        other = self.open_store()
+        self.clock.advance_s(60)
+        other.start(NewRun("r", "f", "1", A, [started(other.now_us())]), None)
+        self.clock.advance_s(-60)
+        at_us = self.store.now_us()
+        if takes:
+            (lease,) = self.store.take(Wanted(self.owner, 1, at_us))
+        else:
+            lease = self.claimed("r")
+        self.append(lease, step("s", self.store.now_us()))
+        parts = [part for item in self.store.load(self.row()) for part in item.expand()]
+        times = [part.at_us for part in parts]
+        assert len(times) == 4
+        assert times == sorted(times)
+        other.close()
 
     def test_only_one_of_two_claims_wins(self) -> None:
         self.store.start(new_run("r"), None)

@@ -179,6 +179,44 @@ class Remembering(Ground):
         assert self.value() == b"2"
         other.close()
 
+    def test_what_is_over_is_listed_until_it_is_removed(self) -> None:
+        self.put("late", expires_us=self.clock() + 2)
+        self.put("early", expires_us=self.clock() + 1)
+        self.put("early", space="t", expires_us=self.clock() + 1)
+        self.put("gone", expires_us=self.clock() + 1)
+        self.put("gone", None)
+        self.put("stays")
+        self.put("later", expires_us=self.clock() + 60_000_000)
+        assert self.store.expired_memos() == []
+        self.clock.advance_s(10)
+        over = self.store.expired_memos()
+        assert [(memo.space, memo.key) for memo in over] == [
+            ("s", "early"),
+            ("t", "early"),
+            ("s", "late"),
+        ]
+        assert [memo.key for memo in self.store.expired_memos("s", limit=1)] == ["early"]
+        other = self.open_store("other")
+        assert other.expired_memos() == []
+        other.close()
+        assert self.put("early").version == 2  # Written anew: it is not over.
+        assert [memo.key for memo in self.store.expired_memos("s")] == ["late"]
+
+    def test_what_is_over_is_removed_if_it_is_over_still(self) -> None:
+        for key in ("a", "b"):
+            self.put(key, expires_us=self.clock() + 1)
+        self.clock.advance_s(10)
+        gone = [Memo("s", key, None) for key in ("a", "b")]
+        still = [Memo("s", key, None, expected=0) for key in ("a", "b")]
+        self.put("b", b"anew")
+        assert not self.store.put_memos(gone, still)
+        assert self.store.put_memo(gone[1], 0) is None
+        assert self.store.put_memos(gone[:1], still[:1])
+        assert self.store.expired_memos() == []
+        assert self.value("b") == b"anew"
+        assert self.put("a").version == 3
+        assert self.store.verify() == []
+
     def test_what_is_over_for_long_can_be_dropped(self) -> None:
         self.put("removed")
         self.put("removed", None)

@@ -7,7 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import Status
 from holdfast._core.rows import Lease, Message, Write
-from holdfast._store.contract import Committed, Fenced, Limits, QueueState, Store, Wanted
+from holdfast._store.contract import (
+    Again,
+    Committed,
+    Fenced,
+    Limits,
+    QueueState,
+    Store,
+    Wanted,
+)
 from holdfast.testing.store_contract.ground import Ground, entry, new_run, step
 
 SECOND_US = 1_000_000
@@ -43,6 +51,7 @@ class Taking(Ground):
         flows: Mapping[str, Sequence[str]] | None = None,
         working: Collection[int] | None = None,
         suspects: bool = False,
+        unfit: Collection[int] = (),
         store: Store | None = None,
         owner: int | None = None,
     ) -> list[Lease]:
@@ -52,6 +61,7 @@ class Taking(Ground):
         if working is None:
             working = [number for number in range(1, 200) if self._is_owned(number, owner)]
         self.wanted = Wanted(owner, limit, self.clock(), flows, queues, working, suspects)
+        self.wanted.unfit = unfit
         return store.take(self.wanted)
 
     def _is_owned(self, run_no: int, owner: int) -> bool:
@@ -72,6 +82,14 @@ class Taking(Ground):
         return next(state for state in self.store.queues() if state.limits.queue == queue)
 
     # -- order -------------------------------------------------------------------------------------
+
+    def test_runs_that_the_worker_cannot_replay_are_left_to_others(self) -> None:
+        """However many stand before the one that it can."""
+        self.queued(*(f"r{number}" for number in range(30)))
+        unfit = [row.run_no for row in map(self.row, (f"r{number}" for number in range(29)))]
+        assert self.ids(self.took(1, unfit=unfit)) == ["r29"]
+        assert self.took(1, unfit=unfit) == []
+        assert self.ids(self.took(1)) == ["r0"]
 
     def test_a_taken_run_is_claimed(self) -> None:
         self.queued("r")
@@ -370,6 +388,33 @@ class Taking(Ground):
         self.clock.advance_s(2)
         assert (self.state("work").ready, self.state("work").delayed) == (3, 0)
 
+    def test_runs_of_a_dead_process_are_abandoned_and_not_at_work(self) -> None:
+        other = self.open_store()
+        owner = other.register_owner()
+        self.queued("lost-1", "lost-2", "mine", "ready")
+        self.claimed("lost-1", owner, other)
+        self.clock.advance_s(1)
+        self.claimed("lost-2", owner, other)
+        self.claimed("mine")
+        state = self.state()
+        assert (state.ready, state.running, state.abandoned) == (1, 3, 0)
+        self.clock.advance_s(1)
+        other.pulse(owner, "{}")
+        self.kill_owner(other, owner)
+        self.store.pulse(self.owner, "{}")
+        state = self.state()
+        assert (state.ready, state.running, state.abandoned) == (1, 1, 2)
+        assert state.oldest_us == self.row("ready").updated_us
+        self.claimed("ready")
+        heard_us = self.store.heard_us(owner)  # A process that took its leave is forgotten.
+        assert self.state().oldest_us == max(heard_us, self.row("lost-1").updated_us)
+        self.claimed("lost-1")
+        state = self.state()
+        assert (state.ready, state.running, state.abandoned) == (0, 3, 1)
+        self.clock.advance_s(self.store.lease_s + 1)  # Nobody has said since that it lives.
+        state = self.state()
+        assert (state.running, state.abandoned) == (0, 4)
+
     def test_a_queue_with_runs_that_need_somebody_is_shown_without_limits(self) -> None:
         assert self.store.queues() == []
         self.append(self.started_run("done"), entry(Kind.RUN_COMPLETED))
@@ -391,3 +436,93 @@ class Taking(Ground):
             Limits("mail"),
         ]
         assert self.state().failed == 1
+
+    # -- held runs, tried again --------------------------------------------------------------------
+
+    def held(self, *run_ids: str, on: str | None, claims: int | None = None) -> None:
+        """Take runs that are queued, and hold them."""
+        for lease in self.took():
+            assert lease.row.run_id in run_ids
+            changes: dict[str, object] = {"held_reason": "diverged", "waiting_on": on}
+            if claims is not None:
+                changes["claims"] = claims
+            write = Write(lease, [entry(Kind.RUN_HELD)], changes=changes)
+            assert isinstance(self.store.append([write])[0], Committed)
+
+    def again(
+        self,
+        token: str,
+        limit: int = 100,
+        *,
+        queue: str = "default",
+        flows: Mapping[str, Sequence[str]] | None = None,
+        store: Store | None = None,
+    ) -> list[str]:
+        """Take runs that are held on this; returns their ids."""
+        store = store or self.store
+        wanted = Wanted(self.owner, limit, self.clock(), flows, [queue])
+        wanted.again = Again(token, b'{"why":"other_code"}')
+        return self.ids(store.take(wanted))
+
+    def test_what_runs_are_held_on_is_listed_once_each(self) -> None:
+        for token in ("code:b", "code:a", "code:c", "key:e:k", "codes", "cod", None):
+            for number in range(3):
+                self.queued(f"{token}-{number}")
+            self.held(*(f"{token}-{number}" for number in range(3)), on=token)
+        self.queued("waits")
+        (lease,) = self.took()
+        waits = {"owner": None, "waiting_on": "code:w"}
+        self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=waits)])
+        elsewhere = self.open_store("elsewhere")
+        assert self.store.held_on("code:") == ["code:a", "code:b", "code:c"]
+        assert self.store.held_on("code:", "code:a", 1) == ["code:b"]
+        assert self.store.held_on("code:", "code:c") == []
+        assert self.store.held_on("key:") == ["key:e:k"]
+        assert elsewhere.held_on("code:") == []
+        elsewhere.close()
+
+    def test_a_held_run_is_given_back_and_claimed_at_once(self) -> None:
+        self.queued("r", "other", "paused")
+        self.held("r", "other", "paused", on="code:a", claims=4)
+        self.queued("on another")
+        self.held("on another", on="code:b")
+        assert self.took() == []
+        assert self.again("code:z") == []
+        assert self.again("code:a", 2) == ["r", "other"]
+        row = self.row("r")
+        assert (row.status, row.owner, row.claims) == (Status.RUNNING, self.owner, 1)
+        assert (row.waiting_on, row.held_reason, row.epoch) == (None, None, 2)
+        tail = ["run_claimed", "run_held", "run_released", "run_claimed"]
+        assert self.kinds("r") == ["run_started", *tail]
+        (released,) = [it for it in self.store.load(row) if it.kind is Kind.RUN_RELEASED]
+        assert released.body == b'{"why":"other_code"}'
+        assert self.again("code:a") == ["paused"]
+        assert self.again("code:a") == []
+        assert self.row("on another").status is Status.HELD
+        assert not self.store.verify()
+
+    def test_only_one_of_two_workers_gets_a_held_run(self) -> None:
+        self.queued("r")
+        self.held("r", on="code:a")
+        other = self.open_store()
+        assert self.again("code:a", store=other) == ["r"]
+        assert self.again("code:a") == []
+        other.close()
+
+    def test_held_runs_are_tried_again_within_the_limits_of_their_queue(self) -> None:
+        self.queued("a", "b", "c", queue="narrow")
+        self.held("a", "b", "c", on="code:a")
+        self.store.set_limits(Limits("narrow", concurrency=2))
+        assert self.again("code:a") == [], "in another queue"
+        assert self.again("code:a", queue="narrow") == ["a", "b"]
+        assert self.again("code:a", queue="narrow") == []
+        self.store.set_limits(Limits("narrow", paused=True))
+        assert self.again("code:a", queue="narrow") == []
+        self.store.set_limits(Limits("narrow"))
+        assert self.again("code:a", queue="narrow") == ["c"]
+
+    def test_a_held_run_is_tried_again_only_by_who_can_execute_it(self) -> None:
+        self.queued("r", flow="g", version="2")
+        self.held("r", on="code:a")
+        assert self.again("code:a", flows={"g": ["1"], "f": ["2"]}) == []
+        assert self.again("code:a", flows={"g": ["1", "2"]}) == ["r"]

@@ -221,10 +221,12 @@ function repeats(context, effects, body) {
 
 function raiseBudget(context) {
   const { budget, run_id: id } = context.run;
-  const of = (name, label, spent, limit, whole) =>
-    limit === null || limit === undefined
-      ? null
-      : fields.number({ name, label, help: `${spent} spent so far.`, value: limit, whole, min: 0 });
+  // A limit below what is spent would hold the run again at once: no less than that is offered.
+  const of = (name, label, spent, limit, whole, used) => {
+    if (limit === null || limit === undefined) return null;
+    const value = Math.max(limit, whole ? Math.ceil(used) : Math.ceil(used * 100) / 100);
+    return fields.number({ name, label, help: `${spent} spent so far.`, value, whole, min: 0 });
+  };
   decide({
     title: "Raise the budget",
     about: [
@@ -233,10 +235,10 @@ function raiseBudget(context) {
       budget.root === id ? null : told(`The budget is that of run ${budget.root}.`),
     ],
     fields: [
-      of("usd", "Dollars", money(budget.spent_usd), budget.usd, false),
-      of("tokens", "Tokens", count(budget.spent_tokens, "token"), budget.tokens, true),
-      of("steps", "Attempts of steps", count(budget.spent_steps, "attempt"), budget.steps, true),
-      of("wall", "Seconds since it began", length(budget.elapsed_s), budget.wall_s, false),
+      of("usd", "Dollars", money(budget.spent_usd), budget.usd, false, budget.spent_usd),
+      of("tokens", "Tokens", count(budget.spent_tokens, "token"), budget.tokens, true, budget.spent_tokens),
+      of("steps", "Attempts of steps", count(budget.spent_steps, "attempt"), budget.steps, true, budget.spent_steps),
+      of("wall", "Seconds since it began", length(budget.elapsed_s), budget.wall_s, false, budget.elapsed_s),
     ].filter(Boolean),
     button: "Set the limits",
     send: (values) => {

@@ -5,6 +5,7 @@ import { read, written } from "/static/numbers.js";
 import { HEADER, forget, secret } from "/static/session.js";
 
 const ROOT = "/api/v1";
+const READ_LIMIT_MS = 60000;
 const RETRY_MS = [500, 1000, 2000, 5000, 10000];
 
 /** What the server refused, or that it could not be asked (type "Unreachable"). */
@@ -74,11 +75,31 @@ export async function signOut() {
 }
 
 async function asked(method, path, params, more = {}) {
-  const answer = await fetched(address(path, params), { method, ...more });
-  const data = await told(answer);
+  const [answer, data] =
+    method === "GET" ? await answeredInTime(path, params) : await answered(method, path, params, more);
   if (!answer.ok) throw refused(answer, data);
   if (path !== "me") usable("");
   return data;
+}
+
+async function answered(method, path, params, more) {
+  const answer = await fetched(address(path, params), { method, ...more });
+  return [answer, await told(answer)];
+}
+
+/** Read with a time limit: a page that waits for an answer that never comes shows an old state
+ *  without saying so. Actions have none: an action without an answer may have happened. */
+async function answeredInTime(path, params) {
+  const stopping = new AbortController();
+  const timer = setTimeout(() => stopping.abort(), READ_LIMIT_MS);
+  try {
+    return await answered("GET", path, params, { signal: stopping.signal });
+  } catch (error) {
+    if (!stopping.signal.aborted) throw error;
+    throw new ApiError("Unreachable", "The server of this page did not answer in time.", 0);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 let unusable = "";
@@ -132,11 +153,13 @@ function stranger(half) {
   location.reload();
 }
 
+/** The body of an answer. A refusal may have any (a proxy's page); a success is whole, or an error. */
 async function told(answer) {
   try {
     return read(await answer.text());
   } catch {
-    return {};
+    if (!answer.ok) return {};
+    throw new ApiError("Unreachable", "The answer of the server broke off or cannot be read.", 0);
   }
 }
 

@@ -3,7 +3,7 @@
 
 import { act, get } from "/static/api.js";
 import { decide, done, exact, exactArgs, tooLate } from "/static/dialogs.js";
-import { ago, copyButton, el, length, lines, runLink } from "/static/dom.js";
+import { ago, copyButton, el, length, lines, runLink, unread } from "/static/dom.js";
 import * as fields from "/static/fields.js";
 import { written } from "/static/numbers.js";
 
@@ -165,7 +165,9 @@ function late(question, changed) {
   return async (error) => {
     const stage = await tooLate(error, null, changed);
     if (question.kind !== "approval") return stage;
-    const now = await asksNow(question);
+    const now = await asksNow(question).catch((error) => {
+      stage.about.push(unread("What it asks now", error));
+    });
     if (!now || now.digest === question.digest) return stage;
     stage.title = "Not approved: the arguments changed";
     stage.wide = true;
@@ -183,6 +185,6 @@ function late(question, changed) {
 }
 
 async function asksNow(question) {
-  const { questions = [] } = await get("inbox").catch(() => ({}));
+  const { questions = [] } = await get("inbox");
   return questions.find((one) => one.run_id === question.run_id && one.name === question.name) ?? null;
 }

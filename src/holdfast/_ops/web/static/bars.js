@@ -104,11 +104,8 @@ function lost(bar, took) {
 
 /** The whole timeline in a line. */
 export function summary(told) {
-  const steps = told.bars.filter((bar) => bar.kind === "step").length;
   const gaps = told.bars.filter((bar) => bar.kind === "gap" && bar.status !== "queued").length;
-  const called = `${count(steps, "step")} called`;
-  const shown = told.joined ? `the last ${called}` : called;
-  const parts = [shown, `executed ${count(told.executions.length, "time")}`];
+  const parts = [`${count(told.steps, "step")} called`, `executed ${count(told.executions.length, "time")}`];
   if (gaps) parts.push(count(gaps, "gap"));
   if (told.joined) parts.push(`the oldest ${number(told.joined)} bars are joined into one`);
   if (told.borrowed) {

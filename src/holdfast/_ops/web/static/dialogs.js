@@ -4,7 +4,7 @@
 // What a dialog shows does not change while it is open: a person decides on what they have read.
 
 import { act, get } from "/static/api.js";
-import { badge, clear, el, inert, lines, words } from "/static/dom.js";
+import { badge, clear, el, inert, lines, unread, words } from "/static/dom.js";
 import { Misfit, text } from "/static/fields.js";
 import { announce, toast } from "/static/shell.js";
 
@@ -148,8 +148,8 @@ export function confirmation({ title, about, effects, button, send, conflict }) 
 /** What is shown when somebody, or the run itself, was quicker. */
 export async function tooLate(error, before, look) {
   const about = [el("p", null, lines(error.message))];
-  const now = before ? await get("run", { id: before.run_id }).catch(() => null) : null;
-  if (now) about.push(changes(before, now.run));
+  const now = before ? await get("run", { id: before.run_id }).catch((error) => ({ error })) : null;
+  if (now) about.push(now.error ? unread("What changed", now.error) : changes(before, now.run));
   about.push(el("p", null, "Your decision was not carried out."));
   announce("It changed meanwhile. Your decision was not carried out.");
   return {

@@ -94,6 +94,13 @@ export function clear(node, ...children) {
   return append(node, children);
 }
 
+/** What stands in place of something that could not be read: what it is, and why. */
+export function unread(what, error) {
+  const why = error?.message ?? String(error);
+  const told = `${what} could not be ${error?.type ? "read" : "shown"}: ${why}`;
+  return el("div", { class: "trouble-box unread" }, told);
+}
+
 /** Make the text of a node this, and touch nothing if it is. */
 export function say(node, text) {
   const shown = visible(text);

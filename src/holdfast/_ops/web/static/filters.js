@@ -151,7 +151,7 @@ export function chips(counts) {
   }
   keep(parts.chips, shown, (chip) => chip.status ?? "all", chipNode, (node, chip) => {
     node.setAttribute("aria-pressed", String(chip.on));
-    if (chip.count !== undefined) say(node.lastElementChild, number(chip.count));
+    if (chip.count !== undefined) say(node.lastElementChild, chip.count === "?" ? "?" : number(chip.count));
     node.lastElementChild.hidden = chip.count === undefined && !node.lastElementChild.textContent;
   });
 }

@@ -2,7 +2,7 @@
 
 import { get } from "/static/api.js";
 import { ago, clear, commandLine, count, el, keep, number, runLink, say, words } from "/static/dom.js";
-import { failed, onChange, ready } from "/static/shell.js";
+import { failed, onChange, reading, ready } from "/static/shell.js";
 
 const list = document.getElementById("list");
 const told = document.getElementById("told");
@@ -12,12 +12,16 @@ const RANK = { error: 0, warning: 1, info: 2 };
 const SIGNS = { error: "Error", warning: "Warning", info: "Note" };
 const DID = { hold: "the run was held", cancel: "the run was cancelled" };
 let known = [];
+let complete = true;
 
-async function look() {
+const look = () => reading(list, "What the watchdog finds", read);
+
+async function read() {
   const answer = await get("findings");
   known = answer.findings ?? [];
   const notes = [...(answer.troubles ?? [])];
-  if (answer.complete === false) notes.push(`Only the newest ${number(answer.looked_at)} runs were looked at.`);
+  complete = answer.complete !== false;
+  if (!complete) notes.push(`Only the newest ${number(answer.looked_at)} runs were looked at: what is found in the others is not known.`);
   clear(document.getElementById("troubles"), notes.map((note) => el("p", { class: "note-box" }, note)));
   draw();
 }
@@ -33,8 +37,8 @@ function draw() {
   keep(list, shown, (finding) => `${finding.run_id} ${finding.id}`, make, update);
   const opened = known.filter(open).length;
   const over = known.length - opened;
-  say(told, `${opened} open${over ? ` · ${over} noted, and over` : ""}`);
-  empty.hidden = shown.length > 0;
+  say(told, `${complete ? "" : "at least "}${opened} open${over ? ` · ${over} noted, and over` : ""}`);
+  empty.hidden = shown.length > 0 || (!complete && !known.length);
 }
 
 function make(finding) {
@@ -87,6 +91,6 @@ function listed(items) {
 
 kind.addEventListener("change", draw);
 ready.then(() => {
-  onChange(() => look().catch(failed));
+  onChange(look);
   return look();
 }).catch(failed);

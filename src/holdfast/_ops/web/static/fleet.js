@@ -2,20 +2,24 @@
 
 import { act, get } from "/static/api.js";
 import { decide, done } from "/static/dialogs.js";
-import { ago, badge, clear, count, el, keep, length, number, runLink, say, time } from "/static/dom.js";
+import { ago, badge, clear, count, el, keep, length, number, runLink, say, time, unread } from "/static/dom.js";
 import * as fields from "/static/fields.js";
 import { meter } from "/static/meters.js";
 import { sourceOf, written } from "/static/numbers.js";
-import { failed, onChange, ready } from "/static/shell.js";
+import { failed, onChange, reading, ready } from "/static/shell.js";
 import { preview } from "/static/tree.js";
 
 const EVERY_MS = 3000;
 const CHANGES = 20;
+const DAMAGED = { type: "Corrupt", message: "what is stored of it is damaged; holdfast verify says what." };
 const byId = (id) => document.getElementById(id);
 let role = "viewer";
 
-async function look() {
-  const { workers = [], queues = [], schedules = [], troubles = [] } = await get("fleet");
+const look = () => reading(byId("numbers"), "The fleet", read);
+const lookBack = () => reading(byId("audit"), "Who changed queues, schedules and tokens", readBack);
+
+async function read() {
+  const { workers, queues, schedules, troubles = [] } = await get("fleet");
   byId("troubles").hidden = troubles.length === 0;
   keep(byId("troubles"), troubles, (one) => one, (one) => el("li", null, one));
   summary(workers, queues, schedules);
@@ -25,7 +29,7 @@ async function look() {
 }
 
 /** Who changed what; a viewer does not see it. */
-async function lookBack() {
+async function readBack() {
   if (role === "viewer") return;
   const { audit } = await get("audit", { limit: CHANGES });
   byId("audit").hidden = false;
@@ -37,9 +41,10 @@ function auditCells({ at, actor, what, did, detail }) {
   return [time(at), el("code", null, what), did, actor, told.join(", ") || null];
 }
 
-/** Fill a table; a row is kept while its item is there, so that focus stays. */
-function table(id, items, keyOf, cells) {
+/** Fill a table; a row is kept while its item is there, so that focus stays. Null could not be read. */
+function table(id, found, keyOf, cells) {
   const section = byId(id);
+  const items = found ?? [];
   const body = section.querySelector("tbody");
   const names = [...section.querySelectorAll("thead th")].map((one) => one.textContent);
   keep(body, items, keyOf, () => el("tr"), (row, item) => {
@@ -51,7 +56,9 @@ function table(id, items, keyOf, cells) {
     if (held) [...row.querySelectorAll("button")].find((one) => one.textContent === held)?.focus();
   });
   section.querySelector(".table").hidden = items.length === 0;
-  section.querySelector(".empty").hidden = items.length > 0;
+  section.querySelector(".empty").hidden = items.length > 0 || found === null;
+  section.querySelector(".unread")?.remove();
+  if (found === null) section.append(unread(section.querySelector("h2").textContent, DAMAGED));
 }
 
 function framed(cell, label, at) {
@@ -65,25 +72,39 @@ const numeric = (value, kind = "") => ({ content: number(value), kind: `num ${ki
 // -- the numbers above --------------------------------------------------------------------------
 
 function summary(workers, queues, schedules) {
-  const sum = (name) => queues.reduce((all, one) => all + one[name], 0);
-  const places = workers.reduce((all, one) => all + one.concurrency, 0);
-  const working = workers.reduce((all, one) => all + one.working, 0);
-  const oldest = queues.map((one) => one.oldest_s).filter((value) => value !== null);
-  const facts = [
-    ["Workers", number(workers.length), workers.some((one) => one.draining) ? "some are draining" : ""],
-    ["Places in use", places ? `${number(working)} of ${number(places)}` : "–", places ? `${Math.round((100 * working) / places)} %` : "no worker"],
-    ["Ready", number(sum("ready")), oldest.length ? `oldest for ${length(Math.max(...oldest))}` : ""],
-    ["Not due", number(sum("delayed")), "wait for an answer, a message or their time"],
-    ["Held", number(sum("held")), sum("quarantined") ? `${number(sum("quarantined"))} quarantined` : "need a person"],
-    ["Failed", number(sum("failed")), ""],
-  ];
+  const facts = [...aboutWorkers(workers), ...aboutQueues(queues)];
   clear(
     byId("numbers"),
     facts.map(([name, value, more]) =>
       el("div", null, el("dt", null, name), el("dd", null, value, more ? [" ", el("small", null, more)] : null)),
     ),
   );
-  say(byId("told"), `${count(workers.length, "worker")} · ${count(queues.length, "queue")} · ${count(schedules.length, "schedule")}`);
+  const told = (found, one) => (found === null ? `${one}s not known` : count(found.length, one));
+  say(byId("told"), [told(workers, "worker"), told(queues, "queue"), told(schedules, "schedule")].join(" · "));
+}
+
+function aboutWorkers(workers) {
+  if (workers === null) return [["Workers", "?", "not known"], ["Places in use", "?", "not known"]];
+  const places = workers.reduce((all, one) => all + one.concurrency, 0);
+  const working = workers.reduce((all, one) => all + one.working, 0);
+  return [
+    ["Workers", number(workers.length), workers.some((one) => one.draining) ? "some are draining" : ""],
+    ["Places in use", places ? `${number(working)} of ${number(places)}` : "–", places ? `${Math.round((100 * working) / places)} %` : "no worker"],
+  ];
+}
+
+function aboutQueues(queues) {
+  const names = ["Ready", "Abandoned", "Not due", "Held", "Failed"];
+  if (queues === null) return names.map((name) => [name, "?", "not known"]);
+  const sum = (name) => queues.reduce((all, one) => all + one[name], 0);
+  const oldest = queues.map((one) => one.oldest_s).filter((value) => value !== null);
+  return [
+    ["Ready", number(sum("ready")), oldest.length ? `oldest for ${length(Math.max(...oldest))}` : ""],
+    ["Abandoned", number(sum("abandoned")), sum("abandoned") ? "their process died; a worker takes them up" : ""],
+    ["Not due", number(sum("delayed")), "wait for an answer, a message or their time"],
+    ["Held", number(sum("held")), sum("quarantined") ? `${number(sum("quarantined"))} quarantined` : "need a person"],
+    ["Failed", number(sum("failed")), ""],
+  ];
 }
 
 // -- rows ---------------------------------------------------------------------------------------
@@ -104,6 +125,7 @@ function workerCells(worker) {
 
 /** What a worker does; one that takes nothing although it has room says why. */
 function workerState(worker) {
+  if (worker.unread) return el("span", { class: "wants" }, `cannot be read: ${worker.unread}`);
   if (worker.draining) return badge("draining");
   const state = badge(worker.working ? "running" : "idle");
   if (worker.alone) {
@@ -120,6 +142,12 @@ function heldCell(queue) {
   return { content: `${number(queue.held)}, ${number(queue.quarantined)} quarantined`, kind: "num wants" };
 }
 
+/** What is at work; a run whose process died is none of that, and waits to be taken. */
+function runningCell(queue) {
+  if (!queue.abandoned) return numeric(queue.running);
+  return { content: `${number(queue.running)}, ${number(queue.abandoned)} abandoned`, kind: "num wants" };
+}
+
 function queueCells(queue) {
   const own = queue.saturation;
   return [
@@ -127,10 +155,10 @@ function queueCells(queue) {
     numeric(queue.ready, queue.ready && !queue.workers ? "wants" : ""),
     { content: queue.oldest_s === null ? "–" : length(queue.oldest_s), kind: "num" },
     numeric(queue.delayed),
-    numeric(queue.running),
+    runningCell(queue),
     heldCell(queue),
     numeric(queue.failed, queue.failed ? "broke" : ""),
-    own === null ? "no limit" : wide(meter(own, `${number(queue.running)} of ${number(queue.concurrency)}`, "Its own limit in use")),
+    own === null ? "no limit" : wide(meter(own, `${number(queue.running + queue.abandoned)} of ${number(queue.concurrency)}`, "Its own limit in use")),
     queue.workers ? wide(meter(queue.workers_saturation, count(queue.workers, "worker"), "Places of its workers in use")) : { content: "no worker", kind: queue.ready ? "wants" : "" },
     limits(queue),
     role === "admin" ? limitsButton(queue) : "",
@@ -211,8 +239,8 @@ function limitsButton(queue) {
 
 ready.then((who) => {
   role = who.role;
-  onChange(() => Promise.all([look(), lookBack()]).catch(failed));
+  onChange(() => Promise.all([look(), lookBack()]));
   // A worker's places change without a commit: it says so with its pulse.
-  setInterval(() => document.hidden || look().catch(() => {}), EVERY_MS);
+  setInterval(() => document.hidden || look(), EVERY_MS);
   return Promise.all([look(), lookBack()]);
 }).catch(failed);

@@ -5,6 +5,7 @@ import {
   badge,
   clear,
   copyButton,
+  count,
   el,
   keep,
   length,
@@ -14,11 +15,13 @@ import {
   runLink,
   say,
   time,
+  words,
 } from "/static/dom.js";
 import { familyLinks } from "/static/explanation.js";
 
 const OVER = new Set(["completed", "failed", "cancelled", "rolled_back"]);
 const CHILDREN = 12;
+const COUNTED = 1000;  // The server counts no more of them.
 
 /** Return `{node, show(answer), bar}`; `bar` is the place for actions. */
 export function headView(id) {
@@ -45,8 +48,9 @@ export function headView(id) {
     bar,
     show(answer) {
       const { run } = answer;
-      const now = `${run.status}:${run.held_reason ?? ""}`;
-      if (now !== last) clear(status, badge(run.status, run.held_reason));
+      const reason = run.abandoned ? "abandoned" : run.held_reason;
+      const now = `${run.status}:${reason ?? ""}`;
+      if (now !== last) clear(status, badge(run.status, reason));
       last = now;
       keep(
         tags,
@@ -72,8 +76,9 @@ function updateFact(node, [, value, state]) {
 }
 
 /** Name, what is shown, and what tells whether it changed. */
-function factsOf({ run, trace_id: trace, steps_total: steps }) {
+function factsOf({ run, trace_id: trace }) {
   const { usage = {}, attempts = 0, degraded = 0, steps: done = 0 } = run.totals ?? {};
+  const { called: steps = done, others = 0 } = run.step_counts ?? {};
   const over = OVER.has(run.status);
   const found = [["Flow", el("span", { class: "mono" }, run.flow), run.flow]];
   found.push(["Version", run.version || "–"]);
@@ -82,10 +87,19 @@ function factsOf({ run, trace_id: trace, steps_total: steps }) {
     const { what, actor, at } = run.stopping;
     found.push(["Asked", el("span", null, `to be ${what}, as ${actor} asked `, ago(at)), at + what]);
   }
-  if (run.owner) found.push(["Executed by", el("span", { class: "mono" }, run.owner), run.owner]);
+  if (run.owner) found.push([
+    run.owner_died ? "Was executed by" : "Executed by",
+    [el("span", { class: "mono" }, run.owner), run.owner_died ? ", which is dead" : null],
+    `${run.owner} ${run.owner_died}`,
+  ]);
   if (run.status === "waiting" && run.waiting_for) found.push(["Waits for", run.waiting_for]);
+  else if (run.running?.length) found.push([
+    "Running",
+    run.running.map(runningStep),
+    JSON.stringify(run.running),
+  ]);
   else if (run.current_step && !over) found.push([
-    "At",
+    "Last wrote",
     el("span", { class: "mono" }, run.current_step),
     run.current_step,
   ]);
@@ -94,7 +108,8 @@ function factsOf({ run, trace_id: trace, steps_total: steps }) {
     `${number(done)} done` +
       (steps > done ? ` of ${number(steps)} called` : "") +
       (attempts > done ? `, in ${number(attempts)} attempts` : "") +
-      (degraded ? `, ${number(degraded)} degraded` : ""),
+      (degraded ? `, ${number(degraded)} degraded` : "") +
+      (others ? `; ${count(others, "other call")}` : ""),
   ]);
   found.push(...costs(usage, run.budget));
   found.push(["Started", time(run.created_at), run.created_at]);
@@ -108,11 +123,23 @@ function factsOf({ run, trace_id: trace, steps_total: steps }) {
   for (const [name, link] of familyLinks(run)) found.push([name, link, link.textContent]);
   if (run.children?.length) found.push([
     "Children",
-    children(run.children),
-    JSON.stringify(run.children),
+    children(run),
+    JSON.stringify([run.children, run.children_by_status]),
   ]);
   if (trace) found.push(["Trace", el("span", { class: "mono" }, trace), trace]);
   return found;
+}
+
+/** A step that is being executed: which, which try, since when. */
+function runningStep({ key, attempt, since }) {
+  return el(
+    "div",
+    { class: "running-step" },
+    el("span", { class: "mono" }, key),
+    attempt > 1 ? `, attempt ${number(attempt)}` : "",
+    ", since ",
+    ago(since),
+  );
 }
 
 function costs(usage, budget) {
@@ -155,18 +182,26 @@ function budgetView(budget) {
   ));
 }
 
-function children(found) {
+function children({ run_id: id, children: found, children_by_status: counts = {} }) {
   const list = found.slice(0, CHILDREN).map((child) => el(
     "li",
     null,
-    badge(child.status, child.held_reason),
+    badge(child.status, child.owner_died ? "abandoned" : child.held_reason),
     " ",
     runLink(child.run_id),
   ));
-  if (found.length > CHILDREN) list.push(el(
+  const total = Object.values(counts).reduce((sum, one) => sum + one, 0);
+  const most = total >= COUNTED ? " or more" : "";
+  const how = Object.entries(counts).map(([status, many]) => `${number(many)} ${words(status)}`);
+  const told = `${number(total)}${most}: ${how.join(", ")}`;
+  if (total > list.length) list.push(el(
     "li",
-    { class: "faint" },
-    `and ${number(found.length - CHILDREN)} more`,
+    null,
+    el(
+      "a",
+      { href: `/?parent=${encodeURIComponent(id)}` },
+      `and ${number(total - list.length)}${most} more`,
+    ),
   ));
-  return el("ul", { class: "children" }, list);
+  return [el("div", { class: "children-told" }, told), el("ul", { class: "children" }, list)];
 }

@@ -7,7 +7,7 @@ import { get } from "/static/api.js";
 import { keyOf, questionCard } from "/static/asking.js";
 import { commandLine, count, el, keep, runLink, say } from "/static/dom.js";
 import { doubtCard } from "/static/settling.js";
-import { failed, onChange, ready, refreshCounts } from "/static/shell.js";
+import { failed, onChange, reading, ready, refreshCounts } from "/static/shell.js";
 
 const list = document.getElementById("list");
 const told = document.getElementById("told");
@@ -20,9 +20,11 @@ const SHOWN = 200;
 let mayAct = false;
 let known = { questions: [], doubts: [], troubles: [] };
 
-async function look() {
-  known = await get("inbox", { limit: SHOWN });
-  draw();
+function look() {
+  return reading(list, "The inbox", async () => {
+    known = await get("inbox", { limit: SHOWN });
+    draw();
+  });
 }
 
 async function changed() {
@@ -86,6 +88,6 @@ to.addEventListener("change", draw);
 for (const one of kinds) one.checked = one.value === (params.get("kind") ?? "all");
 ready.then((who) => {
   mayAct = who.role !== "viewer";
-  onChange(() => look().catch(failed));
+  onChange(look);
   return look();
 }).catch(failed);

@@ -1,7 +1,7 @@
 // What needs a person, first of all: doubts, questions, held and failed runs, one line each.
 
 import { get } from "/static/api.js";
-import { ago, append, badge, clipped, el, number, runLink, words } from "/static/dom.js";
+import { ago, append, badge, clipped, el, number, runLink, unread, words } from "/static/dom.js";
 
 const SHOWN = 8;
 const MEANINGS = {
@@ -14,15 +14,20 @@ const MEANINGS = {
   paused: "Somebody paused it.",
 };
 
-/** Return the section, or null if nothing needs a person. */
+/** Return the section, or null if nothing needs a person: that is known only if all could be read. */
 export async function needs() {
-  const [inbox, held, broken] = await Promise.all([
-    get("inbox"),
-    get("runs", { status: "held", limit: SHOWN * 2 }),
-    get("runs", { status: "failed", limit: SHOWN }),
-  ]);
-  const lines = gathered(inbox, held.runs ?? [], broken.runs ?? []);
-  if (!lines.length) return null;
+  const asked = {
+    "Questions, approvals and doubts": get("inbox"),
+    "Held runs": get("runs", { status: "held", limit: 1 }),
+    "Failed runs": get("runs", { status: "failed", limit: SHOWN }),
+  };
+  const answers = await Promise.allSettled(Object.values(asked));
+  const [inbox, held, broken] = answers.map((one) => one.value ?? {});
+  const missing = Object.keys(asked)
+    .map((what, at) => ({ what, error: answers[at].reason }))
+    .filter(({ error }) => error && error.status !== 401);
+  const lines = gathered(inbox, broken.runs ?? []);
+  if (!lines.length && !missing.length) return null;
   const counts = held.counts ?? {};
   const section = el(
     "section",
@@ -33,16 +38,19 @@ export async function needs() {
       el("h2", { id: "needs-title" }, "Needs a person"),
       totals(counts, inbox),
     ),
+    missing.map(({ what, error }) => unread(what, error)),
     el("ul", null, lines.slice(0, SHOWN).map(line)),
   );
-  section.dataset.state = JSON.stringify([lines, counts]);
+  section.dataset.state = JSON.stringify([lines, counts, missing.map(({ what }) => what)]);
   return section;
 }
 
-/** One line per run, the most pressing first. */
-function gathered(inbox, held, broken) {
+/** One line per cause, the most pressing first: what holds twelve runs is one thing to decide. */
+function gathered(inbox, broken) {
   const lines = new Map();
   const add = (id, told) => lines.has(id) || lines.set(id, { id, ...told });
+  const causes = inbox.held ?? [];
+  const others = new Map(causes.map(({ runs, total }) => [runs[0], total - 1]));
   for (const doubt of inbox.doubts ?? []) {
     add(
       doubt.run_id,
@@ -51,22 +59,17 @@ function gathered(inbox, held, broken) {
         reason: "in_doubt",
         flow: doubt.flow,
         at: doubt.since,
+        more: others.get(doubt.run_id) ?? 0,
         what: `Did ${doubt.step} happen? Its outcome is not known.`,
       },
     );
   }
-  for (const run of held) {
-    if (run.held_reason === "moved") continue;
-    add(
-      run.run_id,
-      {
-        status: "held",
-        reason: run.held_reason,
-        flow: run.flow,
-        at: run.updated_at,
-        what: MEANINGS[run.held_reason] ?? words(run.held_reason),
-      },
-    );
+  for (const { run_id: id, error } of inbox.troubles ?? []) {
+    add(id, { status: "held", reason: "corrupt", what: `It may wait for somebody, and cannot be read: ${error}` });
+  }
+  for (const { reason, runs, total, flow, since, what } of causes) {
+    const told = total > 1 ? `One cause: ${what}.` : MEANINGS[reason] ?? words(reason);
+    add(runs[0], { status: "held", reason, flow, at: since, more: total - 1, what: told });
   }
   for (const asks of inbox.questions ?? []) {
     const isApproval = asks.kind === "approval";
@@ -102,7 +105,7 @@ function totals(counts, inbox) {
   return append(el("div", { class: "row" }), links);
 }
 
-function line({ id, status, reason, flow, at, what }) {
+function line({ id, status, reason, flow, at, what, more = 0 }) {
   return el(
     "li",
     null,
@@ -111,9 +114,10 @@ function line({ id, status, reason, flow, at, what }) {
       "span",
       { class: "need-run" },
       runLink(id),
+      more ? ` and ${number(more)} more` : null,
       flow ? el("span", { class: "faint" }, ` ${flow}`) : null,
     ),
     el("span", { class: "need-what" }, clipped(what, 160)),
-    el("span", { class: "faint nowrap" }, ago(at)),
+    at ? el("span", { class: "faint nowrap" }, ago(at)) : null,
   );
 }

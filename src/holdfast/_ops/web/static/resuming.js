@@ -2,7 +2,7 @@
 
 import { get } from "/static/api.js";
 import { confirmation, conflicts, decide, named, sender, told } from "/static/dialogs.js";
-import { el, length, words } from "/static/dom.js";
+import { el, length, unread, words } from "/static/dom.js";
 import * as fields from "/static/fields.js";
 
 const MEANS = {
@@ -20,7 +20,7 @@ const MEANS = {
 /** Open the dialog that takes a run up again. */
 export async function resume(context) {
   const { run } = context;
-  const { preflight = null } = await get("run/preflight", { id: run.run_id }).catch(() => ({}));
+  const { preflight, error } = await get("run/preflight", { id: run.run_id }).catch((error) => ({ error }));
   let sent = {};
   decide({
     title: "Resume the run",
@@ -28,7 +28,7 @@ export async function resume(context) {
       named(run),
       told(MEANS[run.status === "failed" ? "failed" : run.held_reason] ?? MEANS.other),
       run.held_detail ? el("p", { class: "detail" }, run.held_detail) : null,
-      preflight ? found(preflight) : null,
+      error ? unread("What it would find if it went on now", error) : found(preflight),
     ],
     fields: asked(run),
     button: "Resume",
@@ -49,6 +49,11 @@ function asked(run) {
       label: "Go on with the code as it is now",
       help: "Records are matched by step key; calls without a record are executed.",
       required: true,
+    }),
+    fields.tick({
+      name: "confirm",
+      label: "Also where it does not call an effect that happened",
+      help: "Only if what is said above asks for it: an effect is left out, or a new one comes before it.",
     }),
   ];
 }

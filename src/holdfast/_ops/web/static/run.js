@@ -10,7 +10,7 @@ import { cannotShow, errorBox, explanationView } from "/static/explanation.js";
 import { headView } from "/static/head.js";
 import { journalView } from "/static/journal.js";
 import { part, written } from "/static/numbers.js";
-import { announce, failed, onChange, ready, shortcut } from "/static/shell.js";
+import { announce, failed, onChange, reading, ready, shortcut } from "/static/shell.js";
 import { snapshotsView } from "/static/snapshots.js";
 import { stepsView } from "/static/steps.js";
 import { timelineView } from "/static/timeline.js";
@@ -47,6 +47,7 @@ function build(answer) {
   view.explanation = explanationView(refreshSoon);
   view.head = headView(id);
   view.timeline = timelineView((bar) => openStep(bar.key));
+  view.timeline.node.hidden = true; // Until it is read.
   view.steps = stepsView(id, openStep);
   view.journal = journalView(id);
   view.values = el("div", { class: "stack-small" });
@@ -139,10 +140,17 @@ function hashChanged() {
 
 async function fillTab() {
   if (view.tab === "steps") view.steps.reveal();
-  if (view.tab === "snapshots") await view.snapshots.load();
-  if (view.tab === "journal" && !view.journalRead) {
-    view.journalRead = true;
+  if (view.tab === "snapshots") await reading(view.snapshots.node, "The snapshots", view.snapshots.load);
+  if (view.tab === "journal" && !view.journalRead) await reading(view.journal.node, "The journal", readJournal);
+}
+
+async function readJournal() {
+  view.journalRead = true;
+  try {
     await view.journal.load(!FINAL.has(view.answer.run.status));
+  } catch (error) {
+    view.journalRead = false;
+    throw error;
   }
 }
 
@@ -253,10 +261,11 @@ async function refresh() {
     do {
       view.again = false;
       await look();
+      await reading(view.head.node, "The run", async () => {});
     } while (view.again);
   } catch (error) {
-    if (!view.answer && error.status) clear(page, cannotShow(id, error));
-    else failed(error);
+    if (!view.answer) clear(page, cannotShow(id, error));
+    else await reading(view.head.node, "The run", () => Promise.reject(error));
   } finally {
     view.busy = false;
     view.refreshedMs = Date.now();
@@ -266,7 +275,7 @@ async function refresh() {
 async function look() {
   const [answer, timeline] = await Promise.all([
     get("run", { id }),
-    get("run/timeline", { id }).catch(() => null),
+    get("run/timeline", { id }).catch((error) => ({ error })),
   ]);
   const before = view.answer?.run.status;
   if (!view.answer) build(answer);
@@ -275,7 +284,7 @@ async function look() {
     () => view.explanation.show(answer),
     () => view.head.show(answer),
     () => view.actions.update(answer.run, answer.seen),
-    () => timeline && view.timeline.show(timeline.timeline ?? timeline),
+    () => reading(view.timeline.node, "The timeline", () => showTimeline(timeline)),
     () => view.steps.show(answer.run, answer.steps_total),
     () => view.journal.ended(FINAL.has(answer.run.status)),
     () => showValues(answer),
@@ -285,9 +294,15 @@ async function look() {
     choose(location.hash.slice(1));
     addEventListener("hashchange", hashChanged);
   }
-  else if (view.tab === "snapshots") view.snapshots.load().catch(failed);
+  else fillTab();
   if (before && before !== answer.run.status) announce(`The run is ${words(answer.run.status)}`);
-  follow();
+  reading(view.explanation.node, "New entries", follow);
+}
+
+async function showTimeline(answer) {
+  if (answer.error) throw answer.error;
+  view.timeline.node.hidden = false;
+  view.timeline.show(answer.timeline);
 }
 
 /** Show each part; one that cannot be shown takes no other away. */
@@ -309,8 +324,8 @@ function refreshSoon() {
 /** Follow the tail; a run that has ended is looked at when the store changes. */
 async function follow() {
   if (view.tail || FINAL.has(view.answer.run.status)) return;
-  view.tail = () => {};
   view.last ??= (await get("run/entries", { id, limit: 1 })).last;
+  if (view.tail) return;
   if (FINAL.has(view.answer.run.status)) return unfollow();
   view.tail = stream("run/tail", { id, after: Math.max(view.last, view.journal.last) }, {
     entry: (entry) => {
@@ -343,7 +358,7 @@ async function lookAgain() {
 
 shortcut("]", "Next part of the run", () => view.buttons && turn(1));
 shortcut("[", "Part before", () => view.buttons && turn(-1));
-onChange(() => lookAgain().catch(failed));
+onChange(() => (view.answer ? reading(view.head.node, "The run", lookAgain) : id && refresh()));
 // Some things are no entries: a process that dies, a deadline that comes near, a message.
 setInterval(
   () => view.answer && !FINAL.has(view.answer.run.status) && !document.hidden && refreshSoon(),

@@ -19,7 +19,7 @@ import {
 } from "/static/dom.js";
 import { asked, chips, fill, filters, go, isFiltered } from "/static/filters.js";
 import { needs } from "/static/needs.js";
-import { announce, failed, onChange, ready, shortcut } from "/static/shell.js";
+import { announce, onChange, reading, ready, shortcut } from "/static/shell.js";
 
 const SETTLED_MS = 1600;
 const page = document.getElementById("runs");
@@ -91,7 +91,7 @@ function updateRow(node, run) {
   node.shown = state;
   const [, status, flow, where, steps, used, cost, changed, started] = node.children;
   const { usage = {}, steps: done = 0 } = run.totals ?? {};
-  clear(status, badge(run.status, run.held_reason));
+  clear(status, badge(run.status, run.abandoned ? "abandoned" : run.held_reason));
   clear(
     flow,
     el("span", { class: "mono" }, run.flow),
@@ -110,6 +110,13 @@ function updateRow(node, run) {
 function whereabouts(run) {
   if (run.waiting_for && run.status === "waiting") return run.waiting_for;
   if (!run.current_step || ["completed", "cancelled", "rolled_back"].includes(run.status)) return "";
+  const { running } = run;
+  if (running) return [
+    el("span", { class: "mono" }, running.key),
+    running.attempt > 1 ? `, attempt ${number(running.attempt)}` : "",
+    ", since ",
+    ago(running.since),
+  ];
   return el("span", { class: "mono" }, run.current_step);
 }
 
@@ -132,14 +139,16 @@ async function load() {
   loading = true;
   do {
     again = false;
-    await show().catch(troubled);
+    await reading(parts.table, "The list of runs", () => show().catch(troubled));
   } while (again);
   loading = false;
 }
 
+const UNKNOWN = { queued: "?", running: "?", failed: "?", held: "?" };
+
 /** What the server counts is by queue: what is ready or delayed there, at work, failed, held. */
-function counted({ ready, running, failed: broken, held }) {
-  return { queued: ready, running, failed: broken, held };
+function counted({ ready, running, abandoned, failed: broken, held }) {
+  return { queued: ready, running: running + abandoned, failed: broken, held };
 }
 
 async function show() {
@@ -150,7 +159,7 @@ async function show() {
   parts.table.hidden = runs.length === 0;
   keep(parts.rows, runs, (run) => run.run_id, rowNode, updateRow);
   mark(runs);
-  chips(counted(answer.counts ?? {}));
+  chips(answer.counts ? counted(answer.counts) : UNKNOWN);
   pages(wanted, answer.next, runs.length);
   if (parts.exactly.shown !== wanted.id_part) clear(parts.exactly, exactly(wanted));
   parts.exactly.shown = wanted.id_part;
@@ -161,8 +170,7 @@ async function show() {
 }
 
 function troubled(error) {
-  failed(error);
-  if (error.status !== 400) return;
+  if (error.status !== 400) throw error;
   parts.table.hidden = true;
   parts.empty.shown = "trouble";
   clear(
@@ -185,7 +193,7 @@ function mark(runs) {
 }
 
 async function showNeeds(wanted) {
-  const there = isFiltered(wanted) || wanted.before ? null : await needs().catch(() => null);
+  const there = isFiltered(wanted) || wanted.before ? null : await needs();
   if (there && parts.needs.firstElementChild?.dataset.state === there.dataset.state) return;
   if (parts.needs.contains(document.activeElement) && there) return;
   clear(parts.needs, there);

@@ -3,7 +3,7 @@
 // A page imports this module, and that is all it needs to do.
 
 import { connection, get, me, signOut } from "/static/api.js";
-import { clear, el, number, runUrl, say, set, setClock, visible } from "/static/dom.js";
+import { append, clear, el, number, runUrl, say, set, setClock, unread, visible } from "/static/dom.js";
 import { offered as waiting } from "/static/session.js";
 import { changes } from "/static/shared.js";
 
@@ -37,6 +37,24 @@ export function failed(error) {
   if (error?.status === 401) return;
   if (error?.type === "Unreachable" || error?.status === 503) return; // Banners tell.
   toast(error?.message ?? String(error), "bad");
+}
+
+/** Read a part of the page. If that fails, a box before `anchor` says what could not be read, until it
+ *  can be: a part that is not known must not look like one that is empty. */
+export async function reading(anchor, what, read) {
+  let box = null;
+  try {
+    await read();
+  } catch (error) {
+    if (error?.status === 401) return;
+    box = unread(what, error);
+    if (anchor.wasRead) append(box, " What is shown of it may be old.");
+  }
+  anchor.wasRead ||= box === null;
+  if (box && anchor.unread?.textContent === box.textContent) return;
+  anchor.unread?.remove();
+  anchor.unread = box;
+  if (box) anchor.before(box);
 }
 
 function banner(id, kind, text) {
@@ -84,22 +102,35 @@ export async function refreshCounts() {
   countedMs = Date.now();
   const [inbox, findings] = await Promise.allSettled([get("inbox"), get("findings")]);
   if (inbox.status === "fulfilled") {
-    const { questions = [], doubts = [] } = inbox.value;
-    showCount("inbox", questions.length + doubts.length, "waiting for a person");
-  }
+    const { questions = [], doubts = [], troubles = [] } = inbox.value;
+    const waiting = questions.length + doubts.length + troubles.length;
+    showCount("inbox", waiting, "waiting for a person");
+  } else showUnknown("inbox", inbox.reason, "What waits for a person");
   if (findings.status === "fulfilled") {
-    const open = (findings.value.findings ?? []).filter((found) => found.open !== false);
-    showCount("findings", open.length, "open findings");
-  }
+    const { findings: found = [], complete } = findings.value;
+    const open = found.filter((one) => one.open !== false).length;
+    showCount("findings", open, "open findings", complete === false);
+  } else showUnknown("findings", findings.reason, "How many findings are open");
 }
 
-function showCount(name, value, meaning) {
+function showCount(name, value, meaning, atLeast = false) {
   const place = document.querySelector(`nav [data-count="${name}"]`);
   if (!place) return;
-  say(place, value ? (value >= 100 ? "99+" : number(value)) : "");
-  place.hidden = !value;
-  set(place, "aria-label", value ? `${number(value)} ${meaning}` : null);
+  const more = atLeast ? "+" : "";
+  say(place, value || atLeast ? (value >= 100 ? "99+" : number(value) + more) : "");
+  place.hidden = !value && !atLeast;
+  const least = atLeast ? "at least " : "";
+  set(place, "aria-label", place.hidden ? null : `${least}${number(value)} ${meaning}`);
   if (name === "inbox") document.title = titled(value);
+}
+
+/** A count that could not be read is no nought. */
+function showUnknown(name, error, what) {
+  const place = document.querySelector(`nav [data-count="${name}"]`);
+  if (!place || error?.status === 401) return;
+  say(place, "?");
+  place.hidden = false;
+  set(place, "aria-label", `${what} could not be read`);
 }
 
 function titled(value) {

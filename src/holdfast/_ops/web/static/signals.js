@@ -4,7 +4,7 @@
 import { get } from "/static/api.js";
 import { clear, count, el, keep, length, money, ms, number, say } from "/static/dom.js";
 import { plot } from "/static/plots.js";
-import { failed, onChange, ready } from "/static/shell.js";
+import { failed, onChange, reading, ready } from "/static/shell.js";
 
 const EVERY_MS = 15000;
 const percent = (value) => `${Number((value * 100).toFixed(value > 0 && value < 0.1 ? 1 : 0))} %`;
@@ -73,7 +73,9 @@ const params = new URLSearchParams(location.search);
 let asked = 0;
 let askedMs = 0;
 
-async function look() {
+const look = () => reading(byId("plots"), "What was measured", read);
+
+async function read() {
   const turn = ++asked;
   askedMs = Date.now();
   const hours = ranges.find((one) => one.checked)?.value ?? "24";
@@ -102,6 +104,7 @@ function show(trends) {
   const told = [`${count(totals.attempts[0] ?? 0, "attempt")}`, `${length(bucketS)} each`];
   if (trends.processes !== undefined) told.unshift(count(trends.processes, "process", "processes"));
   say(byId("told"), told.join(" · "));
+  say(byId("lost"), trends.lost ?? "");
 }
 
 function flows(names) {
@@ -117,7 +120,7 @@ function chosen() {
   if (hours && hours !== "24") query.set("hours", hours);
   if (flow.value) query.set("flow", flow.value);
   history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
-  look().catch(failed);
+  look();
 }
 
 byId("plots").append(...PLOTS.map(({ made }) => made.node));
@@ -128,7 +131,7 @@ for (const one of ranges) {
 flows(params.get("flow") ? [params.get("flow")] : []);
 flow.value = params.get("flow") ?? "";
 flow.addEventListener("change", chosen);
-const again = () => Date.now() - askedMs > EVERY_MS - 1000 && look().catch(() => {});
+const again = () => Date.now() - askedMs > EVERY_MS - 1000 && look();
 ready.then(() => {
   onChange(again);
   setInterval(() => document.hidden || again(), EVERY_MS);

@@ -16,7 +16,7 @@ export function snapshotsView(id) {
   state.shown = el("div", { class: "snapshot-shown", "aria-live": "polite" });
   state.empty = el(
     "p",
-    { class: "empty" },
+    { class: "empty", hidden: true },
     "No snapshots. A loop with ",
     el("code", null, "turns"),
     " saves one after each turn.",
@@ -33,14 +33,14 @@ export function snapshotsView(id) {
   };
   single.addEventListener("click", () => mode(showState));
   compare.addEventListener("click", () => mode(showDifferences));
-  state.left.field.addEventListener("change", () => changed(state));
+  state.left.field.addEventListener("change", () => changed(state).catch(failed));
   state.right.field.addEventListener("change", () => {
     state.newest.checked = state.right.field.value === String(state.found.at(-1)?.seq);
-    changed(state);
+    changed(state).catch(failed);
   });
   state.tools = el(
     "div",
-    { class: "row snapshot-tools" },
+    { class: "row snapshot-tools", hidden: true },
     el("span", { class: "segments", role: "group", "aria-label": "What to show" }, compare, single),
     state.left.node,
     state.right.node,
@@ -87,7 +87,7 @@ function option(one) {
 }
 
 function changed(state) {
-  return state.show(state).catch(failed);
+  return state.show(state);
 }
 
 async function showState(state, full = null) {

@@ -1,0 +1,53 @@
+"""Values that are read where there is little memory: Python says so, and the process lives."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from holdfast._core.chunks import Values
+from holdfast._ops.readable import Readable
+from holdfast.errors import RunDeleted, StoreFailed
+
+READS = """
+import resource
+from holdfast._core import codec
+
+value = {value}
+node = codec.encode(value)
+expected = len(value)
+del value
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+unlimited = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (used + {more}, unlimited[1]))
+for _ in range(3):
+    try:
+        codec.decode(node)
+    except MemoryError:
+        continue
+    raise SystemExit("it was read")
+resource.setrlimit(resource.RLIMIT_AS, unlimited)
+assert len(codec.decode(node)) == expected
+print("lives")
+"""
+
+
+def test_what_does_not_fit_into_memory_is_a_memory_error() -> None:
+    program = READS.format(value="'x' * 20_000_000", more=4_000_000)
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "lives\n", "")
+
+
+@pytest.mark.parametrize("error", [StoreFailed("out of memory"), MemoryError(), RunDeleted("r")])
+def test_a_store_that_cannot_be_read_is_no_damage_of_a_value(error: Exception) -> None:
+    def fetch(_number: int) -> dict[int, bytes]:
+        raise error
+
+    values = Values(fetch, next_chunk=2)
+    for read in (values.decode, Readable(values).read):
+        with pytest.raises(type(error)):
+            read(b'{"chunk":1}')

@@ -1,0 +1,34 @@
+"""A run that newer code moves to its version before it has replayed the record is noticed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import testing
+from holdfast._core.entries import Draft, Kind
+from holdfast._runtime.upgrades import Upgrade
+from tests.runtime import test_versions
+
+
+def stamped_by_any_write(
+    self: Upgrade, drafts: list[Draft], changes: dict[str, Any], _history: Any, _consumed: Any
+) -> bool:
+    drafts.insert(0, Draft(Kind.CHANGE_ACCEPTED, drafts[0].at_us, body=b'{"exact":true}'))
+    changes["version"] = self.version
+    return True
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_version_that_is_stamped_though_the_record_does_not_fit(
+    planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test_versions.done.clear()
+    with testing.store() as store:
+        if not planted:
+            test_versions.test_flow_run_keeps_to_the_same_rule(store)
+            return
+        monkeypatch.setattr(Upgrade, "joins", stamped_by_any_write)
+        with pytest.raises(AssertionError, match="queued.*'2'"):
+            test_versions.test_flow_run_keeps_to_the_same_rule(store)

@@ -1,0 +1,318 @@
+"""The numbers of the house: how large, tangled and long the code is. `make house` prints them.
+
+`house.toml` holds the largest value that each number may have; `test_house.py` compares. A change that
+makes a number smaller lowers its bound (`python -m tests.tidy.house --tighten`), so that it stays small.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import grimp
+import msgspec
+
+from tests.tidy.source import PACKAGE, ROOT, modules
+
+BOUNDS = Path(__file__).with_name("house.toml")
+SMALL_LINES = 120
+FEATURES = {
+    "approvals": "approv",
+    "budgets": "budget",
+    "children": "child",
+    "forks": r"fork(?!ing\b.*process)",
+    "memory": r"\bmemos?\b|\bmemor(y|ies)\b",
+    "questions": "question",
+    "rollback": "rollback|roll_back",
+    "schedules": "schedule",
+    "watchdog": "watchdog|suspicion",
+}
+"""Features, and the words by which a file names one."""
+
+
+# --- the source tree ----------------------------------------------------------------------------
+
+
+def module_name(path: Path) -> str:
+    """Return the dotted name of a file of the package."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Return the modules that each module imports, lazily and for types too."""
+    graph = grimp.build_graph("holdfast", cache_dir=None)
+    return {name: set(graph.find_modules_directly_imported_by(name)) for name in graph.modules}
+
+
+def cycles(graph: Mapping[str, set[str]]) -> list[set[str]]:
+    """Return the sets of modules that import each other in a circle, the largest first."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for root in graph:
+        _post_order(graph, root, seen, order)
+    back: dict[str, set[str]] = defaultdict(set)
+    for name, targets in graph.items():
+        for target in targets:
+            back[target].add(name)
+    found: list[set[str]] = []
+    seen = set()
+    for root in reversed(order):
+        group: list[str] = []
+        _post_order(back, root, seen, group)
+        if len(group) > 1:
+            found.append(set(group))
+    return sorted(found, key=len, reverse=True)
+
+
+def _post_order(graph: Mapping[str, set[str]], root: str, seen: set[str], order: list[str]) -> None:
+    stack = [(root, iter(sorted(graph.get(root, ()))))] if root not in seen else []
+    seen.add(root)
+    while stack:
+        name, targets = stack[-1]
+        following = next((target for target in targets if target not in seen), None)
+        if following is None:
+            stack.pop()
+            order.append(name)
+        else:
+            seen.add(following)
+            stack.append((following, iter(sorted(graph.get(following, ())))))
+
+
+def shared_base_names(paths: Iterable[Path]) -> dict[str, int]:
+    """Return the base names that more than one module has."""
+    stems = Counter(path.stem.strip("_") for path in paths)
+    return {stem: count for stem, count in stems.items() if count > 1 and stem not in PACKAGE_FILES}
+
+
+PACKAGE_FILES = {"init", "main"}
+
+
+def small_with_one_importer(graph: Mapping[str, set[str]]) -> list[str]:
+    """Return the short modules that exactly one other module imports."""
+    importers = Counter(target for targets in graph.values() for target in targets)
+    return sorted(
+        name
+        for path in modules()
+        if path.stem != "__init__"
+        and importers[name := module_name(path)] == 1
+        and path.read_text(encoding="utf-8").count("\n") < SMALL_LINES
+    )
+
+
+def files_that_name(pattern: str) -> int:
+    """Return how many files of the package name a feature."""
+    found = re.compile(pattern, re.IGNORECASE)
+    return sum(1 for path in modules() if found.search(path.read_text(encoding="utf-8")))
+
+
+def source_numbers() -> dict[str, int]:
+    """Return what is counted in the files."""
+    paths = modules()
+    graph = import_graph()
+    tangled = cycles(graph)
+    return {
+        "modules": len(paths),
+        "modules_with_one_importer_below_120_lines": len(small_with_one_importer(graph)),
+        "base_names_of_several_modules": len(shared_base_names(paths)),
+        "modules_named_by_a_gerund": sum(1 for path in paths if path.stem.endswith("ing")),
+        "modules_in_import_cycles": sum(map(len, tangled)),
+        "modules_in_the_largest_cycle": max(map(len, tangled), default=0),
+        **{f"files_that_name_{name}": files_that_name(FEATURES[name]) for name in FEATURES},
+    }
+
+
+# --- structs of the main path -------------------------------------------------------------------
+
+
+def struct_numbers() -> dict[str, int]:
+    """Return how wide the structs are that every feature passes through."""
+    from holdfast._core.requests import Append, StepCall
+    from holdfast._core.rows import RunRow, Write
+    from holdfast._runtime.execution import Execution
+    from holdfast._store.contract import Store
+
+    def fields(kind: type) -> int:
+        return len(msgspec.structs.fields(kind))
+
+    operations = [name for name in dir(Store) if not name.startswith("_")]
+    return {
+        "fields_of_StepCall": fields(StepCall),
+        "fields_of_Append": fields(Append),
+        "fields_of_Write": fields(Write),
+        "fields_of_RunRow": fields(RunRow),
+        "attributes_of_Execution": len(attributes_assigned_by(Execution)),
+        "operations_of_the_store_contract": len(operations),
+    }
+
+
+def attributes_assigned_by(kind: type) -> set[str]:
+    """Return the attributes that the methods of a class assign to `self`."""
+    import inspect
+
+    return set(
+        re.findall(r"^ +self\.(\w+)(?:: [^=\n]+)? = ", inspect.getsource(kind), re.MULTILINE)
+    )
+
+
+# --- walks --------------------------------------------------------------------------------------
+
+
+class Walk:
+    """The Python calls into the package that one operation makes, counted by a profiler."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.depth = 0
+        self._base = _frames_of_package(sys._getframe())
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        path = frame.f_code.co_filename
+        if event != "call" or not path.startswith(str(PACKAGE)):
+            return
+        self.calls.append((path[len(str(PACKAGE)) + 1 :], frame.f_code.co_qualname))
+        self.depth = max(self.depth, _frames_of_package(frame) - self._base)
+
+    def length(self) -> int:
+        """Return the number of calls; another thread that commits meanwhile makes it longer."""
+        return len(self.calls)
+
+    @property
+    def files(self) -> list[str]:
+        """The files in the order in which they are met first."""
+        return list(dict.fromkeys(path for path, _ in self.calls))
+
+
+def _frames_of_package(frame: FrameType | None) -> int:
+    count = 0
+    while frame is not None:
+        count += frame.f_code.co_filename.startswith(str(PACKAGE))
+        frame = frame.f_back
+    return count
+
+
+def walked(operation: Callable[[], Any]) -> Walk:
+    """Return the walk of one call, in this thread."""
+    walk = Walk()
+    sys.setprofile(walk)
+    try:
+        operation()
+    finally:
+        sys.setprofile(None)
+    return walk
+
+
+def step_walks() -> dict[str, Walk]:
+    """Return the walks of a plain step: live, and replayed."""
+    import holdfast
+
+    walks: dict[str, Walk] = {}
+
+    @holdfast.step(name="house_step")
+    def double(number: int) -> int:
+        return 2 * number
+
+    def at(name: str) -> None:
+        for number in range(5):
+            double(number)  # What is made once is made now.
+        walks[name] = min((walked(lambda: double(7)) for _ in range(3)), key=Walk.length)
+
+    @holdfast.flow(name="house_flow")
+    def work(stop: bool) -> None:
+        at(phase[0])
+        if stop and phase[0] == "live":
+            raise KeyboardInterrupt
+
+    phase = ["warm"]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        holdfast.open(f"sqlite:///{folder}/house.db", default=False) as store,
+    ):
+        bound = work.with_options(store=store)
+        bound.run("warm", False)
+        phase[0] = "live"
+        try:
+            bound.run("house", True)
+        except KeyboardInterrupt:
+            phase[0] = "replayed"
+        bound.run("house", True)
+    return walks
+
+
+def walk_numbers() -> dict[str, int]:
+    """Return how long the main path is."""
+    walks = step_walks()
+    live, replayed = walks["live"], walks["replayed"]
+    return {
+        "files_of_a_live_step": len(live.files),
+        "calls_of_a_live_step": len(live.calls),
+        "frames_of_a_live_step": live.depth,
+        "calls_of_a_replayed_step": len(replayed.calls),
+    }
+
+
+# --- import -------------------------------------------------------------------------------------
+
+
+def import_numbers() -> dict[str, int]:
+    """Return how many modules of ours `import holdfast` loads."""
+    text = "import holdfast, sys; print(sum(name.startswith('holdfast') for name in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", text], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    return {"modules_loaded_by_import_holdfast": int(done.stdout)}
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def bounds() -> dict[str, int]:
+    """Return the largest value that each number may have."""
+    return {name: int(value) for name, value in tomllib.loads(BOUNDS.read_text()).items()}
+
+
+def numbers() -> dict[str, int]:
+    """Return all numbers."""
+    return source_numbers() | struct_numbers() | walk_numbers() | import_numbers()
+
+
+def lines_by_package() -> dict[str, int]:
+    """Return the lines of each package of the source tree."""
+    counted: Counter[str] = Counter()
+    for path in modules():
+        parts = path.relative_to(PACKAGE).parts
+        counted[parts[0] if len(parts) > 1 else "."] += path.read_text().count("\n")
+    return dict(sorted(counted.items()))
+
+
+def main(arguments: list[str]) -> None:
+    """Print the numbers beside their bounds; `--tighten` lowers the bounds, `--walk` prints the walk."""
+    if "--walk" in arguments:
+        for path, name in step_walks()["live"].calls:
+            print(f"{path:40} {name}")
+        return
+    measured = numbers()
+    if "--json" in arguments:
+        print(json.dumps(measured))
+        return
+    allowed = bounds() if BOUNDS.exists() else {}
+    for name, value in measured.items():
+        print(f"{name:48} {value:>6}   at most {allowed.get(name, '-')}")
+    for package, lines in lines_by_package().items():
+        print(f"lines of {package:39} {lines:>6}")
+    if "--tighten" in arguments:
+        kept = {name: min(value, allowed.get(name, value)) for name, value in measured.items()}
+        BOUNDS.write_text("".join(f"{name} = {value}\n" for name, value in kept.items()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,70 @@
+"""The numbers of the house do not grow: `make house` prints them, `house.toml` has the bounds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tidy import house
+from tests.tidy.source import ROOT
+
+ON_BASELINE = sys.version_info[:2] == (3, 11)
+"""Calls are counted on one version of Python: others inline comprehensions."""
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, int]:
+    """The numbers, taken in a process of their own: observers of other tests would count."""
+    command = [sys.executable, "-m", "tests.tidy.house", "--json"]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def test_no_number_of_the_house_grows(measured: dict[str, int]) -> None:
+    grown = {
+        name: f"{value}, at most {house.bounds()[name]}"
+        for name, value in measured.items()
+        if value > house.bounds()[name] and (ON_BASELINE or "_step" not in name)
+    }
+    assert not grown, "make it smaller; raise the bound in house.toml only with a reason"
+
+
+def test_every_number_has_a_bound(measured: dict[str, int]) -> None:
+    assert set(house.bounds()) == set(measured)
+
+
+def test_import_cycles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
+    assert house.cycles(graph) == [{"a", "b", "c"}, {"d", "e"}]
+    assert house.cycles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_shared_base_names_are_found() -> None:
+    paths = [Path(name) for name in ("x/clock.py", "y/_clock.py", "y/__init__.py", "z/__init__.py")]
+    assert house.shared_base_names(paths) == {"clock": 2}
+
+
+def test_a_walk_counts_calls_of_the_package_only() -> None:
+    from holdfast._core.keys import check_name
+
+    walk = house.walked(lambda: check_name("step", "search"))
+    assert walk.calls[0] == ("_core/keys.py", "check_name")
+    assert len(walk.files) == 2
+    assert walk.depth == len(walk.calls)  # Each of them calls the next.
+    assert house.walked(lambda: Path("x").name.upper()).calls == []
+
+
+def test_attributes_of_a_class_are_found() -> None:
+    class Two:
+        def __init__(self) -> None:
+            self.first: int = 1
+            self.second = 2
+
+        def change(self) -> None:
+            self.first = 3
+
+    assert house.attributes_assigned_by(Two) == {"first", "second"}
