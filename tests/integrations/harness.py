@@ -110,7 +110,7 @@ class Agent:
         while (code := process.poll()) is None:
             if time.monotonic() > end:
                 process.kill()
-                said_last = said.read_text()
+                said_last = said.read_text()[-3000:]
                 raise AssertionError(
                     f"{self.module} {kill} did not end: {said_last}\n{self.steps()}"
                 )

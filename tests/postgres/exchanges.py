@@ -723,11 +723,15 @@ EXCHANGES: dict[str, type[Exchange]] = {
 }
 
 
-def play(bench: Bench, name: str, way: str, after: int) -> bool:
-    """Play one exchange with a cut; what is told is the truth. Returns whether there was a cut."""
+def play(bench: Bench, name: str, way: str, after: int, *, anywhere: bool = False) -> bool:
+    """Play one exchange with a cut; what is told is the truth. Returns whether there was a cut.
+
+    The bytes are counted on the connection that speaks first, or `anywhere`: an exchange of two
+    transactions may use two connections of the pool.
+    """
     exchange = EXCHANGES[name](bench)
     exchange.prepare()
-    cut = bench.proxy.cut(way, after)
+    cut = bench.proxy.cut(way, after, anywhere=anywhere)
     told = exchange.act()
     bench.proxy.mend()
     exchange.check(told)

@@ -235,6 +235,28 @@ def test_a_pydantic_model_checks_its_answer_itself(store: PrivateStore) -> None:
     assert handle.result(timeout=20) == 3
 
 
+def test_a_type_that_checks_data_and_no_json_checks_its_answer(store: PrivateStore) -> None:
+    """As the types that adapters make: a schema and `model_validate`, and nothing else of pydantic."""
+
+    class Yes:
+        @staticmethod
+        def model_json_schema() -> dict[str, Any]:
+            return {"type": "boolean"}
+
+        @staticmethod
+        def model_validate(value: Any) -> Any:
+            if value is not True:
+                raise ValueError("not yes")
+            return value
+
+    @flow
+    def work() -> Any:
+        return ask("Yes?", name="yes", type=Yes)
+
+    store.answer(work.submit("r").run_id, "yes", True, actor="ana")
+    assert work.run("r") is True
+
+
 def test_an_answer_between_two_asks_is_taken_at_once() -> None:
     with testing.store(clock=FakeClock()) as store:
         handle = with_default.start("r")

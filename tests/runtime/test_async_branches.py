@@ -307,23 +307,31 @@ def test_a_sync_effect_at_work_in_a_thread_is_seen_through(store):
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("way", ["wait_for", "task group"])
+@pytest.mark.parametrize("way", ["timeout", "task group"])
 def test_an_effect_that_the_flow_itself_cancelled_is_not_forgotten(holdfast_store, way):
     """I5: never silently skipped. Its doubt must be settled before the run can complete."""
+    sent: list[str] = []
 
     @effect
     async def charge() -> str:
+        sent.append("charge")
         await asyncio.sleep(10)
         return "charged"
 
     @flow
     async def work() -> str:
         try:
-            if way == "wait_for":
-                return await asyncio.wait_for(charge(), 0.02)
+            if way == "timeout":
+                async with asyncio.timeout(None) as limit:
+                    task = asyncio.ensure_future(charge())
+                    while not sent:
+                        await asyncio.sleep(0.001)
+                    limit.reschedule(0)
+                    return await task
             async with asyncio.TaskGroup() as group:
                 group.create_task(charge())
-                await asyncio.sleep(0.02)
+                while not sent:
+                    await asyncio.sleep(0.001)
                 raise LookupError
         except (TimeoutError, ExceptionGroup):
             return await fetch("went on")

@@ -69,7 +69,7 @@ def converted(value: Any, wanted: Any) -> Any:
         return msgspec.convert(value, wanted, str_keys=True)
     if isinstance(value, wanted):
         return value
-    if not is_plain(value):
+    if not is_plain(value) or not hasattr(wanted, "model_validate_json"):
         return wanted.model_validate(value)
     # As JSON: a strict model takes a date or a UUID as text only there.
     return wanted.model_validate_json(msgspec.json.encode(value))
