@@ -7,7 +7,7 @@
 #   make test-integrations [NAMES=mcp] [EDGE=both]
 #                               each framework at its lowest and newest version, in ./.venvs
 #   make demo                   a run that is killed and picked up again
-#   make check                  format, lint, types, layers
+#   make check                  format, lint, types, layers; lint, types and unit tests of the page
 #   make house                  size, tangles and length of the main path, beside their bounds
 #   make bench [N=5] [PEERS=1]  N repetitions against a raw floor; PEERS=1 measures peers beside us
 #   make torture [N=100]        N random kills of real processes on real files, N/2 rounds of scenes
@@ -23,6 +23,7 @@ CORE := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 SERVER := $(VENV)/.installed-server
 BROWSER := $(VENV)/.installed-browser
+PAGE := $(VENV)/.installed-page
 
 .DEFAULT_GOAL := test
 .PHONY: test test-web test-terminal test-integrations demo check house bench torture clean
@@ -45,12 +46,14 @@ test-integrations: $(DEV)
 demo: $(CORE)
 	$(BIN)/holdfast demo
 
-check: $(BROWSER)
+check: $(BROWSER) $(PAGE)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tests.web_unit.tools check
+	$(BIN)/python -m tests.web_unit.tools test
 
 house: $(DEV)
 	@$(BIN)/python -m tests.tidy.house $(ARGS)
@@ -63,6 +66,7 @@ torture: $(DEV)
 
 clean:
 	rm -rf $(VENV) .venvs benchmarks/.data benchmarks/.venvs build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf tests/web_unit/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp per set of packages, older than pyproject.toml when that has changed.
@@ -83,6 +87,10 @@ $(DEV): pyproject.toml | $(BIN)/python
 $(BROWSER): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
 	@touch $@ $(DEV) $(CORE)
+
+$(PAGE): tests/web_unit/package.json tests/web_unit/package-lock.json | $(BROWSER)
+	$(BIN)/python -m tests.web_unit.tools install
+	@touch $@
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

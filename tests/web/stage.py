@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
+from holdfast._ops.web import pages
 from tests.tidy.source import ROOT
 
 FLOWS = "tests.web.flows"
@@ -32,6 +33,11 @@ def until(fact: Callable[[], Any], process: subprocess.Popen[bytes] | None = Non
         assert time.monotonic() < deadline, "waited for it in vain"
         time.sleep(0.02)
     return said
+
+
+def served(code: str) -> str:
+    """Return code that runs in the page, with the paths of files as they are served."""
+    return code.replace("/static/", f"{pages.static()}/")
 
 
 class Stage:

@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.web import flows
 from tests.web.conftest import NARROW, Opens, Watched
-from tests.web.stage import Stage, until
+from tests.web.stage import Stage, served, until
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -273,8 +273,9 @@ def test_a_viewer_has_no_action_that_works(opens: Opens, stage: Stage, watched: 
     expect(actions.get_by_role("button")).to_have_count(0)
     watched.expect(403)
     answer = tab.evaluate(
-        """async () => {
-            const { act, get } = await import("/static/api.js");
+        served(
+            """async () => {
+            const { act, get } = await import("/static/lib/api.js");
             const { seen } = await get("run", { id: "looked-at" });
             try {
               await act("run/cancel", { id: "looked-at" }, { reason: "" }, seen);
@@ -283,6 +284,7 @@ def test_a_viewer_has_no_action_that_works(opens: Opens, stage: Stage, watched: 
               return error.status;
             }
         }"""
+        )
     )
     assert answer == 403
     assert stage.status("looked-at") == "waiting"

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from holdfast._store.sqlite import SqliteStore
 from tests.ops.journals import Journal
 from tests.web.conftest import NARROW
-from tests.web.stage import Stage
+from tests.web.stage import Stage, served
 
 BIG = 9223372036854775807
 NUMBERS = {"amount": 9007199254740993, "account": BIG, "rate": 1.0, "list": [1e22, 2.50, -0.0, 7]}
@@ -157,9 +157,10 @@ def test_arguments_from_the_right_stand_in_their_order(page: Page, hostile: Stag
 
 def test_what_is_typed_is_what_is_sent(page: Page, stage: Stage):
     sent = page.evaluate(
-        """async () => {
-            const { json, number, answer } = await import("/static/fields.js");
-            const { read, written } = await import("/static/numbers.js");
+        served(
+            """async () => {
+            const { json, number, answer } = await import("/static/dialogs/fields.js");
+            const { read, written } = await import("/static/lib/numbers.js");
             const typed = json({ name: "v", label: "v" });
             typed.control.value = '{"a": 12345678901234567891, "b": [1.0, 2]}';
             const whole = number({ name: "n", label: "n", whole: true });
@@ -169,6 +170,7 @@ def test_what_is_typed_is_what_is_sent(page: Page, stage: Stage):
             const labels = [...chosen.node.querySelectorAll("label")].map((one) => one.textContent);
             return [written([typed.read(), whole.read(), chosen.read()], { indent: 0 }), labels];
         }"""
+        )
     )
     assert sent == [
         '[{"a":12345678901234567891,"b":[1.0,2]},9007199254740993,9007199254740993]',

@@ -16,7 +16,7 @@ from holdfast.errors import RunFailed
 from tests.web import flows, talking
 from tests.web.conftest import NARROW, Opens, Watched
 from tests.web.seen import NAMELESS
-from tests.web.stage import Stage
+from tests.web.stage import Stage, served
 
 SAMPLES = (
     "plain",
@@ -233,32 +233,35 @@ def test_no_runs_yet(opens: Opens, watched: Watched, tmp_path: Path, shoot: Call
 
 def call(page: Page, module: str, code: str, *given: Any) -> Any:
     """Call a function of a module of the page."""
-    return page.evaluate(f"async (given) => (await import('/static/{module}')).{code}", given)
+    code = f"async (given) => (await import('/static/{module}')).{code}"
+    return page.evaluate(served(code), given)
 
 
 def test_the_page_says_what_the_terminal_says(listed: Page):
     for sample in SAMPLES:
-        assert call(listed, "dom.js", "visible(given[0])", sample) == text.visible(sample)
+        assert call(listed, "lib/dom.js", "visible(given[0])", sample) == text.visible(sample)
     for seconds in (0, 0.05, 0.0996, 1.26, 9.96, 61, 119, 121, 7300, 200_000):
-        assert call(listed, "dom.js", "length(given[0])", seconds) == text.length(seconds)
+        assert call(listed, "lib/format.js", "length(given[0])", seconds) == text.length(seconds)
 
 
 def test_a_link_leads_nowhere_else(listed: Page):
     for harm in ("javascript:alert(1)", "data:text/html,x", "//evil.example", "\x01javascript:x"):
-        assert call(listed, "dom.js", "outside(given[0]).nodeName ?? 'text'", harm) == "text"
+        assert call(listed, "lib/dom.js", "outside(given[0]).nodeName ?? 'text'", harm) == "text"
         with pytest.raises(Error, match="not a link"):
-            call(listed, "dom.js", "el('a', { href: given[0] }).href", harm)
+            call(listed, "lib/dom.js", "el('a', { href: given[0] }).href", harm)
     assert (
-        call(listed, "dom.js", "outside(given[0]).nodeName ?? 'text'", "https://example.com/a b")
+        call(
+            listed, "lib/dom.js", "outside(given[0]).nodeName ?? 'text'", "https://example.com/a b"
+        )
         == "text"
     )
-    link = call(listed, "dom.js", "outside(given[0]).outerHTML", "https://example.com/x")
+    link = call(listed, "lib/dom.js", "outside(given[0]).outerHTML", "https://example.com/x")
     assert 'rel="noopener noreferrer"' in link
 
 
 def test_lines_that_differ(listed: Page):
     before, after = ["a", "b", "c", "d"], ["a", "x", "c", "d", "e"]
-    found = call(listed, "differences.js", "lineDifferences(...given)", before, after)
+    found = call(listed, "lib/differences.js", "lineDifferences(...given)", before, after)
     assert found == [
         [" ", "a"],
         ["-", "b"],
@@ -271,7 +274,7 @@ def test_lines_that_differ(listed: Page):
 
 def test_conversations_are_found(listed: Page):
     for value, kinds in TALKS:
-        found = call(listed, "messages.js", "messagesIn(given[0])", value)
+        found = call(listed, "lib/messages.js", "messagesIn(given[0])", value)
         told = found and [part["kind"] for message in found for part in message["parts"]]
         assert told == kinds, value
 
@@ -279,8 +282,8 @@ def test_conversations_are_found(listed: Page):
 def test_idle_time_is_folded(listed: Page):
     hour = 3_600_000
     busy = [[0, 5000], [hour, hour + 5000]]
-    pieces = call(listed, "scale.js", "pieces(...given)", 0, hour + 5000, busy, True)
+    pieces = call(listed, "lib/scale.js", "pieces(...given)", 0, hour + 5000, busy, True)
     assert [piece["folded"] for piece in pieces] == [False, True, False]
     assert sum(piece["size"] for piece in pieces) < 12_000
-    flat = call(listed, "scale.js", "pieces(...given)", 0, hour + 5000, busy, False)
+    flat = call(listed, "lib/scale.js", "pieces(...given)", 0, hour + 5000, busy, False)
     assert [(piece["from"], piece["size"]) for piece in flat] == [(0, hour + 5000)]

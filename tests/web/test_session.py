@@ -9,11 +9,11 @@ from playwright.sync_api import Page, Request, Route, expect
 
 from tests.web import flows
 from tests.web.conftest import Opens, Watched, sign_in
-from tests.web.stage import Stage, until
+from tests.web.stage import Stage, served, until
 
 KEPT = "localStorage.getItem('holdfast-session')"
 PIECES = r"""async ([text, sizes]) => {
-  const { EventParser } = await import("/static/events.js");
+  const { EventParser } = await import("/static/lib/events.js");
   return sizes.map((size) => {
     const parser = new EventParser();
     const events = [];
@@ -73,7 +73,7 @@ def test_signing_out_forgets_both(page: Page, stage: Stage, watched: Watched):
 def without_scripts(page: Page, stage: Stage) -> None:
     """Show a file of this origin that runs no script: a page of ours that finds its session over
     loads itself again, into whatever the test does next."""
-    page.goto(stage.origin + "/static/icon.svg")
+    page.goto(stage.origin + served("/static/icon.svg"))
 
 
 def test_the_cookie_alone_is_asked_for_a_token(page: Page, stage: Stage, watched: Watched):
@@ -117,7 +117,7 @@ def test_events_in_any_pieces(page: Page):
         "retry: 250\r\nevent:change\r\ndata\r\n\r\n"
         "id: 8\rdata: last\r\rnobody: knows\nretry: soon\nid: a\0b\n\nevent: lost\n\ndata: half"
     )
-    told: list[Any] = page.evaluate(PIECES, [text, [1, 2, 3, 7, len(text)]])
+    told: list[Any] = page.evaluate(served(PIECES), [text, [1, 2, 3, 7, len(text)]])
     assert told[0]["events"] == [
         {"event": "entry", "data": '{"a":\n1}', "id": "7"},
         {"event": "change", "data": "", "id": "7"},

@@ -8,9 +8,10 @@ from typing import Any
 from playwright.sync_api import Page
 
 from holdfast._ops.text import visible
+from tests.web.stage import served
 
 ESCAPED = """async (codes) => {
-  const { visible } = await import("/static/text.js");
+  const { visible } = await import("/static/lib/text.js");
   const isEscaped = (before) => (code) => {
     const text = before + String.fromCodePoint(code);
     return visible(text) !== text;
@@ -30,7 +31,7 @@ WHERE = """(texts) => {
   // Where each letter of a text is seen, in the order in which they are written.
   const box = document.createElement("div");
   document.querySelector("main").append(box);
-  return import("/static/dom.js").then(({ el }) => texts.map((text) => {
+  return import("/static/lib/dom.js").then(({ el }) => texts.map((text) => {
     const node = el("p", null, text);
     box.replaceChildren(node);
     const walker = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
@@ -54,7 +55,7 @@ def test_page_and_terminal_escape_the_same_of_all_unicode(page: Page):
     codes = [it for it in range(0x110000) if unicodedata.category(chr(it)) not in unknown]
     codes += NOWHERE
     assert len(codes) > 140_000
-    told: dict[str, list[int]] = page.evaluate(ESCAPED, codes)
+    told: dict[str, list[int]] = page.evaluate(served(ESCAPED), codes)
     for name, before in (("after", "a"), ("alone", "")):
         ours = {it for it in codes if visible(f"{before}{chr(it)}") != f"{before}{chr(it)}"}
         assert [hex(it) for it in sorted(ours ^ set(told[name]))] == [], name
@@ -64,10 +65,10 @@ def test_page_and_terminal_escape_the_same_of_all_unicode(page: Page):
 
 def test_samples_are_escaped_alike(page: Page):
     says = """async (all) => {
-      const { visible } = await import("/static/text.js");
+      const { visible } = await import("/static/lib/text.js");
       return all.map((one) => [visible(one), visible(one, { lines: true })]);
     }"""
-    assert page.evaluate(says, SAMPLES) == [
+    assert page.evaluate(served(says), SAMPLES) == [
         [visible(one), visible(one, lines=True)] for one in SAMPLES
     ]
 
@@ -78,7 +79,7 @@ def test_letters_from_the_right_move_nothing_else(page: Page):
         "to \u0627\u0644: 5, \u0628: 17",
         "1\u05d02\u05d13",
     ]
-    for text, seen in zip(texts, page.evaluate(WHERE, texts), strict=True):
+    for text, seen in zip(texts, page.evaluate(served(WHERE), texts), strict=True):
         assert "".join(char for char, _ in seen) == text
         others = [left for char, left in seen if unicodedata.bidirectional(char) not in ("R", "AL")]
         assert others == sorted(others), text
@@ -94,10 +95,12 @@ def test_all_letters_from_the_right_are_known(page: Page):
     codes = [it for it in range(0x110000) if unicodedata.bidirectional(chr(it)) in kinds]
     shown = [it for it in codes if visible(f"a{chr(it)}") == f"a{chr(it)}"]
     left: list[Any] = page.evaluate(
-        """async (codes) => {
-            const { pieces } = await import("/static/text.js");
+        served(
+            """async (codes) => {
+            const { pieces } = await import("/static/lib/text.js");
             return codes.filter((code) => pieces(String.fromCodePoint(code)).length !== 3);
-        }""",
+        }"""
+        ),
         shown,
     )
     assert len(shown) > 1000

@@ -14,12 +14,13 @@ from playwright.sync_api import Page, Route, expect
 from holdfast._store.sqlite import SqliteStore
 from tests.ops.journals import Journal
 from tests.tidy.source import ROOT
+from tests.web import talking
 from tests.web.conftest import NARROW, Watched
-from tests.web.stage import Stage
+from tests.web.stage import Stage, served
 
 STATIC = ROOT / "src" / "holdfast" / "_ops" / "web" / "static"
 ASK_FOR_NEVER = """async () => {
-  const { get } = await import("/static/api.js");
+  const { get } = await import("/static/lib/api.js");
   window.told = get("run", { id: "never" }).catch((error) => error.message);
 }"""
 GONE = "the file of the store was replaced by another one"
@@ -43,7 +44,8 @@ def test_a_store_that_is_gone_is_said_once_and_for_as_long_as_it_lasts(
     shoot(page)
     shoot(page, size=NARROW)
     page.unroute_all()
-    page.evaluate("import('/static/shell.js').then(({ refreshCounts }) => refreshCounts())")
+    counts = "import('/static/lib/shell.js').then(({ refreshCounts }) => refreshCounts())"
+    page.evaluate(served(counts))
     expect(banner).to_have_count(0)
 
 
@@ -157,7 +159,7 @@ def test_every_read_of_the_page_is_in_the_table():
     asked = set(
         re.findall(
             r'(?<![.\w])get\("([\w/-]+)"',
-            "".join(path.read_text() for path in sorted(STATIC.glob("*.js"))),
+            "".join(path.read_text() for path in sorted(STATIC.rglob("*.js"))),
         )
     )
     elsewhere = {
@@ -226,7 +228,7 @@ def test_an_answer_that_never_comes_is_an_error(page: Page, stage: Stage):
     page.goto(stage.origin + "/fleet")
     unanswered: list[Route] = []
     page.route(lambda url: "id=never" in url, lambda route: unanswered.append(route))
-    page.evaluate(ASK_FOR_NEVER)
+    page.evaluate(served(ASK_FOR_NEVER))
     while not unanswered:
         page.wait_for_timeout(20)
     page.clock.run_for(60_000)
@@ -239,3 +241,26 @@ def test_half_an_answer_is_not_taken_for_an_answer(page: Page, stage: Stage):
     )
     page.goto(stage.origin + "/fleet")
     expect(page.locator(".unread").first).to_contain_text("broke off")
+
+
+def test_a_page_that_waited_for_an_answer_goes_on_looking(page: Page, stage: Stage):
+    """What changes while the page reads the run is looked at afterwards, and so is what comes then."""
+    held: list[Route] = []
+    status = page.locator(".run-head .badge").first
+    with stage.working(module="tests.web.talking"):
+        stage.submit(talking.then_waits, "slow", 2)
+        stage.until_status("slow", "waiting")
+        page.goto(f"{stage.origin}/run?id=slow#journal")
+        expect(status).to_contain_text("waiting")
+        page.route(lambda url: url.endswith("/run?id=slow"), lambda route: held.append(route))
+        stage.store.pause("slow")
+        while not held:
+            page.wait_for_timeout(20)
+        # Entries that come while the answer is awaited: the page wants to look again, and may not yet.
+        stage.store.resume("slow")
+        expect(page.locator(".journal > li").last).not_to_contain_text("run held")
+        page.wait_for_timeout(1000)
+        page.unroute_all()  # What is held goes on.
+        expect(status).to_contain_text("waiting")
+        stage.store.signal("slow", "go")
+    expect(status).to_contain_text("completed")

@@ -107,6 +107,20 @@ def test_i21_what_is_said_to_a_run_names_who_said_it(operator: Person, store: St
     assert len(messages(store, "waiting")) == 1
 
 
+def test_what_is_said_to_a_run_says_whether_it_goes_on(operator: Person, store: Store):
+    def told(route: str, run_id: str, **body: Any) -> bool:
+        return operator.act(f"run/{route}", body, id=run_id).data["goes_on"]
+
+    Journal(store, "wants").waits("wait", "go").unloaded("signal:go")
+    assert told("signal", "wants", name="other", value=1) is False
+    assert told("signal", "wants", name="go", value=1, signal_id="s1") is True
+    assert told("signal", "wants", name="go", value=1, signal_id="s1") is True  # Not taken yet.
+    Journal(store, "stopped").waits("wait", "go").held("paused")
+    assert told("signal", "stopped", name="go", value=1) is False
+    assert told("answer", "asking", name="colour", answer="red") is False  # It does not ask that.
+    assert told("answer", "asking", name="size", answer="l") is True
+
+
 def test_a_budget_is_raised_by_its_actor(operator: Person, store: Store):
     journal = Journal(store, "poor")
     store.put_pot(new_pot("poor", {"steps": 1}, store.now_us()), only_new=True)

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from holdfast._ops.tokens import Tokens
-from holdfast._ops.web import limits, sessions
+from holdfast._ops.web import limits, pages, sessions
 from holdfast._ops.web.limits import Failures
 from holdfast._store.contract import Store
 from tests.web_api.served import Browser, Client, Person, Reply, Site
@@ -361,7 +361,7 @@ def test_others_who_ask_too_often_keep_nobody_from_signing_in(
         secret = tokens.create("kim", "viewer")
         for _ in range(9):
             assert Client(site).ask("GET", "/").status == 401
-            assert Client(site).ask("GET", "/static/sign-in.js").status == 200
+            assert Client(site).ask("GET", pages.static("pages/sign-in.js")).status == 200
             assert sign_in(site, secret).status == 200
 
 

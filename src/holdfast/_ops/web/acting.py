@@ -13,7 +13,7 @@ from msgspec import UNSET
 from holdfast._core.budgets import Budget
 from holdfast._core.control import Stopped
 from holdfast._core.effects import NOT_DONE, Done, Fail
-from holdfast._core.lifecycle import Status
+from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.resume import outcome_is_unknown
 from holdfast._core.superseding import superseded_by_resume
 from holdfast._ops import (
@@ -29,6 +29,7 @@ from holdfast._ops import (
     schedules,
     signals,
 )
+from holdfast._ops.expected import expected
 from holdfast._ops.seen import as_seen
 from holdfast._ops.text import visible
 from holdfast._ops.tokens import Role
@@ -36,7 +37,7 @@ from holdfast._ops.web import replies, requests
 from holdfast._ops.web.answers import Problem
 from holdfast._ops.web.routes import API, Ask, Route
 from holdfast._store.contract import Store
-from holdfast.errors import NotConfirmed, RunHeld, UsageError
+from holdfast.errors import Corrupt, NotConfirmed, RunHeld, UsageError
 
 WAIT_S = 3.0
 """How long a request waits for the process that has the run; then it says that it was asked."""
@@ -158,6 +159,7 @@ def fork(ask: Ask) -> replies.Forked:
         before=made.before,
         repeats=made.repeats,
         created=made.created,
+        input_checked=None if asked.input is None else False,
     )
 
 
@@ -173,6 +175,7 @@ def signal(ask: Ask) -> replies.Acted:
     asked: requests.Signal = ask.body
     store = _seen(ask)
     row = inspect.found(store, ask.query.id)
+    awaits = row.status in CLAIMABLE and _awaits(store, row.run_id, asked.name)
     sent = signals.signal(
         store,
         ask.query.id,
@@ -184,7 +187,21 @@ def signal(ask: Ask) -> replies.Acted:
     did = f"signal {sent.name!r} is sent to run {sent.run_id!r}"
     if not sent.new:
         did = f"signal {sent.id!r} was sent to run {sent.run_id!r} before, and is not sent again"
-    return replies.Acted(run_id=sent.run_id, status=str(row.status), did=did, recorded=sent.new)
+    return replies.Acted(
+        run_id=sent.run_id,
+        status=str(row.status),
+        did=did,
+        recorded=sent.new,
+        goes_on=awaits and (sent.new or signals.is_kept(store, row, asked.name)),
+    )
+
+
+def _awaits(store: Store, run_id: str, name: str) -> bool:
+    """Say whether a run waits for a signal of this name; of a damaged one that is not known."""
+    try:
+        return ("signal", name) in expected(store, run_id)
+    except Corrupt:
+        return False
 
 
 # -- what a run asks ---------------------------------------------------------------------------
@@ -302,7 +319,10 @@ def _answered(
     )
     row = inspect.found(ask.store, told.run_id)
     return replies.Acted(
-        run_id=told.run_id, status=str(row.status), did=told.did, goes_on=told.held is None
+        run_id=told.run_id,
+        status=str(row.status),
+        did=told.did,
+        goes_on=told.held is None and not told.early,
     )
 
 

@@ -21,7 +21,7 @@ from holdfast._ops.tokens import Tokens, Unusable
 from holdfast._ops.web import acting, limits, openapi, pages, reading, signing, streaming
 from holdfast._ops.web.answers import Problem, answer, failure, refusal
 from holdfast._ops.web.gate import SAFE, Door, Front, Gate, nobody
-from holdfast._ops.web.headers import Application, Headers
+from holdfast._ops.web.headers import KEPT, Application, Headers
 from holdfast._ops.web.pages import Page
 from holdfast._ops.web.routes import Ask, Route, Site, body_of, query_of
 from holdfast._ops.web.sessions import Sessions, Visitor
@@ -83,8 +83,10 @@ def methods(route: Route) -> tuple[str, ...]:
 
 
 def _page(page: Page) -> Called:
+    headers = {"Cache-Control": KEPT.decode()} if page.kept else None
+
     async def shown(_: Request) -> Response:
-        return Response(page.text, media_type=page.type)
+        return Response(page.text, headers=headers, media_type=page.type)
 
     return shown
 

@@ -23,15 +23,20 @@ CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
+OK = 200
+CACHE = b"cache-control"
 HEADERS: dict[bytes, bytes] = {
     b"content-security-policy": CSP.encode(),
     b"x-content-type-options": b"nosniff",
     b"x-frame-options": b"DENY",
     b"referrer-policy": b"no-referrer",
-    b"cache-control": b"no-store",
+    CACHE: b"no-store",
     b"cross-origin-opener-policy": b"same-origin",
     b"cross-origin-resource-policy": b"same-origin",
 }
+KEPT = b"private, max-age=31536000, immutable"
+"""The one other thing that an answer may say of caches: it is a file whose path names its content.
+Private, since most of them stand behind the sign-in; what is refused is never kept."""
 
 logger = logging.getLogger("holdfast.web")
 
@@ -52,7 +57,7 @@ class Headers:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                message["headers"] = _with_ours(message.get("headers", ()))
+                message["headers"] = _with_ours(message["status"], message.get("headers", ()))
             await send(message)
 
         try:
@@ -66,9 +71,12 @@ class Headers:
             await _failed(sending)
 
 
-def _with_ours(headers: Any) -> list[tuple[bytes, bytes]]:
-    kept = [(name, value) for name, value in headers if name.lower() not in HEADERS]
-    return kept + list(HEADERS.items())
+def _with_ours(status: int, headers: Any) -> list[tuple[bytes, bytes]]:
+    theirs = [(name, value) for name, value in headers if name.lower() not in HEADERS]
+    ours = dict(HEADERS)
+    if status == OK and (CACHE, KEPT) in headers:
+        ours[CACHE] = KEPT
+    return theirs + list(ours.items())
 
 
 async def _failed(send: Send) -> None:

@@ -250,6 +250,8 @@ class Forked(Told, kw_only=True):
     before: str
     repeats: tuple[str, ...]
     created: bool
+    input_checked: bool | None = None
+    """False: an input was given, and was not checked against the flow's code; null: none was given."""
 
 
 class QueueTold(Told, kw_only=True):

@@ -1,0 +1,857 @@
+// What the API takes and answers. Written by `python -m tests.web_unit.api_types` from the description
+// of the API (/api/v1/openapi.json); a test fails when it is old. Nothing of it is served.
+
+/** What a decision did, and what happens next. */
+export interface Acted {
+  version: number;
+  run_id: string;
+  status: string;
+  did: string;
+  recorded: boolean;
+  goes_on: boolean;
+  freed: string[];
+  effects: string[];
+  children: string[];
+}
+
+/** Something that can be done now; `command` can be pasted into a shell, or is empty. */
+export interface Action {
+  meaning: string;
+  command: string;
+}
+
+/** A run beside which a worker takes no other, and why. */
+export interface Alone {
+  run_id: string;
+  why: string;
+}
+
+/** An answer to a question. */
+export interface Answer {
+  name: string;
+  answer: any;
+  number?: number | null;
+}
+
+/** An approval of exactly the arguments that have this digest. */
+export interface Approve {
+  name: string;
+  digest: string;
+  number?: number | null;
+}
+
+/** Who changed what belongs to no run, the newest first. */
+export interface Audit {
+  version: number;
+  audit: AuditView[];
+}
+
+/** One change, as it was recorded. */
+export interface AuditView {
+  at: string;
+  actor: string;
+  what: string;
+  did: string;
+  detail: Record<string, any>;
+}
+
+/** Something that took time. */
+export interface Bar {
+  kind: string;
+  key: string;
+  name: string;
+  effect: boolean;
+  status: string;
+  start: string;
+  end: string | null;
+  attempt: number;
+  generation: number;
+  lane: number;
+  branch: string;
+  superseded: boolean;
+  count: number;
+  known_until: string | null;
+}
+
+/** A budget as it stands: limits (null is no limit), what is spent, what is left. */
+export interface BudgetView {
+  root: string;
+  usd: number | null;
+  spent_usd: number;
+  left_usd: number | null;
+  tokens: number | null;
+  spent_tokens: number;
+  left_tokens: number | null;
+  steps: number | null;
+  spent_steps: number;
+  left_steps: number | null;
+  wall_s: number | null;
+  elapsed_s: number;
+  left_s: number | null;
+  unpriced: string[];
+}
+
+/** Something that holds one run or many. */
+export interface Cause {
+  reason: string;
+  what: string;
+  total: number;
+  runs: string[];
+  flow: string;
+  since: string;
+  actions: Action[];
+  frees_all: boolean;
+}
+
+/** One thing that is not as it was when the run recorded it. */
+export interface Change {
+  kind: string;
+  name: string;
+  was: string;
+  now: string;
+  policy: string;
+  steps: string[];
+  effects: string[];
+  did: string;
+}
+
+/** A child, in a line. */
+export interface ChildView {
+  run_id: string;
+  flow: string;
+  status: string;
+  held_reason: string | null;
+  owner_died: boolean;
+}
+
+/** One place where two values differ; the path of the whole value is empty. */
+export interface Difference {
+  path: string;
+  kind: "added" | "changed" | "removed";
+  before: any;
+  after: any;
+}
+
+/** What changed between two snapshots. */
+export interface Differences {
+  version: number;
+  before: SnapshotView;
+  after: SnapshotView;
+  differences: Difference[];
+  cut: boolean;
+}
+
+/** An effect that may or may not have happened, in a run that is held for it. */
+export interface DoubtView {
+  run_id: string;
+  flow: string;
+  step: string;
+  args: any;
+  args_text: string | null;
+  key: string | null;
+  digest: string | null;
+  since: string;
+  verdict: string;
+  policy: string;
+  seen: string;
+}
+
+/** Some entries of a journal. */
+export interface Entries {
+  version: number;
+  entries: EntryData[];
+  next: number | null;
+  last: number;
+}
+
+/** An entry of a journal. */
+export interface EntryData {
+  seq: number;
+  kind: string;
+  step: string | null;
+  attempt: number;
+  at: string;
+  body: Record<string, any>;
+}
+
+/** An answer that tells an error. */
+export interface Error {
+  error: ErrorTold;
+  version: number;
+}
+
+/** What went wrong, by the name of its class. */
+export interface ErrorTold {
+  type: string;
+  message: string;
+  run_id: string | null;
+  effects: string[] | null;
+}
+
+/** An exception as the journal tells it. */
+export interface ErrorView {
+  type: string;
+  message: string;
+}
+
+/** One time that a process had the run. */
+export interface ExecutionView {
+  owner: string;
+  start: string;
+  end: string | null;
+  how: string;
+  found_dead: string | null;
+}
+
+/** What is the case, what is known, what is not, and what can be done. */
+export interface Explanation {
+  run_id: string;
+  flow: string;
+  status: string;
+  case: string;
+  known: string[];
+  unknown: string[];
+  actions: Action[];
+  warning: string | null;
+  waits: Wait[];
+}
+
+/** Something about a run that a person should know of. */
+export interface Finding {
+  run_id: string;
+  flow: string;
+  kind: Found;
+  severity: Severity;
+  id: string;
+  since: string;
+  steps: string[];
+  entries: number[];
+  text: string;
+  actions: string[];
+  noted_at: string | null;
+  did: string | null;
+  open: boolean;
+}
+
+/** What the watchdog finds now. */
+export interface Findings {
+  version: number;
+  findings: Finding[];
+  looked_at: number;
+  complete: boolean;
+  troubles: string[];
+}
+
+/** Who works, on what. */
+export interface Fleet {
+  version: number;
+  workers: WorkerView[] | null;
+  queues: QueueView[] | null;
+  schedules: ScheduleView[] | null;
+  troubles: string[];
+}
+
+/** A new run from before a step. */
+export interface Fork {
+  new_run_id: string;
+  before: string;
+  input?: Record<string, any> | null;
+  confirm?: boolean;
+}
+
+/** What a fork would repeat. */
+export interface ForkTold {
+  version: number;
+  origin: string;
+  before: string;
+  effects: Repeat[];
+}
+
+/** The fork that was made. */
+export interface Forked {
+  version: number;
+  run_id: string;
+  did: string;
+  origin: string;
+  before: string;
+  repeats: string[];
+  created: boolean;
+  input_checked: boolean | null;
+}
+
+/** What may be wrong with a run. */
+export type Found = "duplicate_action" | "looping" | "partial_failure" | "runaway_cost" | "stuck";
+
+/** That the server answers; nothing else is said to somebody unknown. */
+export interface Health {
+  ok: boolean;
+}
+
+/** What waits for a person. */
+export interface Inbox {
+  version: number;
+  questions: QuestionView[];
+  doubts: DoubtView[];
+  troubles: Unreadable[];
+  held: Cause[];
+}
+
+/** Who asks, and what of. */
+export interface Me {
+  version: number;
+  actor: string;
+  role: string;
+  expires_at: string;
+  store: StorePlace;
+  warning: string | null;
+  now: string;
+}
+
+/** No parameters, or an empty body. */
+export interface Nothing {
+}
+
+/** Whether a schedule is paused. */
+export interface Pause {
+  paused: boolean;
+}
+
+/** One effect of a run, and what a rollback makes of it. */
+export interface PlannedUndo {
+  step: string;
+  fate: string;
+  means: string;
+  undo_step: string;
+  generation: number;
+  business_key: string | null;
+}
+
+/** What a run finds that goes on after a gap. */
+export interface Preflight {
+  run_id: string;
+  flow: string;
+  status: string;
+  gap_s: number;
+  last: string;
+  died: boolean;
+  changes: Change[];
+  redone: string[];
+  in_doubt: string[];
+  unseen: string[];
+}
+
+/** What a run would find if it went on now. */
+export interface PreflightTold {
+  version: number;
+  preflight: Preflight;
+}
+
+/** Something that a run asks, with all that is needed to answer it. */
+export interface QuestionView {
+  run_id: string;
+  name: string;
+  number: number;
+  kind: string;
+  text: string;
+  to: string | null;
+  asked_at: string;
+  until: string | null;
+  step: string;
+  choices: any[] | null;
+  schema: Record<string, any> | null;
+  effect: string | null;
+  args: any;
+  args_text: string | null;
+  digest: string | null;
+  holds_s: number | null;
+  refused: string[];
+}
+
+/** What a queue allows; what is not given stays, null takes a limit away. */
+export interface QueueLimits {
+  concurrency?: number | null;
+  per_key?: number | null;
+  rate?: number | null;
+  per_key_rate?: number | null;
+  per_s?: number;
+  paused?: boolean;
+}
+
+/** A queue as it is now. */
+export interface QueueTold {
+  version: number;
+  queue: QueueView;
+}
+
+/** A queue: what waits in it, what is at work, what it allows, who takes from it. */
+export interface QueueView {
+  name: string;
+  ready: number;
+  delayed: number;
+  running: number;
+  failed: number;
+  held: number;
+  quarantined: number;
+  oldest_s: number | null;
+  saturation: number | null;
+  workers: number;
+  workers_saturation: number | null;
+  concurrency: number | null;
+  per_key: number | null;
+  rate: number | null;
+  per_key_rate: number | null;
+  per_s: number;
+  paused: boolean;
+  abandoned: number;
+}
+
+/** New limits, as a whole; those that are not given stay. */
+export interface RaiseBudget {
+  usd?: number | null;
+  tokens?: number | null;
+  steps?: number | null;
+  wall?: string | number | null;
+}
+
+/** Why, for those who read the journal. */
+export interface Reasoned {
+  reason?: string;
+}
+
+/** A refusal of a question or an approval. */
+export interface Refuse {
+  name: string;
+  reason?: string;
+  number?: number | null;
+}
+
+/** An effect that would be executed again. */
+export interface Repeat {
+  step: string;
+  what: string;
+}
+
+/** How a run is taken up again. */
+export interface Resume {
+  accept_change?: boolean;
+  confirm?: boolean;
+  drift?: "go_on" | "redo" | null;
+}
+
+/** Down to which step, and whether what cannot be undone may stay. */
+export interface Rollback {
+  to?: string | null;
+  reason?: string;
+  confirm?: boolean;
+}
+
+/** What a rollback would do, in this order, and what it would leave as it is. */
+export interface RollbackPlan {
+  run_id: string;
+  flow: string;
+  status: string;
+  to: string | null;
+  effects: PlannedUndo[];
+  children: string[];
+  confirm: boolean;
+  stopped: string[];
+  forks: string[];
+  elsewhere: string;
+}
+
+/** What a rollback would do. */
+export interface RollbackTold {
+  version: number;
+  plan: RollbackPlan;
+}
+
+/** A run, and what a person needs to decide about it. */
+export interface Run {
+  version: number;
+  run: RunView;
+  steps_total: number;
+  seen: string;
+  explanation: Explanation | null;
+  findings: Finding[];
+  questions: QuestionView[];
+  doubts: DoubtView[];
+  trace_id: string;
+}
+
+/** One line of a list of runs: what the row says, without reading the journal. */
+export interface RunSummary {
+  run_id: string;
+  flow: string;
+  status: string;
+  held_reason: string | null;
+  generation: number;
+  owner: string | null;
+  current_step: string | null;
+  totals: Totals;
+  tags: Record<string, string>;
+  created_at: string;
+  updated_at: string;
+  version: string;
+  waiting_for: string | null;
+  failed_in: string | null;
+  owner_died: boolean;
+  abandoned: boolean;
+  running: RunningStep | null;
+  rolling_back: boolean;
+}
+
+/** A run as a whole. */
+export interface RunView {
+  run_id: string;
+  flow: string;
+  status: string;
+  held_reason: string | null;
+  held_detail: string | null;
+  actions: string[];
+  generation: number;
+  owner: string | null;
+  input: any;
+  result: any;
+  error: ErrorView | null;
+  current_step: string | null;
+  steps: StepView[];
+  step_counts: StepCounts;
+  totals: Totals;
+  tags: Record<string, string>;
+  created_at: string;
+  updated_at: string;
+  version: string;
+  origin: string | null;
+  budget: BudgetView | null;
+  waiting_for: string | null;
+  signals: SignalView[];
+  parent: string | null;
+  children: ChildView[];
+  children_by_status: Record<string, number>;
+  deadline: string | null;
+  stopping: StoppingView | null;
+  failed_in: string | null;
+  owner_died: boolean;
+  abandoned: boolean;
+  running: RunningStep[];
+  rolling_back: boolean;
+}
+
+/** A step that has begun and has no outcome, as far as its journal says. The start of a plain step is written when it is still at work at the next pulse of its process, three times per lease; one that began since then is not known. */
+export interface RunningStep {
+  key: string;
+  attempt: number;
+  since: string;
+}
+
+/** A page of the list. With `next` there may be more, also if this page is not full. */
+export interface Runs {
+  version: number;
+  runs: RunSummary[];
+  next: string | null;
+  counts: Record<string, number> | null;
+}
+
+/** A schedule as it is now. */
+export interface ScheduleTold {
+  version: number;
+  schedule: ScheduleView;
+}
+
+/** A schedule as it stands. Times are those of its time zone. */
+export interface ScheduleView {
+  name: string;
+  flow: string;
+  when: string;
+  timezone: string;
+  catch_up: string;
+  input: Record<string, string>;
+  paused: boolean;
+  next_at: string | null;
+  last_run_id: string | null;
+  last_status: string | null;
+  last_at: string | null;
+}
+
+/** One value for each bucket of time, oldest first. A count of nothing is 0; what cannot be said because there is nothing to say it of is None. */
+export interface Series {
+  steps: number[];
+  attempts: number[];
+  errors: number[];
+  error_rate: (number | null)[];
+  doubts: number[];
+  retries: number[];
+  step_p50_ms: (number | null)[];
+  step_p95_ms: (number | null)[];
+  run_p50_s: (number | null)[];
+  run_p95_s: (number | null)[];
+  runs_completed: number[];
+  runs_failed: number[];
+  runs_held: number[];
+  cost_usd: number[];
+  tokens: number[];
+  traced: (number | null)[];
+  saturation: (number | null)[];
+  waiting: (number | null)[];
+}
+
+/** What became of an effect in doubt. */
+export interface Settle {
+  step: string;
+  as: "done" | "fail" | "not_done";
+  result?: any;
+  reason?: string;
+  confirm?: boolean;
+}
+
+/** What somebody decided of a step whose outcome was not known. */
+export interface SettledView {
+  said: string;
+  by: string;
+  at: string;
+  after_s: number | null;
+}
+
+/** How much a person is needed. */
+export type Severity = "error" | "info" | "warning";
+
+/** The credential. */
+export interface SignIn {
+  token?: string;
+}
+
+/** Something that is said to a run. */
+export interface Signal {
+  name: string;
+  value?: any;
+  signal_id?: string | null;
+}
+
+/** A signal or an answer. */
+export interface SignalView {
+  kind: string;
+  name: string;
+  id: string;
+  actor: string;
+  sent_at: string;
+  status: string;
+  value: any;
+  why: string | null;
+}
+
+/** Who is signed in. */
+export interface SignedIn {
+  version: number;
+  actor: string;
+  role: string;
+  csrf: string;
+}
+
+/** That the session has ended. */
+export interface SignedOut {
+  version: number;
+  ok: boolean;
+}
+
+/** One snapshot of a loop, without its state. */
+export interface SnapshotView {
+  seq: number;
+  at: string;
+  path: string;
+  turn: number;
+  bytes: number;
+  generation: number;
+  superseded: boolean;
+  borrowed: boolean;
+}
+
+/** The snapshots of a run's loops. */
+export interface Snapshots {
+  version: number;
+  snapshots: SnapshotView[];
+}
+
+/** The state that a snapshot has. */
+export interface State {
+  version: number;
+  state: StateView;
+}
+
+/** The state of a loop as a snapshot has it. */
+export interface StateView {
+  seq: number;
+  at: string;
+  path: string;
+  turn: number;
+  state: any;
+}
+
+/** How many steps and effects a run has called, and what they came to. This is the one definition: `runs`, `show`, `explain`, the page, its timeline and the API count like this. A step counts once in each generation that called it, however often it was tried. Waits, child runs and recorded values stand in the list of steps, and are counted as `others`. What a fork borrowed is the other run's, and is not counted. */
+export interface StepCounts {
+  called: number;
+  done: number;
+  left_behind: number;
+  failed: number;
+  others: number;
+}
+
+/** One step of a run, in its latest generation or superseded by a later one. */
+export interface StepView {
+  key: string;
+  name: string;
+  status: string;
+  attempts: number;
+  retry_count: number;
+  effect: boolean;
+  started_at: string;
+  ended_at: string | null;
+  duration_s: number | null;
+  error: ErrorView | null;
+  degraded: ErrorView | null;
+  generation: number;
+  superseded: boolean;
+  transaction: boolean;
+  borrowed: boolean;
+  settled: SettledView | null;
+}
+
+/** Some steps of a run. */
+export interface Steps {
+  version: number;
+  steps: StepView[];
+  total: number;
+  next: number | null;
+}
+
+/** A request to stop a run that is on its way to the process that has it. */
+export interface StoppingView {
+  what: string;
+  actor: string;
+  at: string;
+  reason: string;
+}
+
+/** Where runs are kept. */
+export interface StorePlace {
+  url: string;
+  namespace: string;
+}
+
+/** A run over time. */
+export interface Timeline {
+  run_id: string;
+  start: string;
+  end: string;
+  open: boolean;
+  bars: Bar[];
+  lanes: number;
+  executions: ExecutionView[];
+  steps: number;
+  joined: number;
+  borrowed: number;
+}
+
+/** A run over time. */
+export interface TimelineTold {
+  version: number;
+  timeline: Timeline;
+}
+
+/** What a run has cost so far; replays count nothing. */
+export interface Totals {
+  steps: number;
+  attempts: number;
+  degraded: number;
+  usage: Record<string, any>;
+}
+
+/** What a fleet did over time. */
+export interface Trends {
+  start: string;
+  end: string;
+  bucket_s: number;
+  flow: string | null;
+  flows: string[];
+  processes: number;
+  series: Series;
+  totals: Series;
+  lost: string;
+  notes: string[];
+}
+
+/** What was measured over time. */
+export interface TrendsTold {
+  version: number;
+  trends: Trends;
+}
+
+/** A run that may wait for a person, and cannot be read. */
+export interface Unreadable {
+  run_id: string;
+  error: string;
+}
+
+/** What a run may wait for. */
+export type Wait = "answer" | "approval" | "child" | "deadline" | "key" | "queue" | "retry" | "signal" | "sleep";
+
+/** A worker that is alive, as it last said. */
+export interface WorkerView {
+  name: string;
+  pid: number;
+  host: string;
+  queues: string[] | null;
+  flows: Record<string, string[]>;
+  concurrency: number;
+  working: number;
+  saturation: number;
+  draining: boolean;
+  alone: Alone | null;
+  emptying: boolean;
+  unread: string | null;
+}
+
+/** What can be read. */
+export interface Reads {
+  "me": { asked: {}; answer: Me };
+  "runs": { asked: { status?: string[] | string | null; flow?: string | null; queue?: string | null; held?: string | null; tag?: string | null; flow_version?: string | null; parent?: string | null; finding?: string | null; older_than?: string | null; id_part?: string | null; limit?: number | string | null; before?: number | string | null }; answer: Runs };
+  "inbox": { asked: { to?: string | null; limit?: number | string | null }; answer: Inbox };
+  "audit": { asked: { limit?: number | string | null }; answer: Audit };
+  "fleet": { asked: {}; answer: Fleet };
+  "findings": { asked: {}; answer: Findings };
+  "trends": { asked: { hours?: number | string | null; flow?: string | null }; answer: TrendsTold };
+  "run": { asked: { id: string | null; full?: boolean | number | null; steps?: number | string | null }; answer: Run };
+  "run/steps": { asked: { id: string | null; after?: number | string | null; limit?: number | string | null }; answer: Steps };
+  "run/entries": { asked: { id: string | null; after?: number | string | null; limit?: number | string | null; step?: string | null; full?: boolean | number | null }; answer: Entries };
+  "run/timeline": { asked: { id: string | null }; answer: TimelineTold };
+  "run/snapshots": { asked: { id: string | null }; answer: Snapshots };
+  "run/state": { asked: { id: string | null; seq?: number | string | null; path?: string | null; full?: boolean | number | null }; answer: State };
+  "run/differences": { asked: { id: string | null; from: number | string | null; to: number | string | null; path?: string | null }; answer: Differences };
+  "run/preflight": { asked: { id: string | null }; answer: PreflightTold };
+  "run/rollback-plan": { asked: { id: string | null; to?: string | null }; answer: RollbackTold };
+  "run/fork-plan": { asked: { id: string | null; before: string | null; new_run_id?: string | null }; answer: ForkTold };
+  "openapi.json": { asked: {}; answer: Record<string, any> };
+}
+
+/** What can be done. */
+export interface Acts {
+  "session": { asked: {}; body: SignIn; answer: SignedIn };
+  "queue": { asked: { name: string | null }; body: QueueLimits; answer: QueueTold };
+  "schedule": { asked: { name: string | null }; body: Pause; answer: ScheduleTold };
+  "run/resume": { asked: { id: string | null }; body: Resume; answer: Acted };
+  "run/pause": { asked: { id: string | null }; body: Reasoned; answer: Acted };
+  "run/cancel": { asked: { id: string | null }; body: Reasoned; answer: Acted };
+  "run/settle": { asked: { id: string | null }; body: Settle; answer: Acted };
+  "run/rollback": { asked: { id: string | null }; body: Rollback; answer: Acted };
+  "run/fork": { asked: { id: string | null }; body: Fork; answer: Forked };
+  "run/raise-budget": { asked: { id: string | null }; body: RaiseBudget; answer: Acted };
+  "run/signal": { asked: { id: string | null }; body: Signal; answer: Acted };
+  "run/answer": { asked: { id: string | null }; body: Answer; answer: Acted };
+  "run/refuse": { asked: { id: string | null }; body: Refuse; answer: Acted };
+  "run/approve": { asked: { id: string | null }; body: Approve; answer: Acted };
+}
+
+/** What can be listened to. */
+export interface Streams {
+  "run/tail": { id: string | null; after?: number | string | null };
+  "changes": {};
+}

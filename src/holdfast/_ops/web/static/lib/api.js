@@ -1,0 +1,324 @@
+// The one way to the server: reading, acting, and hearing of what changes.
+// @ts-check
+
+import { listen } from "./events.js";
+import { read, written } from "./numbers.js";
+import { HEADER, forget, secret } from "./session.js";
+
+/** @import { Acts, Me, Reads, Streams } from "./api-types.js" */
+/** @import { ServerEvent } from "./events.js" */
+/** @typedef {Record<string, (data?: any, id?: string) => void>} Handlers */
+/** @typedef {object} Stream
+ *  @property {string} path
+ *  @property {Record<string, any>} params
+ *  @property {Handlers} handlers
+ *  @property {string} id
+ *  @property {AbortController | null} stopping
+ *  @property {number} tries
+ *  @property {number} timer
+ *  @property {boolean} ended */
+
+const ROOT = "/api/v1";
+const READ_LIMIT_MS = 60000;
+const RETRY_MS = [500, 1000, 2000, 5000, 10000];
+
+/** What the server refused, or that it could not be asked (type "Unreachable"). */
+export class ApiError extends Error {
+  /**
+   * @param {string} type
+   * @param {string} message
+   * @param {number} status
+   * @param {Record<string, any>} [data]
+   */
+  constructor(type, message, status, data) {
+    super(message);
+    this.type = type;
+    this.status = status;
+    this.data = data ?? {};
+  }
+}
+
+/** Tells the shell of the connection: `lost` and `found` events; and `stranger`, when this browser has
+ *  only one half of a session and has to sign in; and `store`, with why the store cannot be read. */
+export const connection = new EventTarget();
+let isLost = false;
+let leaving = false;
+
+/** @param {boolean} found */
+function connected(found) {
+  if (found === !isLost) return;
+  isLost = !found;
+  connection.dispatchEvent(new Event(found ? "found" : "lost"));
+}
+
+// -- reading and acting -------------------------------------------------------------------------
+
+/** The address of something in the API; parameters that are null, undefined or "" are left out.
+ *  @param {string} path
+ *  @param {Record<string, any> | null} params */
+export function address(path, params = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params ?? {})) {
+    if (value === null || value === undefined || value === "") continue;
+    for (const one of Array.isArray(value) ? value : [value]) query.append(name, String(one));
+  }
+  const asked = query.toString();
+  const start = path.startsWith("/api/") ? path : `${ROOT}/${path.replace(/^\//, "")}`;
+  return asked ? `${start}?${asked}` : start;
+}
+
+/** Read something: `get("run", {id})`.
+ *  @template {keyof Reads} P
+ *  @param {P} path
+ *  @param {Reads[P]["asked"]} [params]
+ *  @returns {Promise<Reads[P]["answer"]>} */
+export function get(path, params) {
+  return asked("GET", path, params);
+}
+
+/** Do something: `act("run/cancel", {id}, {reason}, seen)`.
+ *  @template {keyof Acts} P
+ *  @param {P} path
+ *  @param {Acts[P]["asked"]} params
+ *  @param {Acts[P]["body"]} body
+ *  @param {string | null} seen
+ *  @param {string} method
+ *  @returns {Promise<Acts[P]["answer"]>} */
+export async function act(path, params, body = {}, seen = null, method = "POST") {
+  /** @type {Record<string, string>} */
+  const headers = { "Content-Type": "application/json" };
+  if (seen) headers["If-Match"] = `"${seen}"`;
+  return asked(method, path, params, { headers, body: written(body, { indent: 0 }) });
+}
+
+/** @type {Promise<Me> | null} */
+let known = null;
+
+/** Who I am, asked once per page. */
+export function me() {
+  known ??= get("me").catch((error) => {
+    known = null;
+    throw error;
+  });
+  return known;
+}
+
+/** End the session. */
+export async function signOut() {
+  await act("session", {}, {}, null, "DELETE");
+  forget();
+  location.replace("/");
+}
+
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {Record<string, any> | undefined} params
+ * @param {RequestInit} more
+ * @returns {Promise<any>}
+ */
+async function asked(method, path, params, more = {}) {
+  const [answer, data] =
+    method === "GET" ? await answeredInTime(path, params) : await answered(method, path, params, more);
+  if (!answer.ok) throw refused(answer, data);
+  if (path !== "me") usable("");
+  return data;
+}
+
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {Record<string, any> | undefined} params
+ * @param {RequestInit} more
+ * @returns {Promise<[Response, any]>}
+ */
+async function answered(method, path, params, more) {
+  const answer = await fetched(address(path, params), { method, ...more });
+  return [answer, await told(answer)];
+}
+
+/** Read with a time limit: a page that waits for an answer that never comes shows an old state
+ *  without saying so. Actions have none: an action without an answer may have happened.
+ *  @param {string} path
+ *  @param {Record<string, any> | undefined} params */
+async function answeredInTime(path, params) {
+  const stopping = new AbortController();
+  const timer = setTimeout(() => stopping.abort(), READ_LIMIT_MS);
+  try {
+    return await answered("GET", path, params, { signal: stopping.signal });
+  } catch (error) {
+    if (!stopping.signal.aborted) throw error;
+    throw new ApiError("Unreachable", "The server of this page did not answer in time.", 0);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+let unusable = "";
+
+/** Tell the shell when the store cannot be read, and when it can again.
+ *  @param {string} why */
+function usable(why) {
+  if (why === unusable) return;
+  unusable = why;
+  connection.dispatchEvent(new CustomEvent("store", { detail: why }));
+}
+
+/**
+ * @param {Response} answer
+ * @param {any} data
+ */
+function refused(answer, data) {
+  const error = data.error ?? {};
+  if (answer.status === 503) usable(error.message ?? "The server does not say why.");
+  return new ApiError(
+    error.type ?? "Refused",
+    error.message ?? `The server answered ${answer.status}.`,
+    answer.status,
+    error,
+  );
+}
+
+/** Ask the server, with both halves of the session.
+ *  @param {string} url
+ *  @param {RequestInit} options */
+async function fetched(url, options) {
+  const half = secret();
+  const headers = half === null ? options.headers : { ...options.headers, [HEADER]: half };
+  const answer = await reached(url, { ...options, headers });
+  if (answer.status === 401) stranger(half);
+  return answer;
+}
+
+/**
+ * @param {string} url
+ * @param {RequestInit} options
+ */
+async function reached(url, options) {
+  try {
+    const answer = await fetch(url, { credentials: "same-origin", cache: "no-store", ...options });
+    connected(true);
+    return answer;
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    connected(false);
+    throw new ApiError("Unreachable", "The server of this page does not answer.", 0);
+  }
+}
+
+/** The session is over, or only its cookie is left. Loading the page again asks for a token, unless
+ *  the cookie alone lets it in: then the page asks for one itself.
+ *  @param {string | null} half */
+function stranger(half) {
+  if (leaving) return;
+  if (half === null) return connection.dispatchEvent(new Event("stranger"));
+  leaving = true;
+  forget(half);
+  location.reload();
+}
+
+/** The body of an answer. A refusal may have any (a proxy's page); a success is whole, or an error.
+ *  @param {Response} answer
+ *  @returns {Promise<any>} */
+async function told(answer) {
+  try {
+    return read(await answer.text());
+  } catch {
+    if (!answer.ok) return {};
+    throw new ApiError("Unreachable", "The answer of the server broke off or cannot be read.", 0);
+  }
+}
+
+// -- hearing ------------------------------------------------------------------------------------
+
+/** Listen to a stream of events: `stream("run/tail", {id, after}, {entry, run, end})`. Each handler
+ *  gets the data and the event's id. It goes on where it stopped when the connection breaks, and
+ *  rests while the tab is hidden: browsers open only six connections to one server.
+ *  Returns `close()`.
+ *  @template {keyof Streams} P
+ *  @param {P} path
+ *  @param {Streams[P]} params
+ *  @param {Handlers} handlers */
+export function stream(path, params, handlers) {
+  const state = { path, params, handlers, id: "", stopping: null, tries: 0, timer: 0, ended: false };
+  const seen = () => (document.hidden ? rest(state) : open(state));
+  document.addEventListener("visibilitychange", seen);
+  addEventListener("pagehide", () => rest(state));
+  addEventListener("pageshow", seen);
+  seen();
+  return function close() {
+    state.ended = true;
+    document.removeEventListener("visibilitychange", seen);
+    rest(state);
+  };
+}
+
+/** @param {Stream} state */
+function rest(state) {
+  clearTimeout(state.timer);
+  state.stopping?.abort();
+  state.stopping = null;
+}
+
+/** @param {Stream} state */
+async function open(state) {
+  if (state.ended || state.stopping) return;
+  clearTimeout(state.timer);
+  const stopping = new AbortController();
+  state.stopping = stopping;
+  /** @type {number | null} */
+  let retryMs = null;
+  /** @type {any} */
+  let error = null;
+  try {
+    retryMs = await hear(state, stopping);
+  } catch (found) {
+    error = found;
+    if (error.status === 401) return rest(state);
+  }
+  if (state.stopping === stopping) broken(state, retryMs, error);
+}
+
+/** Open the stream and hear it to its end.
+ *  @param {Stream} state
+ *  @param {AbortController} stopping */
+async function hear(state, stopping) {
+  /** @type {Record<string, string>} */
+  const headers = { Accept: "text/event-stream" };
+  if (state.id) headers["Last-Event-ID"] = state.id;
+  const { signal } = stopping;
+  const answer = await fetched(address(state.path, state.params), { headers, signal });
+  if (!answer.ok) throw refused(answer, await told(answer));
+  state.tries = 0;
+  state.handlers.open?.();
+  const isOurs = () => state.stopping === stopping;
+  return listen(answer, (event) => isOurs() && heard(state, event), () => stopping.abort());
+}
+
+/**
+ * @param {Stream} state
+ * @param {ServerEvent} heard
+ */
+function heard(state, { event, data, id }) {
+  if (id) state.id = id;
+  if (event === "open" || !Object.hasOwn(state.handlers, event)) return;
+  try {
+    state.handlers[event](data ? read(data) : {}, id);
+  } catch (error) {
+    // One event that cannot be shown does not end the stream.
+    reportError(error);
+  }
+}
+
+/**
+ * @param {Stream} state
+ * @param {number | null} retryMs
+ * @param {any} error
+ */
+function broken(state, retryMs, error) {
+  rest(state);
+  if (state.ended || document.hidden) return;
+  const wait = Math.max(retryMs ?? 0, RETRY_MS[Math.min(state.tries++, RETRY_MS.length - 1)]);
+  if (state.tries > 1 && !error?.status) connected(false);
+  state.timer = setTimeout(() => open(state), Math.min(wait, Math.max(...RETRY_MS)));
+}
