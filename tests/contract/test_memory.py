@@ -4,7 +4,7 @@ from typing import Any
 from holdfast._core.rows import Lease, Write
 from holdfast._store.contract import Committed, Outcome, Store
 from holdfast._store.memory import MemoryStore, MemoryWorld
-from holdfast.testing.store_contract import StoreContract
+from tests.contract.store_contract import StoreContract
 
 
 class WithLines(MemoryStore):

@@ -7,10 +7,10 @@ import pytest
 
 from holdfast._store.contract import Store
 from holdfast._store.postgres.store import PostgresStore
-from holdfast.testing.store_contract import StoreContract, new_run
-from holdfast.testing.store_contract.ground import Ground
-from holdfast.testing.store_contract.sharing import Sharing
-from holdfast.testing.store_contract.writing import Writing
+from tests.contract.ground import Ground
+from tests.contract.keys import Sharing
+from tests.contract.store_contract import StoreContract, new_run
+from tests.contract.writes import Writing
 from tests.postgres.server import Server
 
 

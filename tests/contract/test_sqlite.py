@@ -5,7 +5,7 @@ import apsw
 
 from holdfast._store.contract import Store
 from holdfast._store.sqlite import SqliteStore
-from holdfast.testing.store_contract import StoreContract, new_run
+from tests.contract.store_contract import StoreContract, new_run
 
 
 class TestSqlite(StoreContract):

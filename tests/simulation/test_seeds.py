@@ -1,4 +1,4 @@
-"""A fixed share of the seeded schedules; `python -m holdfast.testing.simulation` plays more."""
+"""A fixed share of the seeded schedules; `python -m tests.simulation` plays more."""
 
 import os
 import subprocess
@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from holdfast.testing.simulation import Faults, simulate
-from holdfast.testing.simulation.__main__ import main
+from tests.simulation.__main__ import main
+from tests.simulation.scheduler import Faults, simulate
 
 SEEDS = 300
 CHUNK = 50
@@ -113,7 +113,7 @@ def test_deploys_go_the_same_way_in_a_file(seed):
 
 
 def test_the_same_seed_is_the_same_schedule_bit_for_bit():
-    script = "from holdfast.testing.simulation import simulate; print(simulate(7).trace)"
+    script = "from tests.simulation.scheduler import simulate; print(simulate(7).trace)"
     traces = {simulate(7).trace, simulate(7).trace}
     for hash_seed in ("1", "2"):
         done = subprocess.run(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.tidy.source import PACKAGE
+from tests.tidy.source import PACKAGE, ROOT
+from tests.web_unit import api_types
 
 WEB = PACKAGE / "_ops" / "web"
 STATIC = WEB / "static"
-SCRIPTS = sorted(STATIC.glob("*.js"))
+SCRIPTS = sorted(STATIC.rglob("*.js"))
 TEMPLATES = sorted((WEB / "templates").glob("*.html"))
 COLUMNS = 200
+FOLDERS = {"lib", "pages", "dialogs"}
+SERVED = "{{ static }}/"
 
 # What would make an element, a script or a style out of text. Text becomes text nodes (dom.js).
 MARKUP = re.compile(
@@ -26,7 +30,7 @@ INLINE = re.compile(r"\sstyle=|\son\w+=|<style|<script(?![^>]*\ssrc=)", re.IGNOR
 
 
 def by_name(path: Path) -> str:
-    return path.name
+    return path.relative_to(WEB).as_posix()
 
 
 def test_there_is_a_page():
@@ -44,15 +48,48 @@ def test_a_script_says_its_purpose_and_makes_no_markup(path: Path):
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=by_name)
+def test_a_script_has_its_types_checked(path: Path):
+    text = path.read_text(encoding="utf-8")
+    head = text[: len(text) - len(re.sub(r"^(//.*\n)+", "", text))]
+    assert "// @ts-check" in head.splitlines()
+    assert not re.search(r"@ts-(ignore|nocheck|expect-error)|eslint-disable", text)
+
+
+def test_scripts_stand_in_folders_and_share_no_name():
+    assert {path.parent.relative_to(STATIC).as_posix() for path in SCRIPTS} == FOLDERS
+    names = [path.name for path in SCRIPTS]
+    assert len(names) == len(set(names))
+    assert not [name for name in names if name.endswith("ing.js")], "a module is a noun"
+
+
+def test_types_of_the_api_are_those_of_its_description():
+    said = "python -m tests.web_unit.api_types"
+    assert api_types.FILE.read_text(encoding="utf-8") == api_types.text(), said
+
+
+def test_the_lock_file_names_no_server():
+    locked = (ROOT / "tests" / "web_unit" / "package-lock.json").read_text(encoding="utf-8")
+    assert "://" not in locked
+    packages = json.loads(locked)["packages"]
+    assert all("integrity" in about for name, about in packages.items() if name)
+
+
+def test_versions_of_tools_are_exact():
+    text = (ROOT / "tests" / "web_unit" / "package.json").read_text(encoding="utf-8")
+    versions = json.loads(text)["devDependencies"].values()
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in versions)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=by_name)
 def test_a_script_imports_what_is_there(path: Path):
     for name in IMPORT.findall(path.read_text(encoding="utf-8")):
-        assert name.startswith("/static/"), name
-        assert (STATIC / name.removeprefix("/static/")).is_file(), name
+        assert name.startswith(("./", "../")), name
+        assert (path.parent / name).is_file(), name
 
 
 def test_imports_are_found():
-    text = 'import { a,\n  b } from "/static/a.js";\nimport "/static/b.js";\nawait import("/c.js");'
-    assert IMPORT.findall(text) == ["/static/a.js", "/static/b.js", "/c.js"]
+    text = 'import { a,\n  b } from "./a.js";\nimport "../lib/b.js";\nawait import("/c.js");'
+    assert IMPORT.findall(text) == ["./a.js", "../lib/b.js", "/c.js"]
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=by_name)
@@ -60,12 +97,13 @@ def test_a_template_loads_what_is_there_and_has_nothing_inline(path: Path):
     text = path.read_text(encoding="utf-8")
     assert not INLINE.search(text)
     for name in LOADED.findall(text):
-        assert name.startswith(("/", "#")), name
-        if name.startswith("/static/"):
-            assert (STATIC / name.removeprefix("/static/")).is_file(), name
+        assert name.startswith(("/", "#", SERVED)), name
+        assert not name.startswith("/static"), "a path without a version is not served"
+        if name.startswith(SERVED):
+            assert (STATIC / name.removeprefix(SERVED)).is_file(), name
 
 
-@pytest.mark.parametrize("path", sorted(STATIC.glob("*.css")), ids=by_name)
+@pytest.mark.parametrize("path", sorted(STATIC.rglob("*.css")), ids=by_name)
 def test_a_style_sheet_asks_for_nothing(path: Path):
     assert not re.search(r"url\(|@import|expression\(", path.read_text(encoding="utf-8"))
 
@@ -80,4 +118,4 @@ def test_markup_is_found(text: str):
 @pytest.mark.parametrize("text", ['<p style="x">', '<a onclick="x">', "<script>x</script>"])
 def test_what_stands_inline_is_found(text: str):
     assert INLINE.search(text)
-    assert not INLINE.search('<script type="module" src="/static/x.js"></script>')
+    assert not INLINE.search('<script type="module" src="{{ static }}/x.js"></script>')

@@ -18,7 +18,7 @@ from holdfast._store.contract import (
     NewRun,
     Wanted,
 )
-from holdfast.testing.store_contract.ground import (
+from tests.contract.ground import (
     A,
     Ground,
     entry,
@@ -150,7 +150,7 @@ class Owning(Ground):
     def test_a_claim_ends_a_wait(self) -> None:
         lease = self.started_run()
         changes = {"owner": None, "waiting_on": "answer:q", "wake_us": self.clock() + 5}
-        self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)])
+        self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], row=changes)])
         row = self.claimed("r").row
         assert (row.status, row.waiting_on, row.wake_us) == (Status.RUNNING, None, None)
 
@@ -180,7 +180,7 @@ class Owning(Ground):
         for run_id, wake_us in (("timer", self.clock() + 5_000_000), ("signal", None)):
             changes = {"owner": None, "waiting_on": run_id, "wake_us": wake_us}
             lease = self.started_run(run_id)
-            self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)])
+            self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], row=changes)])
         assert self.claimable() == []
         self.store.post("signal", Message("m", "signal", "me", 1, b"{}"))
         assert self.claimable() == ["signal"]
@@ -192,6 +192,6 @@ class Owning(Ground):
             lease = self.started_run(run_id)
             token = "child:x" if run_id != "b" else "child:y"
             changes = {"waiting_on": token}
-            self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)])
+            self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], row=changes)])
         assert [row.run_id for row in self.store.waiting_on("child:x")] == ["a", "c"]
         assert self.store.waiting_on("child:z") == []

@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.rows import KeyClaim, Lease, Pot, Spend, Write
-from holdfast._store.contract import Broken, Committed, Exhausted, Fenced, KeyTaken, Outcome
-from holdfast.testing.store_contract.ground import ODD_STRINGS, A, Ground, intent, started, step
+from holdfast._core.changes import ClaimKey, Exhausted, KeyTaken, Spend
+from holdfast._core.rows import Lease, Pot, Write
+from holdfast._store.contract import Broken, Committed, Fenced, Outcome
+from tests.contract.ground import ODD_STRINGS, A, Ground, intent, started, step
 
 NANOS = 1_000_000_000
 
@@ -23,7 +24,7 @@ class Spending(Ground):
     def spends(self, lease: Lease, root: str = "r", **amounts: Any) -> Outcome:
         """Write a step that spends; it is checked unless told otherwise."""
         spend = Spend(root, **{"checks": True, **amounts})
-        return self.store.append([Write(lease, [step()], spend=spend)])[0]
+        return self.store.append([Write(lease, [step()], changes=[spend])])[0]
 
     def left(self, root: str = "r") -> tuple[int, int, int]:
         """Return what was spent of a pot."""
@@ -151,7 +152,7 @@ class Spending(Ground):
         leases = [self.started_run(name) for name in "abc"]
         self.pot("root", steps=2)
         spend = Spend("root", steps=1, checks=True)
-        writes = [Write(lease, [step()], spend=spend) for lease in leases]
+        writes = [Write(lease, [step()], changes=[spend]) for lease in leases]
         outcomes = self.store.append(writes)
         assert [type(it) for it in outcomes] == [Committed, Committed, Exhausted]
         assert isinstance(outcomes[2], Exhausted)
@@ -165,7 +166,7 @@ class Spending(Ground):
         lease = self.started_run()
         self.pot(steps=2)
         spend = Spend("r", steps=1, checks=True)
-        writes = [Write(lease, [step(name)], spend=spend) for name in "abc"]
+        writes = [Write(lease, [step(name)], changes=[spend]) for name in "abc"]
         outcomes = self.store.append(writes)
         assert [type(it) for it in outcomes] == [Committed, Committed, Exhausted]
         assert lease.row == self.row()
@@ -179,7 +180,7 @@ class Spending(Ground):
         assert isinstance(self.spends(stale, steps=1), Fenced)
         spend = Spend("r", steps=1, checks=True)
         outcomes = self.store.append(
-            [Write(lease, [started()], spend=spend), Write(lease, [step()], spend=spend)]
+            [Write(lease, [started()], changes=[spend]), Write(lease, [step()], changes=[spend])]
         )
         assert [type(it) for it in outcomes] == [Broken, Committed]
         assert self.left() == (0, 0, 1)
@@ -194,17 +195,17 @@ class Spending(Ground):
         first, second = self.started_run("a"), self.started_run("b")
         self.claim_key(first)
         self.pot(steps=5)
-        claim = KeyClaim("pay", "k", "e", A)
-        write = Write(second, [intent()], claim=claim, spend=Spend("r", steps=9, checks=True))
+        claim = ClaimKey("pay", "k", "e", A)
+        write = Write(second, [intent()], changes=[claim, Spend("r", steps=9, checks=True)])
         assert isinstance(self.store.append([write])[0], KeyTaken)
         assert self.left() == (0, 0, 0)
 
     def test_a_refused_write_claims_no_key(self) -> None:
         lease = self.started_run()
         self.pot(steps=0)
-        claim = KeyClaim("pay", "k", "e", A)
+        claim = ClaimKey("pay", "k", "e", A)
         spend = Spend("r", steps=1, checks=True)
-        write = Write(lease, [intent()], [(1, b"1")], claim=claim, spend=spend)
+        write = Write(lease, [intent()], [(1, b"1")], changes=[claim, spend])
         assert isinstance(self.store.append([write])[0], Exhausted)
         assert self.store.key("pay", "k") is None
         assert isinstance(self.append(lease, step()), Committed)
@@ -217,7 +218,7 @@ class Spending(Ground):
 
         def work(connection: Any) -> Write:
             self.users_write(connection, "tea")
-            return Write(lease, [step()], spend=Spend("r", steps=2, checks=True))
+            return Write(lease, [step()], changes=[Spend("r", steps=2, checks=True)])
 
         assert isinstance(self.store.append_within(lease, work), Exhausted)
         assert (self.users_lines(), self.row(), lease.row) == ([], before, before)

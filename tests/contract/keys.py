@@ -5,21 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from holdfast._core.changes import ClaimKey, KeyTaken, TakeMessage
 from holdfast._core.entries import Kind
-from holdfast._core.rows import (
-    KeyClaim,
-    Lease,
-    Message,
-    Write,
-)
-from holdfast._store.contract import (
-    Committed,
-    Fenced,
-    KeyTaken,
-    Posted,
-)
+from holdfast._core.rows import Lease, Message, Write
+from holdfast._store.contract import Committed, Fenced, Posted
 from holdfast.errors import HoldfastError
-from holdfast.testing.store_contract.ground import (
+from tests.contract.ground import (
     A,
     B,
     Ground,
@@ -100,8 +91,8 @@ class Sharing(Ground):
 
     def test_one_batch_gives_a_key_once(self) -> None:
         first, second = self.started_run("a"), self.started_run("b")
-        claim = KeyClaim("pay", "k", "e", A)
-        writes = [Write(lease, [intent()], claim=claim) for lease in (first, second)]
+        claim = ClaimKey("pay", "k", "e", A)
+        writes = [Write(lease, [intent()], changes=[claim]) for lease in (first, second)]
         assert [type(outcome) for outcome in self.store.append(writes)] == [Committed, KeyTaken]
 
     # -- inbox -------------------------------------------------------------------------------------
@@ -116,18 +107,20 @@ class Sharing(Ground):
         run_no = lease.row.run_no
         first, second = (replace(it, number=at) for at, it in enumerate((first, second), 1))
         assert self.store.inbox(run_no) == [first, second]
-        self.store.append([Write(lease, [entry(Kind.EMITTED)], took=["m1"])])
+        self.store.append([Write(lease, [entry(Kind.EMITTED)], changes=[TakeMessage("m1")])])
         assert self.store.inbox(run_no) == [second]
         assert self.store.post("r", first) is Posted.DUPLICATE
         with pytest.raises(AssertionError):
-            self.store.append([Write(lease, [entry(Kind.EMITTED)], took=["m1"])])
+            self.store.append([Write(lease, [entry(Kind.EMITTED)], changes=[TakeMessage("m1")])])
         assert self.kinds() == ["run_started", "run_claimed", "emitted"]
 
     def test_a_fenced_write_takes_no_message(self) -> None:
         stale = Lease(self.started_run().row)
         self.store.post("r", Message("m", "signal", "me", 1, b"{}"))
         self.claimed("r")
-        assert isinstance(self.store.append([Write(stale, [], took=["m"])])[0], Fenced)
+        assert isinstance(
+            self.store.append([Write(stale, [], changes=[TakeMessage("m")])])[0], Fenced
+        )
         assert len(self.store.inbox(stale.row.run_no)) == 1
 
     def test_the_same_message_id_may_be_used_for_two_runs(self) -> None:

@@ -16,7 +16,7 @@ from holdfast._store.contract import (
     Store,
     Wanted,
 )
-from holdfast.testing.store_contract.ground import Ground, entry, new_run, step
+from tests.contract.ground import Ground, entry, new_run, step
 
 SECOND_US = 1_000_000
 
@@ -132,7 +132,7 @@ class Taking(Ground):
         for run_id, wake_us in (("timer", self.clock() + 5 * SECOND_US), ("signal", None)):
             changes = {"owner": None, "waiting_on": run_id, "wake_us": wake_us}
             lease = self.started_run(run_id)
-            self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)])
+            self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], row=changes)])
         assert self.took() == []
         self.store.post("signal", Message("m", "signal", "me", 1, b"{}"))
         assert self.ids(self.took()) == ["signal"]
@@ -276,7 +276,7 @@ class Taking(Ground):
         self.queued("sleeper", "next")
         (lease,) = self.took()
         changes = {"owner": None, "waiting_on": "timer", "wake_us": self.clock() + SECOND_US}
-        self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)])
+        self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], row=changes)])
         (second,) = self.took()
         assert second.row.run_id == "next"
         self.clock.advance_s(2)
@@ -375,9 +375,7 @@ class Taking(Ground):
         self.queued("later", queue="work", wake_us=self.clock() + SECOND_US)
         for run_id, kind in (("failed", Kind.RUN_FAILED), ("done", Kind.RUN_COMPLETED)):
             self.append(self.claimed(run_id), entry(kind))
-        held = Write(
-            self.claimed("held"), [entry(Kind.RUN_HELD)], changes={"held_reason": "paused"}
-        )
+        held = Write(self.claimed("held"), [entry(Kind.RUN_HELD)], row={"held_reason": "paused"})
         self.store.append([held])
         self.claimed("ready-1")
         state = self.state("work")
@@ -423,7 +421,7 @@ class Taking(Ground):
         assert self.store.queues() == [QueueState(Limits("default"), failed=1)]
         self.queued("held", queue="asks")
         held = Write(
-            self.claimed("held"), [entry(Kind.RUN_HELD)], changes={"held_reason": "quarantined"}
+            self.claimed("held"), [entry(Kind.RUN_HELD)], row={"held_reason": "quarantined"}
         )
         self.store.append([held])
         asks = QueueState(Limits("asks"), held=1, quarantined=1)
@@ -446,7 +444,7 @@ class Taking(Ground):
             changes: dict[str, object] = {"held_reason": "diverged", "waiting_on": on}
             if claims is not None:
                 changes["claims"] = claims
-            write = Write(lease, [entry(Kind.RUN_HELD)], changes=changes)
+            write = Write(lease, [entry(Kind.RUN_HELD)], row=changes)
             assert isinstance(self.store.append([write])[0], Committed)
 
     def again(
@@ -472,7 +470,7 @@ class Taking(Ground):
         self.queued("waits")
         (lease,) = self.took()
         waits = {"owner": None, "waiting_on": "code:w"}
-        self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=waits)])
+        self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], row=waits)])
         elsewhere = self.open_store("elsewhere")
         assert self.store.held_on("code:") == ["code:a", "code:b", "code:c"]
         assert self.store.held_on("code:", "code:a", 1) == ["code:b"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast._core.changes import CloseQuestion, OpenQuestion
 from holdfast._core.entries import Kind
 from holdfast._core.rows import Lease, Question, Write
 from holdfast._store.contract import Broken, Committed, Fenced, Outcome
-from holdfast.testing.store_contract.ground import (
+from tests.contract.ground import (
     ODD_STRINGS,
     Ground,
     entry,
@@ -35,7 +36,7 @@ class Asking(Ground):
     def asks(self, lease: Lease, *names: str, **more: Any) -> Outcome:
         """Let a run ask under these names."""
         opens = [question(lease.row.run_id, name, **more) for name in names]
-        return self.store.append([Write(lease, [step()], opens=opens)])[0]
+        return self.store.append([Write(lease, [step()], changes=[*map(OpenQuestion, opens)])])[0]
 
     def asked(self, run_id: str | None = None, limit: int = 1000) -> list[tuple[str, str]]:
         """Return run and name of what is open."""
@@ -46,7 +47,10 @@ class Asking(Ground):
         plain = question("r", "plain", 30, body=b'{"text":"why?","plain":[1,2]}')
         full = question("r", "full", 20, kind="approval", to="ops", number=3, until_us=99)
         opens = [plain, full]
-        assert isinstance(self.store.append([Write(lease, [step()], opens=opens)])[0], Committed)
+        assert isinstance(
+            self.store.append([Write(lease, [step()], changes=[*map(OpenQuestion, opens)])])[0],
+            Committed,
+        )
         assert self.store.questions() == [full, plain]
         assert self.store.questions("r") == [full, plain]
         assert self.store.questions("other") == []
@@ -65,16 +69,20 @@ class Asking(Ground):
         lease = self.started_run()
         self.asks(lease, "q")
         again = question("r", "q", 50, number=2, until_us=60)
-        self.store.append([Write(lease, [step()], opens=[again])])
+        self.store.append([Write(lease, [step()], changes=[OpenQuestion(again)])])
         assert self.store.questions() == [again]
 
     def test_a_question_is_closed_by_name_or_all_at_once(self) -> None:
         first, second = self.started_run("a"), self.started_run("b")
         for lease in (first, second):
             self.asks(lease, "x", "y", "z")
-        self.store.append([Write(first, [step()], closes=["y", "never asked"])])
+        self.store.append(
+            [Write(first, [step()], changes=[CloseQuestion("y"), CloseQuestion("never asked")])]
+        )
         assert self.asked("a") == [("a", "x"), ("a", "z")]
-        self.store.append([Write(second, [entry(Kind.RUN_COMPLETED)], closes=["*"])])
+        self.store.append(
+            [Write(second, [entry(Kind.RUN_COMPLETED)], changes=[CloseQuestion("*")])]
+        )
         assert self.asked() == [("a", "x"), ("a", "z")]
         assert self.store.verify() == []
 
@@ -82,7 +90,9 @@ class Asking(Ground):
         lease = self.started_run()
         self.asks(lease, "x", "y")
         opens = [question("r", "y", 77, number=2)]
-        self.store.append([Write(lease, [step()], closes=["*"], opens=opens)])
+        self.store.append(
+            [Write(lease, [step()], changes=[CloseQuestion("*"), *map(OpenQuestion, opens)])]
+        )
         assert self.store.questions() == opens
 
     def test_a_fenced_or_broken_write_opens_and_closes_nothing(self) -> None:
@@ -91,11 +101,14 @@ class Asking(Ground):
         stale = Lease(lease.row)
         lease = self.claimed("r")
         opens = [question("r", "y")]
-        write = Write(stale, [step()], opens=opens, closes=["*"])
+        write = Write(stale, [step()], changes=[CloseQuestion("*"), *map(OpenQuestion, opens)])
         assert isinstance(self.store.append([write])[0], Fenced)
         assert self.asked() == [("r", "x")]
         outcomes = self.store.append(
-            [Write(lease, [started()], opens=opens, closes=["*"]), Write(lease, [step()])]
+            [
+                Write(lease, [started()], changes=[CloseQuestion("*"), *map(OpenQuestion, opens)]),
+                Write(lease, [step()]),
+            ]
         )
         assert [type(it) for it in outcomes] == [Broken, Committed]
         assert self.asked() == [("r", "x")]
@@ -103,9 +116,10 @@ class Asking(Ground):
     def test_many_questions_of_one_batch(self) -> None:
         leases = [self.started_run(f"r{number}") for number in range(4)]
         writes = [
-            Write(lease, [step()], opens=[question(lease.row.run_id, "q")]) for lease in leases
+            Write(lease, [step()], changes=[OpenQuestion(question(lease.row.run_id, "q"))])
+            for lease in leases
         ]
-        closing = [Write(lease, [step()], closes=["q"]) for lease in leases[:2]]
+        closing = [Write(lease, [step()], changes=[CloseQuestion("q")]) for lease in leases[:2]]
         assert all(isinstance(it, Committed) for it in self.store.append([*writes, *closing]))
         assert self.asked() == [("r2", "q"), ("r3", "q")]
 
@@ -121,14 +135,14 @@ class Asking(Ground):
         for text in odd:
             self.asks(lease, text, to=text)
         assert sorted(name for _, name in self.asked()) == sorted(odd)
-        self.store.append([Write(lease, [step()], closes=odd[1:])])
+        self.store.append([Write(lease, [step()], changes=[*map(CloseQuestion, odd[1:])])])
         assert self.asked() == [("r", odd[0])]
 
     def test_a_question_goes_with_a_transaction_of_the_user(self) -> None:
         lease = self.started_run()
 
         def work(_connection: Any) -> Write:
-            return Write(lease, [step()], opens=[question("r", "q")])
+            return Write(lease, [step()], changes=[OpenQuestion(question("r", "q"))])
 
         assert isinstance(self.store.append_within(lease, work), Committed)
         assert self.asked() == [("r", "q")]

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from holdfast._core.changes import PostMessage, TakeMessage
 from holdfast._core.entries import Kind
-from holdfast._core.rows import Lease, Message, Post, Write
+from holdfast._core.rows import Lease, Message, Write
 from holdfast._store.contract import Broken, Committed, Fenced, Posted
-from holdfast.testing.store_contract.ground import entry, new_run, started, step
-from holdfast.testing.store_contract.taking import SECOND_US, Taking
+from tests.contract.claims import SECOND_US, Taking
+from tests.contract.ground import entry, new_run, started, step
 
 
 def a_message(name: str, kind: str = "signal", body: bytes = b"{}") -> Message:
@@ -25,7 +26,7 @@ class Messages(Taking):
         """Start a run and let it wait, given back; return its number."""
         lease = self.started_run(run_id)
         changes = {"owner": None, "waiting_on": run_id, "wake_us": wake_us, **changes}
-        write = Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)
+        write = Write(lease, [entry(Kind.RUN_WAITING)], row=changes)
         assert isinstance(self.store.append([write])[0], Committed)
         return lease.row.run_no
 
@@ -41,7 +42,7 @@ class Messages(Taking):
         for name in ("b", "a", "c"):
             assert self.store.post("r", a_message(name)) is Posted.ACCEPTED
         assert self.names() == [("b", 1), ("a", 2), ("c", 3)]
-        self.store.append([Write(lease, [step()], took=["a"])])
+        self.store.append([Write(lease, [step()], changes=[TakeMessage("a")])])
         run_no, seq = lease.row.run_no, lease.row.last_seq
         assert self.names() == [("b", 1), ("c", 3)]
         found = [(it.message_id, it.number, taken) for it, taken in self.store.messages(run_no)]
@@ -63,7 +64,7 @@ class Messages(Taking):
         for name in ("first", "second"):
             self.store.post("r", a_message(name))
         self.store.post("other", a_message("third"))
-        self.store.append([Write(lease, [step()], took=["first"])])
+        self.store.append([Write(lease, [step()], changes=[TakeMessage("first")])])
         run_no = lease.row.run_no
         for message, taken in self.store.messages(run_no):
             assert self.store.message(run_no, message.message_id) == (message, taken)
@@ -85,7 +86,12 @@ class Messages(Taking):
         numbers = [lease.row.run_no for lease in (first, second, third)]
         assert self.store.news(numbers) == {numbers[0]: 2, numbers[1]: 1}
         assert self.store.news(numbers[1:]) == {numbers[1]: 1}
-        self.store.append([Write(first, [step()], took=["y"]), Write(second, [], took=["z"])])
+        self.store.append(
+            [
+                Write(first, [step()], changes=[TakeMessage("y")]),
+                Write(second, [], changes=[TakeMessage("z")]),
+            ]
+        )
         assert self.store.news(numbers) == {numbers[0]: 1}
 
     def test_of_two_actors_who_take_the_same_message_the_second_has_lost_the_run(self) -> None:
@@ -93,7 +99,10 @@ class Messages(Taking):
         self.store.append([Write(lease, [entry(Kind.RUN_RELEASED)])])
         self.store.post("r", a_message("cancel"))
         one, other = (Lease(self.row(), acting=True) for _ in range(2))
-        held = [Write(it, [entry(Kind.RUN_HELD)], took=["cancel"]) for it in (one, other)]
+        held = [
+            Write(it, [entry(Kind.RUN_HELD)], changes=[TakeMessage("cancel")])
+            for it in (one, other)
+        ]
         assert isinstance(self.store.append(held[:1])[0], Committed)
         assert isinstance(self.store.append(held[1:])[0], Fenced)
         assert [taken for _, taken in self.store.messages(lease.row.run_no)] == [one.row.last_seq]
@@ -121,7 +130,7 @@ class Messages(Taking):
         for name in ("one", "two"):
             self.store.post("r", a_message(name))
         changes: dict[str, Any] = {"owner": None, "waiting_on": "s", "heard": 2}
-        self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)])
+        self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], row=changes)])
         assert self.row().heard == 2
         assert self.claimable() == []
         assert self.took() == []
@@ -138,7 +147,7 @@ class Messages(Taking):
         lease = self.started_run()
         self.store.post("r", a_message("m"))
         changes: dict[str, Any] = {"owner": None, "waiting_on": "s"}
-        write = Write(lease, [entry(Kind.RUN_WAITING)], changes=changes, took=["m"])
+        write = Write(lease, [entry(Kind.RUN_WAITING)], row=changes, changes=[TakeMessage("m")])
         self.store.append([write])
         assert (self.claimable(), self.took()) == ([], [])
 
@@ -178,7 +187,7 @@ class Messages(Taking):
             lease = self.store.start(new, self.owner).lease
             assert lease is not None
             changes: dict[str, Any] = {"owner": None, "waiting_on": "s"}
-            self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)])
+            self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], row=changes)])
             self.store.post(run_id, a_message("m"))
         self.queued("plain")
         self.waiting("timer", self.clock() - 1)
@@ -200,8 +209,8 @@ class Messages(Taking):
     def test_a_run_writes_to_another_with_its_own_entry(self) -> None:
         run_no = self.waiting("parent")
         child = self.started_run("child")
-        posts = [Post("parent", a_message("done", "child", b'{"r":1}'))]
-        (outcome,) = self.store.append([Write(child, [entry(Kind.RUN_COMPLETED)], posts=posts)])
+        posts = [PostMessage("parent", a_message("done", "child", b'{"r":1}'))]
+        (outcome,) = self.store.append([Write(child, [entry(Kind.RUN_COMPLETED)], changes=posts)])
         assert isinstance(outcome, Committed)
         (found,) = self.store.inbox(run_no)
         assert (found.message_id, found.kind, found.body, found.number) == (
@@ -218,13 +227,13 @@ class Messages(Taking):
         child = self.started_run("child")
         stale = Lease(child.row)
         child = self.claimed("child")
-        posts = [Post("parent", a_message("m"))]
-        assert isinstance(self.store.append([Write(stale, [step()], posts=posts)])[0], Fenced)
+        posts = [PostMessage("parent", a_message("m"))]
+        assert isinstance(self.store.append([Write(stale, [step()], changes=posts)])[0], Fenced)
         outcomes = self.store.append(
             [
                 Write(child, [step()]),
-                Write(child, [started()], posts=posts),
-                Write(child, [step("t")], took=["never"], posts=posts),
+                Write(child, [started()], changes=posts),
+                Write(child, [step("t")], changes=[TakeMessage("never"), *posts]),
             ]
         )
         assert [type(outcome) for outcome in outcomes] == [Committed, Broken, Broken]
@@ -236,17 +245,17 @@ class Messages(Taking):
         self.append(gone, entry(Kind.RUN_COMPLETED))
         self.waiting("there")
         lease = self.started_run()
-        posts = [Post(name, a_message("m")) for name in ("gone", "never", "there", "there")]
-        assert isinstance(self.store.append([Write(lease, [step()], posts=posts)])[0], Committed)
+        posts = [PostMessage(name, a_message("m")) for name in ("gone", "never", "there", "there")]
+        assert isinstance(self.store.append([Write(lease, [step()], changes=posts)])[0], Committed)
         assert (self.names("gone"), self.names("there")) == ([], [("m", 1)])
-        assert isinstance(self.store.append([Write(lease, [step()], posts=posts)])[0], Committed)
+        assert isinstance(self.store.append([Write(lease, [step()], changes=posts)])[0], Committed)
         assert self.names("there") == [("m", 1)]
 
     def test_many_messages_of_one_batch_are_all_there(self) -> None:
         self.waiting("parent")
         leases = [self.started_run(f"c{number}") for number in range(5)]
         writes = [
-            Write(lease, [step()], posts=[Post("parent", a_message(lease.row.run_id))])
+            Write(lease, [step()], changes=[PostMessage("parent", a_message(lease.row.run_id))])
             for lease in leases
         ]
         assert all(isinstance(it, Committed) for it in self.store.append(writes))
@@ -258,10 +267,14 @@ class Messages(Taking):
         outcomes = self.store.append(
             [
                 Write(
-                    first, [step()], posts=[Post("a", a_message("x")), Post("b", a_message("y"))]
+                    first,
+                    [step()],
+                    changes=[PostMessage("a", a_message("x")), PostMessage("b", a_message("y"))],
                 ),
-                Write(second, [step()], took=["old"], posts=[Post("a", a_message("z"))]),
-                Write(second, [step("t")], took=["y"]),
+                Write(
+                    second, [step()], changes=[TakeMessage("old"), PostMessage("a", a_message("z"))]
+                ),
+                Write(second, [step("t")], changes=[TakeMessage("y")]),
             ]
         )
         assert [type(it) for it in outcomes] == [Committed] * 3
@@ -273,7 +286,7 @@ class Messages(Taking):
         outcomes = self.store.append(
             [
                 Write(first, [entry(Kind.RUN_COMPLETED)]),
-                Write(second, [step()], posts=[Post("a", a_message("m"))]),
+                Write(second, [step()], changes=[PostMessage("a", a_message("m"))]),
             ]
         )
         assert [type(it) for it in outcomes] == [Committed] * 2
@@ -283,8 +296,8 @@ class Messages(Taking):
         other = self.open_store("other")
         other.start(new_run("same"), None)
         lease = self.started_run()
-        posts = [Post("same", a_message("m"))]
-        assert isinstance(self.store.append([Write(lease, [step()], posts=posts)])[0], Committed)
+        posts = [PostMessage("same", a_message("m"))]
+        assert isinstance(self.store.append([Write(lease, [step()], changes=posts)])[0], Committed)
         row = other.get("same")
         assert row is not None
         assert other.messages(row.run_no) == []
@@ -295,7 +308,7 @@ class Messages(Taking):
         lease = self.started_run()
 
         def work(_connection: Any) -> Write:
-            return Write(lease, [step()], posts=[Post("parent", a_message("m"))])
+            return Write(lease, [step()], changes=[PostMessage("parent", a_message("m"))])
 
         assert isinstance(self.store.append_within(lease, work), Committed)
         assert self.names("parent") == [("m", 1)]

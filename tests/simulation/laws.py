@@ -21,8 +21,8 @@ from holdfast._store.contract import Busy, Committed, Fenced, NewRun, Outcome, S
 from holdfast.testing.through import Through
 
 if TYPE_CHECKING:
-    from holdfast.testing.simulation.outside import Outside, Request
-    from holdfast.testing.simulation.workers import Life
+    from tests.simulation.outside import Outside, Request
+    from tests.simulation.workers import Life
 
 CLAIMS_MAX = 4
 """The fifth claim in a row that brings nothing holds the run instead."""

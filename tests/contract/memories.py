@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from holdfast._core.changes import Outdated, PutMemo
 from holdfast._core.rows import Lease, Memo, Write
-from holdfast._store.contract import Broken, Committed, Fenced, Outdated
-from holdfast.testing.store_contract.ground import ODD_STRINGS, Ground, new_run, started, step
+from holdfast._store.contract import Broken, Committed, Fenced
+from tests.contract.ground import ODD_STRINGS, Ground, new_run, started, step
 
 
 class Remembering(Ground):
@@ -243,7 +244,7 @@ class Remembering(Ground):
         self.put("old")
         lease = self.started_run()
         memos = [Memo("s", "k", b"1", run_id="r"), Memo("s", "old", None, run_id="r")]
-        (outcome,) = self.store.append([Write(lease, [step()], memos=memos)])
+        (outcome,) = self.store.append([Write(lease, [step()], changes=[*map(PutMemo, memos)])])
         assert isinstance(outcome, Committed)
         found = self.store.memo("s", "k")
         assert found == Memo("s", "k", b"1", None, 1, lease.row.updated_us, "r")
@@ -254,7 +255,11 @@ class Remembering(Ground):
     def test_the_last_of_several_writes_of_one_key_stands(self) -> None:
         leases = [self.started_run(name) for name in "abc"]
         writes = [
-            Write(lease, [step()], memos=[Memo("s", "k", str(number).encode()) for number in pair])
+            Write(
+                lease,
+                [step()],
+                changes=[*map(PutMemo, [Memo("s", "k", str(number).encode()) for number in pair])],
+            )
             for lease, pair in zip(leases, ((1, 2), (3, 4), (5, 6)), strict=True)
         ]
         assert all(isinstance(it, Committed) for it in self.store.append(writes))
@@ -267,11 +272,13 @@ class Remembering(Ground):
         stale = Lease(lease.row)
         lease = self.claimed("r")
         memos = [Memo("s", "k", b"1")]
-        assert isinstance(self.store.append([Write(stale, [step()], memos=memos)])[0], Fenced)
+        assert isinstance(
+            self.store.append([Write(stale, [step()], changes=[*map(PutMemo, memos)])])[0], Fenced
+        )
         other = self.store.start(new_run("other"), self.owner).lease
         assert other is not None
         outcomes = self.store.append(
-            [Write(lease, [started()], memos=memos), Write(other, [step()])]
+            [Write(lease, [started()], changes=[*map(PutMemo, memos)]), Write(other, [step()])]
         )
         assert [type(it) for it in outcomes] == [Broken, Committed]
         assert self.keys() == []
@@ -281,10 +288,15 @@ class Remembering(Ground):
         lease = self.started_run()
         before = self.row()
         memos = [Memo("s", "new", b"1"), Memo("s", "k", b"2", expected=0)]
-        assert isinstance(self.store.append([Write(lease, [step()], memos=memos)])[0], Outdated)
+        assert isinstance(
+            self.store.append([Write(lease, [step()], changes=[*map(PutMemo, memos)])])[0], Outdated
+        )
         assert (self.row(), lease.row, self.keys(), self.value()) == (before, before, ["k"], b"1")
         memos[1].expected = 1
-        assert isinstance(self.store.append([Write(lease, [step()], memos=memos)])[0], Committed)
+        assert isinstance(
+            self.store.append([Write(lease, [step()], changes=[*map(PutMemo, memos)])])[0],
+            Committed,
+        )
         found = self.store.memo("s", "k")
         assert found == Memo("s", "k", b"2", None, 2, lease.row.updated_us)
         assert self.store.verify() == []
@@ -292,7 +304,7 @@ class Remembering(Ground):
     def test_one_batch_gives_a_version_once(self) -> None:
         leases = [self.started_run(name) for name in "abc"]
         writes = [
-            Write(lease, [step()], memos=[Memo("s", "k", number, expected=0)])
+            Write(lease, [step()], changes=[PutMemo(Memo("s", "k", number, expected=0))])
             for lease, number in zip(leases, (b"1", b"2", b"3"), strict=True)
         ]
         outcomes = self.store.append(writes)
@@ -305,16 +317,23 @@ class Remembering(Ground):
         stale = Lease(self.started_run().row)
         self.claimed("r")
         memos = [Memo("s", "k", b"2", expected=0)]
-        assert isinstance(self.store.append([Write(stale, [step()], memos=memos)])[0], Fenced)
+        assert isinstance(
+            self.store.append([Write(stale, [step()], changes=[*map(PutMemo, memos)])])[0], Fenced
+        )
 
     def test_a_version_of_something_that_cannot_be_seen_is_none(self) -> None:
         self.put("k")
         self.put("k", None)
         lease = self.started_run()
         memos = [Memo("s", "k", b"2", expected=2)]
-        assert isinstance(self.store.append([Write(lease, [step()], memos=memos)])[0], Outdated)
+        assert isinstance(
+            self.store.append([Write(lease, [step()], changes=[*map(PutMemo, memos)])])[0], Outdated
+        )
         memos[0].expected = 0
-        assert isinstance(self.store.append([Write(lease, [step()], memos=memos)])[0], Committed)
+        assert isinstance(
+            self.store.append([Write(lease, [step()], changes=[*map(PutMemo, memos)])])[0],
+            Committed,
+        )
 
     def test_a_transaction_of_a_user_with_an_old_version_leaves_nothing(self) -> None:
         self.put("k")
@@ -322,7 +341,7 @@ class Remembering(Ground):
 
         def work(connection: Any) -> Write:
             self.users_write(connection, "tea")
-            return Write(lease, [step()], memos=[Memo("s", "k", b"2", expected=0)])
+            return Write(lease, [step()], changes=[PutMemo(Memo("s", "k", b"2", expected=0))])
 
         assert isinstance(self.store.append_within(lease, work), Outdated)
         assert (self.users_lines(), self.value()) == ([], b"1")
@@ -331,7 +350,7 @@ class Remembering(Ground):
         lease = self.started_run()
 
         def work(_connection: Any) -> Write:
-            return Write(lease, [step()], memos=[Memo("s", "k", b"1")])
+            return Write(lease, [step()], changes=[PutMemo(Memo("s", "k", b"1"))])
 
         assert isinstance(self.store.append_within(lease, work), Committed)
         assert self.value() == b"1"

@@ -12,9 +12,9 @@ from holdfast._core.rows import RunRow, version_seen
 from holdfast._store.contract import Committed, Outcome, Posted, Started, Store
 from holdfast.errors import HoldfastError
 from holdfast.testing.doors import Store as Opened, as_seen
-from holdfast.testing.simulation.laws import Laws
-from holdfast.testing.simulation.workers import SIGNAL
 from holdfast.testing.through import Through
+from tests.simulation.laws import Laws
+from tests.simulation.workers import SIGNAL
 
 FORKS_MAX = 3
 FLOOD_MAX = 5

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast._core.changes import ClaimKey
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import Status
-from holdfast._core.rows import (
-    KeyClaim,
-    Lease,
-    Message,
-    Write,
-)
+from holdfast._core.rows import Lease, Message, Write
 from holdfast._store.contract import (
     Broken,
     Busy,
@@ -20,7 +16,7 @@ from holdfast._store.contract import (
     Query,
 )
 from holdfast.errors import Corrupt, RunNotFound
-from holdfast.testing.store_contract.ground import (
+from tests.contract.ground import (
     ODD_STRINGS,
     A,
     B,
@@ -81,7 +77,7 @@ class Writing(Ground):
         made = self.store.start(new_run(text, text), self.owner)
         assert made.lease is not None
         self.append(made.lease, step(text))
-        claim = Write(made.lease, [intent()], claim=KeyClaim(text, text, text, A))
+        claim = Write(made.lease, [intent()], changes=[ClaimKey(text, text, text, A)])
         assert isinstance(self.store.append([claim])[0], Committed)
         self.store.post(text, Message(text, text, text, 1, b"{}"))
         row = self.row(text)
@@ -115,7 +111,7 @@ class Writing(Ground):
         self.claimed("r")
         before = self.row()
         write = Write(
-            stale, [step()], [(1, b"1")], {"tags": '{"a":"b"}'}, KeyClaim("e", "k", "s", A)
+            stale, [step()], [(1, b"1")], {"tags": '{"a":"b"}'}, [ClaimKey("e", "k", "s", A)]
         )
         assert isinstance(self.store.append([write])[0], Fenced)
         assert isinstance(self.store.append([Write(stale, [])])[0], Fenced)

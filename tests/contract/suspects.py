@@ -5,8 +5,8 @@ from __future__ import annotations
 from holdfast._core.entries import Kind
 from holdfast._core.rows import Lease, Write
 from holdfast._store.contract import Committed, Limits, Store
-from holdfast.testing.store_contract.ground import entry, step
-from holdfast.testing.store_contract.taking import Taking
+from tests.contract.claims import Taking
+from tests.contract.ground import entry, step
 
 
 class Suspects(Taking):
@@ -23,7 +23,7 @@ class Suspects(Taking):
         """Leave runs to anybody, with nothing new: as after an act of a person on a stranded one."""
         for run_id in run_ids:
             lease = Lease(self.row(run_id))
-            write = Write(lease, [entry(Kind.EMITTED)], changes={"owner": None})
+            write = Write(lease, [entry(Kind.EMITTED)], row={"owner": None})
             assert isinstance(self.store.append([write])[0], Committed)
             assert self.row(run_id).owner is None
 

@@ -28,12 +28,12 @@ from holdfast.testing.doors import (
     admission,
     open_store,
 )
-from holdfast.testing.simulation.laws import Laws, Violation, has_been_tried
-from holdfast.testing.simulation.outside import Outside
-from holdfast.testing.simulation.people import People
-from holdfast.testing.simulation.programs import Op, edited, generate, with_waits
-from holdfast.testing.simulation.workers import Worker
 from holdfast.testing.stores import new_sqlite_url
+from tests.simulation.laws import Laws, Violation, has_been_tried
+from tests.simulation.outside import Outside
+from tests.simulation.people import People
+from tests.simulation.programs import Op, edited, generate, with_waits
+from tests.simulation.workers import Worker
 
 SECOND_US = 1_000_000
 LEASE_S = 30.0

@@ -26,11 +26,11 @@ from holdfast._core.requests import (
     StepCall,
     Wrote,
 )
-from holdfast._core.rows import KeyState, Lease
+from holdfast._core.rows import KeyState, Lease, Refused
 from holdfast._core.scripts import step_script
 from holdfast._core.stops import Unwind
 from holdfast._core.waits import wait_script
-from holdfast._store.contract import KeyTaken, Store, Wanted
+from holdfast._store.contract import Store, Wanted
 from holdfast.errors import (
     Corrupt,
     HoldfastError,
@@ -61,9 +61,9 @@ from holdfast.testing.doors import (
     reads,
     settle_down,
 )
-from holdfast.testing.simulation.laws import Lawful, Laws, Violation
-from holdfast.testing.simulation.outside import Moves, Outside, is_of, is_of_another
-from holdfast.testing.simulation.programs import Act, Branches, Hear, Op, step_of
+from tests.simulation.laws import Lawful, Laws, Violation
+from tests.simulation.outside import Moves, Outside, is_of, is_of_another
+from tests.simulation.programs import Act, Branches, Hear, Op, step_of
 
 SIGNAL = "go"
 """What runs wait for."""
@@ -393,9 +393,9 @@ class Life:
         self._worker.engine.committer.wait(ticket)
         yield "has written"
         outcome = execution.settled(ticket)
-        if isinstance(outcome, KeyTaken):
+        if isinstance(outcome, Refused):
             execution.undo_prediction(ticket.write)
-            return Wrote(taken=outcome.key)
+            return Wrote(refused=outcome)
         return Wrote(copy)
 
     def _await(self, request: Await, frame: Frame) -> Moves:

@@ -1,4 +1,16 @@
-"""`python -m holdfast.testing.simulation --seeds N [--first S] [--sqlite SHARE] [--people] [--log SEED]`."""
+"""A seeded simulation of several workers on one store, with checkers for the promises.
+
+    python -m tests.simulation --seeds N [--first S] [--sqlite SHARE] [--people] [--log SEED]
+
+A seed decides everything: the flows, who makes the next move, who dies, stalls past its lease and
+comes back, how the clock jumps, what the world answers. The same seed is the same schedule, bit
+for bit, so a seed that fails is a test case. Runs, scripts, admission and endings are the real
+ones; only threads, time and chance are the simulation's own.
+
+    programs   the flows, as data          workers    processes, and the third driver
+    outside    what really happened        laws       what must hold after every move
+    scheduler  who moves next
+"""
 
 from __future__ import annotations
 
@@ -6,14 +18,14 @@ import argparse
 import sys
 import time
 
-from holdfast.testing.simulation.scheduler import Faults, Outcome, simulate
+from tests.simulation.scheduler import Faults, Outcome, simulate
 
 PEOPLE = Faults(people_stop_runs=2, signals=5, stale_views=4)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Play seeds; print a summary and the seeds that fail. Returns 1 if one does."""
-    parser = argparse.ArgumentParser(prog="python -m holdfast.testing.simulation")
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first one")
     parser.add_argument("--sqlite", type=int, default=0, help="every n-th one on a SQLite file")

@@ -20,7 +20,7 @@ from holdfast._store.contract import (
     Query,
 )
 from holdfast.errors import Corrupt, HoldfastError, Regressed
-from holdfast.testing.store_contract.ground import (
+from tests.contract.ground import (
     A,
     Ground,
     entry,

@@ -9,14 +9,9 @@ from typing import Any
 
 import pytest
 
+from holdfast._core.changes import ClaimKey, SetKey
 from holdfast._core.entries import Draft, Kind
-from holdfast._core.rows import (
-    KeyChange,
-    KeyClaim,
-    Lease,
-    RunRow,
-    Write,
-)
+from holdfast._core.rows import Lease, RunRow, Write
 from holdfast._store.contract import (
     NewRun,
     Outcome,
@@ -149,13 +144,13 @@ class Ground(abc.ABC):
 
     def claim_key(self, lease: Lease, digest: bytes = A, name: str = "e") -> Outcome:
         """Write an intent that claims the key "k" of the effect "pay"."""
-        claim = KeyClaim("pay", "k", name, digest)
-        return self.store.append([Write(lease, [intent(name)], claim=claim)])[0]
+        claim = ClaimKey("pay", "k", name, digest)
+        return self.store.append([Write(lease, [intent(name)], changes=[claim])])[0]
 
     def set_key(self, lease: Lease, state: str, *, result: bool = False) -> Outcome:
         """Write an outcome that says what became of the key."""
-        change = KeyChange("pay", "k", state, result)
-        return self.store.append([Write(lease, [step("e")], keys=[change])])[0]
+        change = SetKey("pay", "k", state, result)
+        return self.store.append([Write(lease, [step("e")], changes=[change])])[0]
 
     def claimable(self, store: Store | None = None) -> list[str]:
         """Return the ids of the runs that a worker may take now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast._core.measures import MINUTE_US, Counts, Measure
-from holdfast.testing.store_contract.ground import ODD_STRINGS, Ground, new_run
+from tests.contract.ground import ODD_STRINGS, Ground, new_run
 
 FULL = Counts(
     steps=3,

@@ -14,10 +14,10 @@ import msgspec
 
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done
 from holdfast._core.requests import Called, StepCall
-from holdfast.testing.simulation.programs import Flaky, Refused
+from tests.simulation.programs import Flaky, Refused
 
 if TYPE_CHECKING:
-    from holdfast.testing.simulation.workers import Life
+    from tests.simulation.workers import Life
 
 BIG = 700
 """Characters that make a value too long to stand in its entry: it becomes a chunk."""

@@ -6,21 +6,13 @@ from typing import Any
 
 import pytest
 
+from holdfast._core.changes import ClaimKey, KeyTaken, SetKey, TakeMessage
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import Status
-from holdfast._core.rows import KeyChange, KeyClaim, Lease, Message, Write
-from holdfast._store.contract import (
-    Busy,
-    Committed,
-    Fenced,
-    KeyTaken,
-    NewRun,
-    ScheduleRow,
-    Store,
-    WholeRun,
-)
+from holdfast._core.rows import Lease, Message, Write
+from holdfast._store.contract import Busy, Committed, Fenced, NewRun, ScheduleRow, Store, WholeRun
 from holdfast.errors import Regressed, RunConflict
-from holdfast.testing.store_contract.ground import (
+from tests.contract.ground import (
     A,
     B,
     Ground,
@@ -181,13 +173,13 @@ class Fleet(Ground):
         assert lease is not None
         self.store.post(run_id, Message("m1", "signal", "me", 5, b'{"a":"\xc3\xbc"}'))
         self.store.post(run_id, Message("m2", "signal", "you", 6, b"{}"))
-        claim = KeyClaim("pay", run_id, "e", A)
-        done = KeyChange("pay", run_id, "completed", result=True)
+        claim = ClaimKey("pay", run_id, "e", A)
+        done = SetKey("pay", run_id, "completed", result=True)
         for write in (
             Write(lease, [step("a")], [(2, b'{"chunk":1}')]),
-            Write(lease, [intent("e")], claim=claim),
-            Write(lease, [step("e")], keys=[done]),
-            Write(lease, [entry(Kind.EMITTED)], took=["m1"]),
+            Write(lease, [intent("e")], changes=[claim]),
+            Write(lease, [step("e")], changes=[done]),
+            Write(lease, [entry(Kind.EMITTED)], changes=[TakeMessage("m1")]),
         ):
             assert isinstance(self.store.append([write])[0], Committed)
         return lease
@@ -229,7 +221,7 @@ class Fleet(Ground):
         assert [message.message_id for message in target.inbox(row.run_no)] == ["m2"]
         lease = target.claim("rich", owner, self.clock())
         assert isinstance(lease, Lease)
-        write = Write(lease, [step("b")], [(3, b'"three"')], took=["m2"])
+        write = Write(lease, [step("b")], [(3, b'"three"')], changes=[TakeMessage("m2")])
         assert isinstance(target.append([write])[0], Committed)
         assert target.chunks(row.run_no, 3)[3] == b'"three"'
         assert target.verify() == []
@@ -261,8 +253,8 @@ class Fleet(Ground):
         owner = target.register_owner()
         lease = target.start(new_run("first"), owner).lease
         assert lease is not None
-        claim = KeyClaim("pay", "rich", "e", A)
-        target.append([Write(lease, [intent("e")], claim=claim)])
+        claim = ClaimKey("pay", "rich", "e", A)
+        target.append([Write(lease, [intent("e")], changes=[claim])])
         with pytest.raises(RunConflict, match="first"):
             target.put_whole(self.store.whole(self.row("rich")))
         assert target.get("rich") is None
@@ -318,7 +310,7 @@ class Fleet(Ground):
 
         def work(connection: Any) -> Write:
             self.users_write(connection, "tea")
-            return Write(second, [intent()], claim=KeyClaim("pay", "k", "e", A))
+            return Write(second, [intent()], changes=[ClaimKey("pay", "k", "e", A)])
 
         taken = self.store.append_within(second, work)
         assert isinstance(taken, KeyTaken)

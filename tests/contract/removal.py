@@ -8,19 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
+from holdfast._core.changes import (
+    ClaimKey,
+    CloseQuestion,
+    OpenQuestion,
+    PutMemo,
+    SetKey,
+    TakeMessage,
+)
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import Status
-from holdfast._core.rows import (
-    KeyChange,
-    KeyClaim,
-    Lease,
-    Memo,
-    Message,
-    Pot,
-    RunRow,
-    Write,
-    version_seen,
-)
+from holdfast._core.rows import Lease, Memo, Message, Pot, RunRow, Write, version_seen
 from holdfast._store.contract import (
     LOST_END,
     Busy,
@@ -32,8 +30,7 @@ from holdfast._store.contract import (
     WholeRun,
 )
 from holdfast.errors import RunConflict, RunDeleted, RunNotFound, StaleView
-from holdfast.testing.store_contract.asking import question
-from holdfast.testing.store_contract.ground import (
+from tests.contract.ground import (
     ODD_STRINGS,
     A,
     B,
@@ -43,6 +40,7 @@ from holdfast.testing.store_contract.ground import (
     new_run,
     step,
 )
+from tests.contract.questions import question
 
 RACES = 20
 
@@ -85,7 +83,7 @@ class Forgetting(Ground):
         lease = self.store.start(new, self.owner).lease
         assert lease is not None
         changes = {"owner": None, "waiting_on": "x", "heard": 3}
-        self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)])
+        self.store.append([Write(lease, [entry(Kind.RUN_WAITING)], row=changes)])
         target = self.open_store("target")
         assert target.put_whole(self.store.whole(self.row("child")))
         row = target.get("child")
@@ -101,7 +99,7 @@ class Forgetting(Ground):
     def test_what_a_run_asks_and_may_spend_moves_with_it(self) -> None:
         lease = self.started_run()
         asked = question("r", "q", to="ops")
-        self.store.append([Write(lease, [step()], opens=[asked])])
+        self.store.append([Write(lease, [step()], changes=[OpenQuestion(asked)])])
         pot = self.store.put_pot(Pot("r", 5, steps=3, spent_steps=2))
         run = self.store.whole(self.row())
         assert (run.questions, run.pot) == ([asked], pot)
@@ -122,13 +120,13 @@ class Forgetting(Ground):
         self.store.put_pot(Pot(run_id, 1, steps=5))
         self.store.post(run_id, Message("m1", "signal", "me", 1, b"{}"))
         self.store.post(run_id, Message("m2", "signal", "me", 1, b"{}"))
-        claim = KeyClaim("pay", run_id, "e", A)
-        done = KeyChange("pay", run_id, "completed", result=True)
+        claim = ClaimKey("pay", run_id, "e", A)
+        done = SetKey("pay", run_id, "completed", result=True)
         for write in (
-            Write(lease, [step()], [(1, b'"one"')], opens=[question(run_id, "q")]),
-            Write(lease, [intent()], claim=claim, took=["m1"]),
-            Write(lease, [step("e")], keys=[done], memos=[Memo("s", run_id, b"1")]),
-            Write(lease, [entry(kind)], closes=["*"], changes={"skips": "[[3,4]]"}),
+            Write(lease, [step()], [(1, b'"one"')], changes=[OpenQuestion(question(run_id, "q"))]),
+            Write(lease, [intent()], changes=[claim, TakeMessage("m1")]),
+            Write(lease, [step("e")], changes=[done, PutMemo(Memo("s", run_id, b"1"))]),
+            Write(lease, [entry(kind)], row={"skips": "[[3,4]]"}, changes=[CloseQuestion("*")]),
         ):
             assert isinstance(self.store.append([write])[0], Committed)
         return self.row(run_id)
