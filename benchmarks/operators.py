@@ -137,7 +137,7 @@ def _ended(store: Store, number: int, lease: Lease) -> Write:
     )
     kind, facts, changes = _end(number)
     end = Draft(kind, now_us, body=msgspec.json.encode(facts))
-    return Write(lease, [done, end], changes=changes)
+    return Write(lease, [done, end], row=changes)
 
 
 def _end(number: int) -> tuple[Kind, dict[str, object], dict[str, object]]:

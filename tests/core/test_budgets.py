@@ -12,11 +12,11 @@ from hypothesis import given, strategies as st
 
 from holdfast._core import budgets
 from holdfast._core.budgets import NANOS, Budget, Price, dollars, limits_of, nanos, new_pot
+from holdfast._core.changes import Exhausted, Spend, is_exhausted, spent
 from holdfast._core.entries import Kind
 from holdfast._core.requests import Append, Note, Now, Spec, StepCall, Unreserved, Wrote
-from holdfast._core.rows import Pot, Spend
+from holdfast._core.rows import Pot
 from holdfast._core.stops import Unwind
-from holdfast._store.sharing import is_exhausted, spent
 from holdfast.errors import RunHeld, UsageError
 
 CENT = NANOS // 100
@@ -153,11 +153,11 @@ class Till:
             return
 
     def _append(self, request: Append) -> Wrote:
-        if request.spend is None:
-            return Wrote()
-        if is_exhausted(self.pot, request.spend, 0):
-            return Wrote(exhausted=self.pot)
-        self.pot = spent(self.pot, request.spend)
+        for spend in request.changes:
+            assert isinstance(spend, Spend)
+            if is_exhausted(self.pot, spend, 0):
+                return Wrote(refused=Exhausted(self.pot))
+            self.pot = spent(self.pot, spend)
         return Wrote()
 
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
+from holdfast._core.changes import SetKey
 from holdfast._core.entries import Kind
 from holdfast._core.history import History, Record
 from holdfast._core.keys import is_undo
@@ -23,7 +24,6 @@ from holdfast._core.rollback import (
     to_be_undone,
     wanted,
 )
-from holdfast._core.rows import KeyChange
 from holdfast._core.stops import Unwind
 from holdfast.errors import RunHeld, UsageError
 from tests.core.test_history import ERROR, Journal
@@ -229,10 +229,10 @@ def test_settling_an_undo_as_done_makes_the_key_undone():
     journal = ask(did(Journal(), "a", 0))
     intent(journal, "undo/a", None, undoes=undoes, undo=False)
     record = journal.fold().records["undo/a"]
-    assert key_changes(record, "completed", result=True) == [KeyChange("a", "order:1", "undone")]
+    assert key_changes(record, "completed", result=True) == [SetKey("a", "order:1", "undone")]
     assert key_changes(record, "in_doubt") == []
     _, keys = settle_drafts(journal.fold(), "undo/a", "done", b"null", None, "kim", 9)
-    assert keys == [KeyChange("a", "order:1", "undone")]
+    assert keys == [SetKey("a", "order:1", "undone")]
 
 
 KINDS = st.sampled_from(["done", "plain", "no_undo", "refused", "new_generation"])

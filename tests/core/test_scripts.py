@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from holdfast._core import codec, doubted
+from holdfast._core.changes import ClaimKey, KeyTaken, SetKey
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.history import History, State
@@ -147,10 +148,10 @@ class Bench:
         return self.stranded
 
     def _append(self, request: Append) -> Wrote:
-        if request.claim is not None and self.claims:
+        if self.claims and any(isinstance(it, ClaimKey) for it in request.changes):
             taken = self.claims.pop(0)
             if taken is not None:
-                return Wrote(taken=taken)
+                return Wrote(refused=KeyTaken(taken))
         value: Any = None
         for note in request.notes:
             facts = dict(note.facts)
@@ -173,7 +174,8 @@ class Bench:
                     b"",
                 )
             )
-        self.keys += [(change.key, change.state) for change in request.keys]
+        keys = [change for change in request.changes if isinstance(change, SetKey)]
+        self.keys += [(change.key, change.state) for change in keys]
         return Wrote(value)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast._core.changes import ClaimKey, SetKey
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.history import History
 from holdfast._core.requests import (
@@ -115,7 +116,7 @@ def test_an_error_is_a_failure_with_its_start() -> None:
 
     assert not failed.value.outcome_unknown
     assert hand.kinds() == [[Kind.STEP_STARTED, Kind.STEP_FAILED]]
-    assert hand.wrote[0].keys == []
+    assert not hand.wrote[0].changes
 
 
 def test_one_that_ended_its_transaction_by_itself_is_in_doubt_and_never_tried_again() -> None:
@@ -129,8 +130,10 @@ def test_one_that_ended_its_transaction_by_itself_is_in_doubt_and_never_tried_ag
     assert (held.reason, held.step) == ("in_doubt", "book")
     assert hand.kinds() == [[Kind.STEP_STARTED, Kind.STEP_IN_DOUBT]]
     [append] = hand.wrote
-    assert append.claim is not None
-    assert [key.state for key in append.keys] == ["in_doubt"]
+    claim, key = append.changes
+    assert isinstance(claim, ClaimKey)
+    assert isinstance(key, SetKey)
+    assert key.state == "in_doubt"
 
 
 def test_it_is_tried_again_by_its_policy() -> None:

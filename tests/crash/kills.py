@@ -20,7 +20,7 @@ from typing import Any
 import holdfast
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.rows import Write
-from holdfast.testing.store_contract import new_run
+from tests.contract.store_contract import new_run
 from tests.crash.harness import Ended, World
 from tests.crash.payments import Client
 

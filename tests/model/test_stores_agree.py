@@ -10,29 +10,29 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
+from holdfast._core.changes import (
+    ClaimKey,
+    CloseQuestion,
+    OpenQuestion,
+    PostMessage,
+    PutMemo,
+    SetKey,
+    Spend,
+    TakeMessage,
+)
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.measures import Counts, Measure
-from holdfast._core.rows import (
-    KeyChange,
-    KeyClaim,
-    Lease,
-    Memo,
-    Message,
-    Post,
-    Pot,
-    Question,
-    Spend,
-    Write,
-)
+from holdfast._core.rows import Lease, Memo, Message, Pot, Question, Write
 from holdfast._store import sweeping
 from holdfast._store.contract import Broken, Limits, NewRun, Query, ScheduleRow, Wanted
 from holdfast._store.memory import MemoryStore, MemoryWorld
 from holdfast._store.sqlite import SqliteStore
-from holdfast.testing.store_contract import FakeClock
+from tests.contract.store_contract import FakeClock
 
 DIGESTS = (b"a" * 16, b"b" * 16)
 IDS = ("a", "ü'\"\n", "c", "d", "e")
@@ -98,7 +98,7 @@ beside = st.fixed_dictionaries(
     optional={
         "posts": st.lists(
             st.builds(
-                Post,
+                PostMessage,
                 st.sampled_from([*IDS, "nobody"]),
                 st.builds(Message, names, st.just("s"), st.just("me"), st.just(1), st.just(b"{}")),
             ),
@@ -285,11 +285,18 @@ class Stores(RuleBasedStateMachine):
             asked = [msgspec.structs.replace(it, run_id=row.run_id) for it in more.get("opens", [])]
             closes = ["*"] if ends else more.get("closes", [])
             opens = [] if ends or row.status in ENDED else asked  # Who ends asks nothing.
-            others = {**more, "opens": opens, "closes": closes}
-            claim = None if claimed is None else KeyClaim("pay", claimed, "s", digest)
-            keys = [] if key is None else [KeyChange("pay", key[0], key[1], result=True)]
+            others = [
+                *more.get("posts", []),
+                *map(CloseQuestion, closes),
+                *map(OpenQuestion, opens),
+                *([more["spend"]] if more.get("spend") else []),
+                *map(PutMemo, more.get("memos", [])),
+            ]
+            takes = map(TakeMessage, took)
+            claims = [] if claimed is None else [ClaimKey("pay", claimed, "s", digest)]
+            keys = [] if key is None else [SetKey("pay", key[0], key[1], result=True)]
             for batch, lease in zip(batches, pair, strict=True):
-                batch.append(Write(lease, entries, [], changed, claim, keys, took, **others))
+                batch.append(Write(lease, entries, [], changed, [*claims, *keys, *takes, *others]))
         if not batches[0]:
             return
         stores = self.pairs[process]
@@ -440,9 +447,10 @@ def _plain(answer):
     return answer
 
 
+pytestmark = pytest.mark.timeout(600)  # Two minutes of work for one core.
 TestStores = Stores.TestCase
 TestStores.settings = settings(
-    max_examples=80,
+    max_examples=25,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -18,7 +18,7 @@ from holdfast._ops.metrics import store_metrics
 from holdfast._ops.trends import trends
 from holdfast.errors import Corrupt, RunFailed, RunHeld, RunRolledBack
 from holdfast.observers import metrics
-from holdfast.testing.store_contract.ground import new_run
+from tests.contract.ground import new_run
 
 CANARY = "canary-91c2"
 

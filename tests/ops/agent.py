@@ -117,6 +117,11 @@ async def typed(order: Order, times: int = 2) -> str:
 
 
 @flow
+def priced(order: Order) -> int:
+    return first(order.number)
+
+
+@flow
 def leaves() -> None:
     sys.exit("leaving")
 

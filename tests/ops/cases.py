@@ -340,7 +340,7 @@ def held_in_doubt_in_a_rollback(store: MemoryStore):
     held = Draft(Kind.RUN_HELD, store.now_us(), body=b'{"reason":"in_doubt","step":"charge"}')
     row = store.get("r")
     assert row is not None
-    store.append([Write(Lease(row, acting=True), [held], changes={"held_reason": "in_doubt"})])
+    store.append([Write(Lease(row, acting=True), [held], row={"held_reason": "in_doubt"})])
 
 
 @case

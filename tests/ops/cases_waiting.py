@@ -140,6 +140,12 @@ def waiting_for_a_signal_that_came(store: MemoryStore):
 
 
 @case
+def waiting_for_a_signal_until_a_time_that_came(store: MemoryStore):
+    waiting_for_a_signal_until_a_time(store)
+    signals.signal(store, "r", "paid", 5, signal_id="1", actor="kim")
+
+
+@case
 def waiting_until_its_deadline(store: MemoryStore):
     until_us = store.now_us() + HOUR_S * 1_000_000
     journal = Journal(store, "r", until_us=until_us).step("search").waits("wait", "paid")

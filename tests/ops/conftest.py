@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast._ops.cli import session
 from holdfast._store.contract import Store
 from holdfast._store.memory import MemoryStore
 from holdfast._store.sqlite import SqliteStore
@@ -76,3 +77,9 @@ def in_a_process_that_dies(url: str) -> Callable[[str], None]:
         assert done.returncode == 9
 
     return write
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that are invoked here can ask: what they are given as input was typed."""
+    monkeypatch.setattr(session, "at_a_terminal", lambda: True)

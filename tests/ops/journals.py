@@ -8,8 +8,9 @@ import msgspec
 
 from holdfast._core import codec, doubted
 from holdfast._core.approvals import APPROVE
+from holdfast._core.changes import ClaimKey, CloseQuestion, OpenQuestion, SetKey
 from holdfast._core.entries import Draft, Kind
-from holdfast._core.rows import KeyChange, KeyClaim, Question, Write
+from holdfast._core.rows import Question, Write
 from holdfast._store.contract import Busy, Committed, NewRun, Store
 
 KEY = "hf_0123456789abcdef0123456789abcdef01234567"
@@ -83,14 +84,19 @@ class Journal:
     def write(
         self,
         *drafts: Draft,
-        claim: KeyClaim | None = None,
-        keys: list[KeyChange] | None = None,
+        claim: ClaimKey | None = None,
+        keys: list[SetKey] | None = None,
         opens: list[Question] | None = None,
         closes: list[str] | None = None,
         **changes: Any,
     ) -> Journal:
-        write = Write(self.lease, list(drafts), claim=claim, keys=keys or [], changes=changes)
-        write.opens, write.closes = opens or [], closes or []
+        write = Write(self.lease, list(drafts), row=changes)
+        write.changes = [
+            *([] if claim is None else [claim]),
+            *(keys or []),
+            *map(CloseQuestion, closes or []),
+            *map(OpenQuestion, opens or []),
+        ]
         [outcome] = self.store.append([write])
         assert isinstance(outcome, Committed), outcome
         return self
@@ -195,7 +201,7 @@ class Journal:
         claim = None
         if business_key is not None:
             facts["business_key"] = business_key
-            claim = KeyClaim(key.partition("#")[0], business_key, key, b"a" * 16)
+            claim = ClaimKey(key.partition("#")[0], business_key, key, b"a" * 16)
         draft = self._call(self.draft(Kind.STEP_STARTED, key, attempt, **facts))
         return self.write(draft, claim=claim)
 
@@ -208,7 +214,7 @@ class Journal:
     ) -> Journal:
         keys = []
         if (business_key := facts.pop("business_key", None)) is not None:
-            keys = [KeyChange(key, business_key, "in_doubt")]
+            keys = [SetKey(key, business_key, "in_doubt")]
         return self.write(
             self.draft(Kind.STEP_IN_DOUBT, key, 1, why=why, ended=ended, **facts), keys=keys
         )

@@ -247,7 +247,7 @@ def test_resume(holdfast, runs):
     assert held["error"]["actions"]
 
 
-def test_diverged_runs_of_a_flow_are_taken_up_together(holdfast, runs):
+def test_diverged_runs_of_a_flow_are_taken_up_together(holdfast, runs, terminal):
     Journal(runs, "other", flow="bill").step("search").held("diverged", "at think: …", "think")
     Journal(runs, "second").step("search").held("diverged", "at think: …", "think")
     many = ("resume", "--diverged", "--flow", "pay")
@@ -257,7 +257,7 @@ def test_diverged_runs_of_a_flow_are_taken_up_together(holdfast, runs):
         "held",
         "held",
     ]
-    told = as_json(holdfast(*many, "--json"))
+    told = as_json(holdfast(*many, "--yes", "--json"))
     assert [one["run_id"] for one in told["resumed"]] == ["second", "diverged"]
     assert (told["answer"], told["refused"]) == (None, 0)
     for run_id in ("second", "diverged"):
@@ -267,7 +267,7 @@ def test_diverged_runs_of_a_flow_are_taken_up_together(holdfast, runs):
     assert "Taken up again: 0 of flow pay." in holdfast(*many, "--yes").stdout
 
 
-def test_a_change_is_accepted_of_all_diverged_runs_of_a_flow(holdfast, runs):
+def test_a_change_is_accepted_of_all_diverged_runs_of_a_flow(holdfast, runs, terminal):
     many = ("resume", "--diverged", "--flow", "pay", "--accept-change")
     assert "1 diverged run of flow pay again, with the changed code?" in (holdfast(*many).stderr)
     assert "diverged: the change is accepted" in holdfast(*many, "--yes").stdout
@@ -352,7 +352,7 @@ def test_verify_says_of_a_store_that_lost_commits_that_they_are_missing(
     holdfast, runs, tmp_path, url
 ):
     from holdfast._store.sqlite import SqliteStore
-    from holdfast.testing.store_contract import new_run
+    from tests.contract.store_contract import new_run
 
     path, kept = url.removeprefix("sqlite:///"), tmp_path / "kept"
     runs.close()  # What it wrote is in the file then, and not in a second one.

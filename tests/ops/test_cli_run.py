@@ -182,6 +182,100 @@ def test_a_dead_supervisor_s_run_goes_on_at_once(holdfast: Command):
     assert holdfast.executed() == ["first"]
 
 
+def _gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+SLOW = """
+import asyncio, os
+import holdfast
+from holdfast import effect, flow, step
+from tests.ops.agent import FOLDER, executed, long
+
+def _at_work():
+    (FOLDER / "pid").write_text(str(os.getpid()))
+    long.__wrapped__(1)
+
+@effect
+def pay() -> str:
+    executed("pay")
+    _at_work()
+    return "paid"
+
+@step
+def look() -> str:
+    executed("look")
+    _at_work()
+    return "looked"
+
+@step
+def after(what: str) -> str:
+    executed("after")
+    return what
+
+@flow
+def slowly_pays() -> str:
+    return after(pay())
+
+@flow
+def slowly_looks() -> str:
+    return after(look())
+
+@effect
+async def pay_awaited() -> str:
+    executed("pay")
+    (FOLDER / "pid").write_text(str(os.getpid()))
+    (FOLDER / "inside").touch()
+    while not (FOLDER / "let-go").exists():
+        await asyncio.sleep(0.01)
+    return "paid"
+
+@step
+async def after_awaited(what: str) -> str:
+    executed("after")
+    return what
+
+@flow
+async def slowly_pays_awaited() -> str:
+    return await after_awaited(await pay_awaited())
+
+@flow
+def slowly_waits() -> str:
+    executed("waits")
+    (FOLDER / "pid").write_text(str(os.getpid()))
+    (FOLDER / "inside").touch()
+    return after(holdfast.wait("go"))
+"""
+
+
+@pytest.mark.parametrize("flow", ["pays", "pays_awaited", "looks", "waits"])
+def test_a_process_whose_supervisor_was_killed_gives_its_run_back(holdfast: Command, flow: str):
+    (holdfast.folder / "slow.py").write_text(SLOW)
+    process = holdfast.start("run", f"slow:slowly_{flow}", "r")
+    until((holdfast.folder / "inside").exists)
+    child = int((holdfast.folder / "pid").read_text())
+    process.kill()
+    process.wait()
+    if flow != "waits":
+        # Nothing is interrupted: what is at work ends by itself.
+        assert "being executed by" in holdfast("explain", "r").stdout
+        (holdfast.folder / "let-go").touch()
+    until(lambda: _gone(child))
+    process.communicate()
+    run = holdfast.json("show", "r")["run"]
+    assert (run["status"], run["held_reason"]) == ("queued", None)
+    assert "after" not in holdfast.executed()
+    if flow == "waits":
+        assert holdfast("signal", "r", "go", "now").returncode == 0
+    again = holdfast("run", f"slow:slowly_{flow}", "r")
+    assert again.returncode == 0, again.stderr
+    if flow != "waits":
+        assert len(holdfast.executed()) == 2  # What was at work was recorded, and `after`.
+
+
 def test_input_becomes_what_the_flow_is_annotated_with(holdfast: Command):
     given = '{"order": {"number": 1, "name": "ab"}}'
     done = holdfast("run", "tests.ops.agent:typed", "r", "--input", given)
@@ -193,6 +287,67 @@ def test_input_becomes_what_the_flow_is_annotated_with(holdfast: Command):
     wrong = holdfast("run", "tests.ops.agent:typed", "s", "--input", '{"order": 5}')
     assert wrong.returncode == 2
     assert "--input: order" in wrong.stderr
+
+
+VERSIONS = """
+import os
+from holdfast import flow, step
+
+@step
+def prepare() -> str:
+    return "prepared"
+
+@step
+def early() -> str:
+    return "early"
+
+@step
+def publish(text: str) -> str:
+    if not os.path.exists("ready"):
+        raise ValueError("not ready")
+    return text
+"""
+OLD = """
+@flow
+def report() -> str:
+    return publish(prepare())
+"""
+NEW = """
+@flow(version="2", accepts=("1",))
+def report() -> str:
+    return publish(early())
+"""
+
+
+def test_a_newer_version_that_does_not_fit_ends_the_command(holdfast: Command):
+    (holdfast.folder / "old.py").write_text(VERSIONS + OLD)
+    (holdfast.folder / "new.py").write_text(VERSIONS + NEW)
+    assert holdfast("run", "old:report", "r").returncode == 4
+    assert holdfast("resume", "r").returncode == 0
+    done = holdfast("run", "new:report", "r")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "run 'r' does not fit version 2, and was given back" in done.stderr
+    told = holdfast("run", "new:report", "r", "--json")
+    assert told.returncode == 3
+    answer = json.loads(told.stdout)
+    assert answer["exit_code"] == 3
+    assert "does not fit version 2" in answer["error"]["message"]
+    assert (answer["run"]["status"], answer["restarts"]) == ("queued", 0)
+    (holdfast.folder / "ready").touch()
+    assert holdfast("run", "old:report", "r").returncode == 0
+
+
+def test_a_fork_checks_its_input_against_a_module(holdfast: Command):
+    given = '{"order": {"number": 1, "name": "ab"}}'
+    assert holdfast("run", "tests.ops.agent:priced", "r", "--input", given).returncode == 0
+    fork = ["fork", "r", "s", "--before", "first", "--module", "tests.ops.agent", "--json"]
+    refused = holdfast(*fork, "--input", '{"order": {"number": "x", "name": "ab"}}')
+    assert refused.returncode == 2, refused.stdout
+    assert "--input: order" in json.loads(refused.stdout)["error"]["message"]
+    made = holdfast(*fork, "--input", '{"order": {"number": 6, "name": "ab"}}')
+    assert json.loads(made.stdout)["fork"]["input_checked"] is True
+    assert holdfast("run", "tests.ops.agent:priced", "s").returncode == 0
+    assert holdfast.json("show", "s")["run"]["result"] == 7
 
 
 def test_a_flow_in_a_file(holdfast: Command):
@@ -210,6 +365,7 @@ def test_a_flow_in_a_file(holdfast: Command):
         (["tests.ops.test_text:nope", "r"], 2, "it has no flows"),
         (["tests.ops.agent:no_flow", "r"], 2, "no flow"),
         (["tests.ops.agent:killed", "r", "--input", "{"], 2, "--input takes JSON"),
+        (["tests.ops.agent:killed", "r", "--input", "{bad"], 2, """--input '{"name": "value"}'"""),
         (["tests.ops.agent:killed", "r", "--input", "5"], 2, "--input is a JSON object"),
         (["tests.ops.agent:killed", "r"], 2, "missing"),
         (

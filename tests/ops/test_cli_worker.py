@@ -459,7 +459,7 @@ def test_failed_runs_are_taken_up_together(holdfast: Command, store: hf.Store):
     with worker(holdfast, store):
         until(lambda: {status(store, "f0"), status(store, "f1")} == {"failed"})
         (holdfast.folder / "mended").touch()
-        told = holdfast.json("resume", "--queue", "q", "--failed")
+        told = holdfast.json("resume", "--queue", "q", "--failed", "--yes")
         assert [one["run_id"] for one in told["resumed"]] == ["f1", "f0"]
         assert told["refused"] == 0
         assert store.handle("f0").result(PATIENCE_S) == "mended"

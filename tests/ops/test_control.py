@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from holdfast._core.changes import TakeMessage
 from holdfast._core.control import pause_write
 from holdfast._core.entries import Kind
 from holdfast._ops import control
@@ -95,6 +96,8 @@ def test_a_family_in_lists_and_views(sqlite: Store, holdfast):
     Journal(sqlite, "r").child_called("write", "r::write")
     Journal(sqlite, "r::write", flow="write", parent="r").held_in_doubt("mail")
     Journal(sqlite, "other").step("search")
+    missing = holdfast("runs", "--parent", "nope")
+    assert (missing.exit_code, "no run 'nope'" in missing.stderr) == (6, True)
     listed = as_json(holdfast("runs", "--parent", "r", "--json"))
     assert [run["run_id"] for run in listed["runs"]] == ["r::write"]
     shown = holdfast("show", "r").stdout
@@ -157,7 +160,7 @@ def test_a_pause_that_the_owner_carries_out_while_the_actor_looks_is_told_as_a_p
     def owner_is_quicker(run_no: int, after: int = 0):
         for message in inbox(run_no):
             write = pause_write(journal.lease, None, "ana", "", sqlite.now_us())
-            write.took = [message.message_id]
+            write.changes = [*write.changes, TakeMessage(message.message_id)]
             assert isinstance(sqlite.append([write])[0], Committed)
         return inbox(run_no, after)
 

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import holdfast
 from holdfast import NOT_DONE, effect, flow, step, testing
+from holdfast._core.changes import TakeMessage
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.rows import Lease, Memo, Message, Write
 from holdfast._ops import audit, copying, copying_fleet, copying_memories
@@ -284,7 +285,9 @@ def test_queue_priority_delay_tags_and_messages_come_along(pair: Pair) -> None:
         kept.post("r", message)
     row = kept.get("r")
     assert row is not None
-    kept.append([Write(Lease(row, acting=True), [Draft(Kind.EMITTED, at_us)], took=["m0"])])
+    kept.append(
+        [Write(Lease(row, acting=True), [Draft(Kind.EMITTED, at_us)], changes=[TakeMessage("m0")])]
+    )
 
     pair.copy()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import hashlib
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -304,7 +305,7 @@ def test_a_compressed_file_that_was_cut_is_refused(exported: bytes, tmp_path: Pa
 # -- the command line ---------------------------------------------------------------------------
 
 
-def test_commands(tmp_path: Path) -> None:
+def test_commands(tmp_path: Path, terminal: None) -> None:
     url, other = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
     with holdfast.open(url, default=False) as store:
         export_flow.with_options(store=store).run("r", 1)
@@ -324,9 +325,34 @@ def test_commands(tmp_path: Path) -> None:
     with holdfast.open(url, default=False) as store:
         with holdfast.run("plain", store=store):
             pass
-    assert "1 run would be removed." in said("--url", url, "gc", "--older-than", "0", "--dry-run")
+    dry = said("--url", url, "gc", "--older-than", "0", "--dry-run")
+    assert "1 run would be removed." in dry
+    assert re.search(r"WOULD BE REMOVED.*\n *plain +block +completed", dry)
     assert "0 runs would" in said("--url", url, "gc", "--older-than", "3600", "--dry-run")
-    assert "Nothing was removed." in said("--url", url, "gc", "--older-than", "0s", given="n\n")
-    assert "say --yes" in said("--url", url, "gc", "--older-than", "0s", "--json", code=2)
+    declined = said("--url", url, "gc", "--older-than", "0s", given="n\n")
+    assert "Nothing was removed." in declined
+    assert re.search(r"TO BE REMOVED.*\n *plain .*\n.*Remove 1 run, for good", declined)
+    assert "give --yes" in said("--url", url, "gc", "--older-than", "0s", "--json", code=2)
     assert "1 run removed." in said("--url", url, "gc", "--older-than", "0s", given="y\n")
     assert "was deleted" in said("--url", url, "show", "plain", code=6)
+
+
+def test_what_gc_removes_is_listed_up_to_a_number(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/a.db"
+    with holdfast.open(url, default=False) as store:
+        for number in range(23):
+            with holdfast.run(f"r{number:02}", store=store):
+                pass
+    words = ["--url", url, "gc", "--older-than", "0", "--dry-run"]
+    told = CliRunner(env={"COLUMNS": "100"}).invoke(main, words).output
+    assert len(re.findall(r"r\d\d", told)) == 20
+    assert "… and 3 more" in told
+
+
+def test_a_file_that_is_refused_makes_no_store(tmp_path: Path) -> None:
+    file = tmp_path / "r.jsonl"
+    file.write_text("{}\n")
+    words = ["--url", f"sqlite:///{tmp_path}/new.db", "import", str(file)]
+    refused = CliRunner().invoke(main, words)
+    assert refused.exit_code == 2
+    assert list(tmp_path.iterdir()) == [file]

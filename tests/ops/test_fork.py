@@ -18,14 +18,15 @@ from click.testing import CliRunner, Result
 import holdfast
 from holdfast import effect, flow, step, testing, turns
 from holdfast._core.known import KNOWN
+from holdfast._core.rows import SEQ_BITS
 from holdfast._ops import copying, inspect
 from holdfast._ops.cli.main import main
 from holdfast._ops.copying import Fate
 from holdfast._ops.explain import explain
 from holdfast._ops.exporting import export
 from holdfast._ops.timeline import timeline
-from holdfast._store.records import SEQ_BITS
-from holdfast.errors import Corrupt, NotConfirmed, RunDeleted, UsageError
+from holdfast._runtime import registry
+from holdfast.errors import Corrupt, NotConfirmed, RunDeleted, RunFailed, UsageError
 from tests.ops.meanwhile import Meanwhile
 
 calls: Counter[str] = Counter()
@@ -116,13 +117,13 @@ def test_the_command_says_what_it_did_and_what_goes_on(cli: Callable[..., Result
 
 
 def test_the_command_asks_before_effects_are_repeated(
-    cli: Callable[..., Result], opened: holdfast.Store
+    cli: Callable[..., Result], opened: holdfast.Store, terminal: None
 ) -> None:
     refused = cli("fork", "r", "f", "--before", "fk.search", answer="n\n")
     assert "fk.mail (happened)" in refused.output
     assert [run.run_id for run in opened.list()] == ["r"]
     told = cli("fork", "r", "f", "--before", "fk.search", "--json")
-    assert told.exit_code != 0
+    assert told.exit_code == 2
     assert json.loads(told.stdout)["error"]["effects"] == ["fk.mail (happened)"]
     assert cli("fork", "r", "f", "--before", "fk.search", answer="y\n").exit_code == 0
     assert cli("fork", "r", "g", "--before", "fk.search", "--yes").exit_code == 0
@@ -148,11 +149,53 @@ def test_what_is_given_on_the_command_line(cli: Callable[..., Result]) -> None:
         assert said in refused.output
 
 
+@flow(name="fk.add")
+def add(n: int) -> str:
+    write("first")
+    return write(str(n + 1))
+
+
+WRONG = ("fork", "a", "b", "--before", "fk.write#2", "--input", '{"n": "seven"}')
+
+
+def test_an_input_is_checked_where_the_code_is_at_hand(
+    opened: holdfast.Store, cli: Callable[..., Result]
+) -> None:
+    add.run("a", 1)
+    refused = cli(*WRONG)
+    assert refused.exit_code == 2
+    assert "--input: n: Expected `int`" in refused.output
+    told = json.loads(cli(*WRONG[:-1], '{"n": 7}', "--json").stdout)
+    assert told["fork"]["input_checked"] is True
+    plain = json.loads(cli("fork", "a", "c", "--before", "fk.write", "--json").stdout)
+    assert plain["fork"]["input_checked"] is None
+
+
+def test_an_input_that_was_not_checked_is_said_and_can_be_given_anew(
+    opened: holdfast.Store, cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add.run("a", 1)
+    with monkeypatch.context() as patched:
+        patched.delitem(registry.flows, "fk.add")  # As in a process of the command line.
+        assert "Its input was not checked" in cli(*WRONG).output
+        told = json.loads(cli(*WRONG, "--json").stdout)
+        assert told["fork"]["input_checked"] is False
+        missing = cli(*WRONG, "--module", "tests.ops.test_text")
+        assert (missing.exit_code, "no flow 'fk.add'" in missing.output) == (2, True)
+    with pytest.raises(RunFailed):
+        add.run("b", "seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    said = explain(opened.kept, "b")
+    [anew] = [it for it in said.actions if "fork a NEW_RUN_ID" in it.command]
+    assert anew.command.endswith("--input JSON")
+    assert "The input of a run cannot be changed" in anew.meaning
+
+
 def test_inputs_of_classes_that_are_not_known_here_come_along(
     opened: holdfast.Store, cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim.run("c", "ada", Claimed("roof", Urgency.HIGH))
     with monkeypatch.context() as patched:
+        patched.delitem(registry.flows, "fk.claim")
         for cls in (Claimed, Urgency):
             patched.delitem(KNOWN._by_name, cls.__name__)
             patched.delitem(KNOWN._names, cls)

@@ -6,11 +6,13 @@ import dataclasses
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 import holdfast
 from holdfast._ops.cli.main import main
+from holdfast._ops.cli.shapes import answer_type
 
 
 @dataclasses.dataclass
@@ -48,6 +50,19 @@ def test_a_value_is_set_seen_and_removed(address: str) -> None:
     assert "has no 'a'" in said(address, "memory", "get", "notes", "a", code=6)
     assert "takes JSON" in said(address, "memory", "set", "notes", "a", "text", code=2)
     assert "a key of memory" in said(address, "memory", "set", "notes", " ", "1", code=2)
+
+
+def test_what_is_refused_has_an_error_and_its_code_in_json(address: str) -> None:
+    said(address, "memory", "set", "notes", "a", "1")
+    for words, code in (
+        (["get", "notes", "b"], 6),
+        (["set", "notes", "a", "2", "--if-version", "0"], 5),
+        (["delete", "notes", "a", "--if-version", "9"], 5),
+    ):
+        text = said(address, "memory", *words, "--json", code=code)
+        answer = json.loads(text)
+        assert (answer["exit_code"], bool(answer["error"]["message"])) == (code, True)
+        msgspec.json.decode(text, type=answer_type(f"memory {words[0]}"))
 
 
 def test_classes_of_users_are_shown_by_name(address: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import flow
-from holdfast.testing.store_contract import new_run
+from tests.contract.store_contract import new_run
 
 WORDS = [
     ["runs"],

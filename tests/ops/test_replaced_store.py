@@ -19,7 +19,7 @@ from holdfast._ops.lasting import lasting
 from holdfast._store.locate import open_store
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import StoreError, StoreFailed
-from holdfast.testing.store_contract import new_run
+from tests.contract.store_contract import new_run
 from tests.ops.terminal import Terminal
 from tests.web_api.test_serving import ui
 

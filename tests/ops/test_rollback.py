@@ -65,7 +65,7 @@ def test_the_plan_changes_nothing(mailed, holdfast):
     assert status(mailed) == "completed"
 
 
-def test_it_asks_before_anything_starts(mailed, holdfast):
+def test_it_asks_before_anything_starts(mailed, holdfast, terminal):
     result = holdfast("rollback", "r", said="n\n")
     assert result.stdout == PLAN + "Nothing was changed.\n"
     assert "Some of it cannot be undone." in result.stderr
@@ -84,10 +84,50 @@ def test_the_decision_is_recorded_and_the_way_on_is_said(mailed, holdfast, url):
     assert again["answer"]["did"] == "run 'r' is being rolled back already"
 
 
-def test_in_json_what_cannot_be_undone_needs_a_yes(mailed, holdfast):
+def _told(holdfast: Callable[..., Result]) -> tuple[set[bool], str]:
+    """Return what both commands say as JSON, and what they say as text if that is the same."""
+    [listed] = as_json(holdfast("runs", "--json"))["runs"]
+    shown = as_json(holdfast("show", "r", "--json"))["run"]
+    line = next(it for it in holdfast("show", "r").stdout.splitlines() if "status" in it)
+    status = line.removeprefix("status").strip()
+    assert status in holdfast("runs").stdout
+    return {listed["rolling_back"], shown["rolling_back"]}, status
+
+
+def test_lists_say_that_a_run_is_rolled_back(mailed, holdfast):
+    assert _told(holdfast) == ({False}, "completed")
+    holdfast("rollback", "r", "--yes")
+    assert _told(holdfast) == ({True}, "queued (to be rolled back)")
+    journal = Journal.taken(mailed, "r")
+    assert _told(holdfast) == ({True}, "running (being rolled back)")
+    journal.intent("undo/mail")
+    assert _told(holdfast) == ({True}, "running (being rolled back)")
+    journal.held("in_doubt", "…", "undo/mail")
+    assert _told(holdfast) == ({True}, "held: in_doubt (being rolled back)")
+
+
+def test_a_run_that_was_rolled_back_to_a_step_is_so_no_longer(sqlite, holdfast):
+    Journal(sqlite, "r", flow="letters").effect("mail").effect("more").completed("done")
+    holdfast("rollback", "r", "--to", "mail", "--yes")
+    journal = Journal.taken(sqlite, "r")
+    journal.write(journal.draft(Kind.RUN_RESUMED, rolled_back_to="mail", generation=2))
+    journal.held("paused")
+    assert _told(holdfast) == ({False}, "held: paused")
+
+
+def test_a_request_on_its_way_to_a_live_process_is_shown(sqlite, holdfast):
+    Journal(sqlite, "r", flow="letters").effect("mail")
+    answer = rollback.rollback(sqlite, "r", actor="kim", confirm=True, wait_s=0)
+    assert not answer.recorded
+    asked = as_json(holdfast("show", "r", "--json"))["run"]["stopping"]
+    assert (asked["what"], asked["actor"]) == ("rolled back", "kim")
+    assert "to be rolled back, as kim asked" in holdfast("show", "r").stdout
+
+
+def test_in_json_it_needs_a_yes(mailed, holdfast):
     refused = holdfast("rollback", "r", "--json")
     assert refused.exit_code == 2
-    assert "holdfast rollback r --yes" in as_json(refused)["error"]["message"]
+    assert "give --yes, or --plan" in as_json(refused)["error"]["message"]
     assert status(mailed) == "completed"
 
 

@@ -150,7 +150,7 @@ def test_what_goes_wrong_says_what_to_do(holdfast: Callable[..., Result], run: h
 
 
 def test_approving_asks_first_and_refusing_stops_the_flow(
-    holdfast: Callable[..., Result], run: hf.Store
+    holdfast: Callable[..., Result], run: hf.Store, terminal: None
 ) -> None:
     declined = holdfast("approve", "r", PAY, input="n\n")
     assert '"amount":7' in declined.stdout
@@ -168,7 +168,7 @@ def test_approving_asks_first_and_refusing_stops_the_flow(
     assert f"{PAY} was refused by fin: too much." in explained
 
 
-def test_approving_by_hand(holdfast: Callable[..., Result], run: hf.Store) -> None:
+def test_approving_by_hand(holdfast: Callable[..., Result], run: hf.Store, terminal: None) -> None:
     assert holdfast("approve", "r", PAY, input="y\n").exit_code == 0
     assert {it.name for it in run.questions()} == {"color", "count"}
 

@@ -27,5 +27,5 @@ def test_the_id_of_a_call_is_completed(tmp_path: Path) -> None:
     assert "settle r pay:call_1 --fail 'too late'" in line
     assert "is meant" not in settled(url, "call_2", "--not-done").stderr
     quoted = settled(url, "pay:call_1", "--done", "paid").stderr
-    assert "a text needs its quotes" in quoted
+    assert "a string needs its quotes" in quoted
     assert CliRunner().invoke(main, shlex.split(line)[1:]).exit_code == 0

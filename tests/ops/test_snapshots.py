@@ -12,8 +12,8 @@ import pytest
 
 import holdfast
 from holdfast import flow, step, turns
+from holdfast._core.rows import SEQ_BITS
 from holdfast._ops import snapshots
-from holdfast._store.records import SEQ_BITS
 from holdfast.errors import Corrupt, RunFailed, RunNotFound, UsageError
 
 

@@ -21,10 +21,10 @@ import pytest
 import holdfast
 from holdfast import NOT_DONE, Retry, effect, flow, gather, sleep, step, turns, wait
 from holdfast._core.entries import Kind
+from holdfast._core.rows import SEQ_BITS
 from holdfast._ops.bars import BARS_MAX, Bar, give_lanes
 from holdfast._ops.timeline import Timeline, timeline
 from holdfast._store.contract import Store
-from holdfast._store.records import SEQ_BITS
 from holdfast.errors import Corrupt, RunFailed, RunHeld, RunNotFound
 from tests.ops.conftest import Clock
 from tests.ops.journals import Journal

@@ -99,5 +99,5 @@ def test_a_message_is_given_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Mail, "reserve", again)
     monkeypatch.setattr(Mail, "taken", lambda self, message_ids: None)
-    with pytest.raises(RunError, match="a message is taken once"):
+    with pytest.raises(RunError, match="was taken before"):
         received()

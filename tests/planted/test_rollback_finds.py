@@ -11,7 +11,9 @@ from holdfast import testing
 from holdfast._core import attempts, doubt, rollback
 from holdfast._core.history import History
 from holdfast._core.keys import is_undo
+from holdfast._runtime.execution import Execution
 from tests.crash.test_rollback import in_order, made, not_done, there_and_back
+from tests.runtime import test_rollback
 
 
 def wrong_order(patch: pytest.MonkeyPatch) -> None:
@@ -86,3 +88,20 @@ def test_it_is_found(
 
 def test_without_a_bug_nothing_is_found() -> None:
     matrix()
+
+
+def test_a_rollback_that_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks between two undos whether the run is to stop."""
+    real = Execution.check
+    monkeypatch.setattr(
+        Execution, "check", lambda self: None if self.history.rollback is not None else real(self)
+    )
+    test_rollback.undoing.clear()
+    test_rollback.seen.clear()
+    with testing.store() as store:
+        test_rollback.slow_trip.submit("r")
+        store.recover()
+        with pytest.raises(AssertionError, match="finished"):
+            test_rollback.test_a_rollback_is_paused_between_two_undos(
+                store, test_rollback.slow_trip
+            )

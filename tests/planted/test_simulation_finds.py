@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from holdfast._core import attempts, doubt, folding, requests, rows
+from holdfast._core.changes import ClaimKey, SetKey, TakeMessage
 from holdfast._core.entries import Kind
 from holdfast._core.history import History
 from holdfast._core.lifecycle import CLAIMABLE, ClaimedBecause, Status
@@ -22,7 +23,8 @@ from holdfast._store import decisions, lineage, memory
 from holdfast._store.clock import StoreClock
 from holdfast._store.memory import MemoryStore
 from holdfast.errors import RunHeld
-from holdfast.testing.simulation import Faults, Violation, simulate
+from tests.simulation.laws import Violation
+from tests.simulation.scheduler import Faults, simulate
 
 ROUGH = Faults(dies=4, stalls=6, wakes=8, leases_run_out=6, clock_goes_back=1, code_is_edited=0)
 EDITED = Faults(dies=4, stalls=3, wakes=6, leases_run_out=2, code_is_edited=0.5)
@@ -46,7 +48,7 @@ def epoch_stays(patch: pytest.MonkeyPatch) -> None:
 
     def claim_write(row: Any, *rest: Any) -> Any:
         write = real(row, *rest)
-        write.changes["epoch"] = row.epoch
+        write.row["epoch"] = row.epoch
         return write
 
     patch.setattr(decisions, "claim_write", claim_write)
@@ -111,12 +113,12 @@ def keys_are_shared(patch: pytest.MonkeyPatch) -> None:
 
 def taken_keys_are_given(patch: pytest.MonkeyPatch) -> None:
     """A business key that another call has is given to the next one."""
-    patch.setattr(decisions, "may_claim_key", lambda *args: True)
+    patch.setattr(ClaimKey, "is_free", lambda *args: True)
     patch.setattr(
-        decisions,
-        "changed_key",
-        lambda existing, change, row, draft: msgspec.structs.replace(
-            existing, state=change.state, result_seq=row.last_seq
+        SetKey,
+        "changed",
+        lambda self, found, row: msgspec.structs.replace(
+            found, state=self.state, result_seq=row.last_seq
         ).sealed(),
     )
 
@@ -233,7 +235,7 @@ def signals_are_not_taken(patch: pytest.MonkeyPatch) -> None:
     real = Execution.append
 
     def append(self: Execution, request: Any, *rest: Any) -> Any:
-        request.took = []
+        request.changes = [it for it in request.changes if not isinstance(it, TakeMessage)]
         return real(self, request, *rest)
 
     patch.setattr(Execution, "append", append)

@@ -14,7 +14,8 @@ from tests.torture import plants, scenes
 
 SEEDS = range(1, 41)
 """Some bugs show only when a process is late, or is killed at the right moment."""
-PATIENCE_S = 5.0
+pytestmark = pytest.mark.timeout(400)
+PATIENCE_S = 15.0
 
 CASES = [
     ("control", "stops_come_after_the_release", "claimed 3 times, and not done"),

@@ -15,21 +15,18 @@ from typing import Any
 import msgspec
 import psycopg
 
+from holdfast._core.changes import (
+    ClaimKey,
+    OpenQuestion,
+    PostMessage,
+    PutMemo,
+    SetKey,
+    Spend,
+    TakeMessage,
+)
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.measures import MINUTE_US, Counts, Measure
-from holdfast._core.rows import (
-    KeyChange,
-    KeyClaim,
-    Lease,
-    Memo,
-    Message,
-    Post as ToOther,
-    Pot,
-    Question,
-    RunRow,
-    Spend,
-    Write,
-)
+from holdfast._core.rows import Lease, Memo, Message, Pot, Question, RunRow, Write
 from holdfast._store.contract import (
     Committed,
     Fenced,
@@ -42,7 +39,7 @@ from holdfast._store.contract import (
     Wanted,
 )
 from holdfast.errors import StoreFailed
-from holdfast.testing.store_contract import entry, intent, new_run, step
+from tests.contract.store_contract import entry, intent, new_run, step
 from tests.postgres.proxy import Cut, Proxy
 
 A = b"a" * 16
@@ -174,8 +171,8 @@ class KeyedIntent(Appending):
     adds = ("step_started",)
 
     def write(self) -> Write:
-        claim = KeyClaim("pay", f"key of {self.run_id}", "e", A)
-        return Write(self.lease, [intent()], claim=claim)
+        claim = ClaimKey("pay", f"key of {self.run_id}", "e", A)
+        return Write(self.lease, [intent()], changes=[claim])
 
     def check(self, told: Any) -> None:
         super().check(told)
@@ -192,12 +189,12 @@ class KeyedIntent(Appending):
 class KeyedOutcome(Outcome):
     def prepare(self) -> None:
         Appending.prepare(self)
-        claim = KeyClaim("pay", f"key of {self.run_id}", "e", A)
-        self.bench.store.append([Write(self.lease, [intent()], claim=claim)])
+        claim = ClaimKey("pay", f"key of {self.run_id}", "e", A)
+        self.bench.store.append([Write(self.lease, [intent()], changes=[claim])])
 
     def write(self) -> Write:
         write = super().write()
-        write.keys = [KeyChange("pay", f"key of {self.run_id}", "completed", result=True)]
+        write.changes = [SetKey("pay", f"key of {self.run_id}", "completed", result=True)]
         return write
 
     def check(self, told: Any) -> None:
@@ -215,7 +212,7 @@ class TakenMessage(Appending):
         self.bench.truth.post(self.run_id, Message("m", "signal", "me", 1, b"{}"))
 
     def write(self) -> Write:
-        return Write(self.lease, [entry(Kind.EMITTED)], took=["m"])
+        return Write(self.lease, [entry(Kind.EMITTED)], changes=[TakeMessage("m")])
 
     def check(self, told: Any) -> None:
         super().check(told)
@@ -243,7 +240,7 @@ class Acting(Appending):
         self.bench.steady()
 
     def write(self) -> Write:
-        return Write(self.lease, [entry(Kind.RUN_HELD)], changes={"held_reason": "paused"})
+        return Write(self.lease, [entry(Kind.RUN_HELD)], row={"held_reason": "paused"})
 
 
 class Several(Exchange):
@@ -546,10 +543,12 @@ class Letters(Appending):
         return Write(
             self.lease,
             [step()],
-            posts=[ToOther(f"{self.run_id}-other", Message("m", "signal", "me", 1, b"{}"))],
-            opens=[Question(self.run_id, "q", 1, "question", None, b"{}", 1, None)],
-            spend=Spend(self.run_id, steps=1, checks=True),
-            memos=[Memo("s", self.run_id, b"1", expected=0)],
+            changes=[
+                PostMessage(f"{self.run_id}-other", Message("m", "signal", "me", 1, b"{}")),
+                OpenQuestion(Question(self.run_id, "q", 1, "question", None, b"{}", 1, None)),
+                Spend(self.run_id, steps=1, checks=True),
+                PutMemo(Memo("s", self.run_id, b"1", expected=0)),
+            ],
         )
 
     def check(self, told: Any) -> None:
@@ -662,8 +661,8 @@ class Forget(Exchange):
         store = self.bench.store
         store.post(self.run_id, Message("m", "signal", "me", 1, b"{}"))
         store.put_pot(Pot(self.run_id, 1))
-        claim = KeyClaim("pay", f"key of {self.run_id}", "e", A)
-        store.append([Write(lease, [intent()], [(1, b'"chunk"')], claim=claim)])
+        claim = ClaimKey("pay", f"key of {self.run_id}", "e", A)
+        store.append([Write(lease, [intent()], [(1, b'"chunk"')], changes=[claim])])
         store.append([Write(lease, [entry(Kind.RUN_COMPLETED)])])
         self.row = lease.row
         self.bench.steady()

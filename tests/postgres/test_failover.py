@@ -15,7 +15,7 @@ from holdfast._core.rows import Memo, Message, Write
 from holdfast._store.contract import Committed, Posted, Store
 from holdfast._store.locate import open_store
 from holdfast.errors import StoreError
-from holdfast.testing.store_contract import new_run, step as step_entry
+from tests.contract.store_contract import new_run, step as step_entry
 from tests.crash.harness import payment_server, wait_for
 from tests.crash.payments import Client
 from tests.postgres.cluster import Cluster

@@ -11,6 +11,7 @@ import msgspec
 import psycopg
 import pytest
 
+from holdfast._core.changes import TakeMessage, posted
 from holdfast._core.entries import Kind
 from holdfast._core.rows import Lease, Message, Pot, Write
 from holdfast._store.contract import Committed, Posted, Store
@@ -18,8 +19,7 @@ from holdfast._store.locate import open_store
 from holdfast._store.postgres import link as link_module
 from holdfast._store.postgres.beside import inbox_lock, message_values
 from holdfast._store.postgres.link import Link
-from holdfast._store.records import SEQ_BITS, posted
-from holdfast.testing.store_contract import entry, new_run, step
+from tests.contract.store_contract import entry, new_run, step
 from tests.crash.harness import World, wait_for
 from tests.postgres.scripts.letters import SHARED_EVERY
 from tests.postgres.server import Server
@@ -96,7 +96,9 @@ def test_a_message_does_not_wait_for_the_row_of_the_run_that_gets_it(
         assert beside.fetch("lock_runs", ([lease.row.run_no],))
         assert store.post("busy", MESSAGE) is Posted.ACCEPTED
         assert [message.number for message in store.inbox(lease.row.run_no)] == [1]
-    assert isinstance(store.append([Write(lease, [step()], took=["m"])])[0], Committed)
+    assert isinstance(
+        store.append([Write(lease, [step()], changes=[TakeMessage("m")])])[0], Committed
+    )
 
 
 @pytest.mark.parametrize("locked", [True, False])
@@ -111,9 +113,7 @@ def test_messages_that_arrive_together_have_different_numbers(
     with ThreadPoolExecutor(1) as threads:
         with Link.connect(postgres_url, autocommit=True) as link, link.writing():
             link.fetch("lock_names", ([inbox_lock("default", "together")],))
-            link.change(
-                "add_message", message_values(posted(run_no << SEQ_BITS | 1, run_no, first))
-            )
+            link.change("add_message", message_values(posted(run_no, 1, first)))
             second = threads.submit(store.post, "together", MESSAGE)
             wait_for(lambda: is_waited_for(link), "somebody waits")
         if locked:

@@ -13,7 +13,7 @@ import pytest
 from holdfast._core.rows import Lease, Write
 from holdfast._store.contract import Committed, Fenced, Limits, Wanted
 from holdfast._store.locate import open_store
-from holdfast.testing.store_contract import FakeClock, new_run, step as step_entry
+from tests.contract.store_contract import FakeClock, new_run, step as step_entry
 from tests.crash import test_ownership as on_a_file
 from tests.crash.harness import World, payment_server
 from tests.crash.payments import Client

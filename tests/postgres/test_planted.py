@@ -12,7 +12,7 @@ from holdfast._store.postgres import link as link_module
 from holdfast._store.postgres.appending import Batch
 from holdfast._store.postgres.link import Link
 from holdfast._store.postgres.remembering import Remembered
-from holdfast.testing.store_contract import new_run
+from tests.contract.store_contract import new_run
 from tests.crash.harness import Execution
 from tests.postgres import fleet
 from tests.postgres.exchanges import EXCHANGES, Bench, play

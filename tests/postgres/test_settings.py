@@ -11,13 +11,14 @@ import pytest
 
 import holdfast
 from holdfast import effect, flow, gather, step
-from holdfast._core.rows import KeyClaim, Lease, Write
+from holdfast._core.changes import ClaimKey
+from holdfast._core.rows import Lease, Write
 from holdfast._store.contract import Committed, Store
 from holdfast._store.locate import open_store
 from holdfast._store.postgres.link import Link
 from holdfast._store.postgres.store import PostgresStore
 from holdfast.errors import StoreUnusable
-from holdfast.testing.store_contract import intent, new_run, step as step_entry
+from tests.contract.store_contract import intent, new_run, step as step_entry
 from tests.crash.harness import wait_for
 from tests.postgres.cluster import Cluster
 from tests.postgres.server import Server
@@ -93,7 +94,7 @@ def test_row_40_a_deadlock_is_tried_again(
         other.execute("SET deadlock_timeout = '60s'")
         other.execute(lock, (second.row.run_no,))
         writes = [
-            Write(first, [intent()], claim=KeyClaim("pay", "k", "e", A)),
+            Write(first, [intent()], changes=[ClaimKey("pay", "k", "e", A)]),
             Write(second, [step_entry()]),
         ]
         appended = pool.submit(store.append, writes)
@@ -168,7 +169,7 @@ def test_row_46_an_append_waits_for_the_replica_whatever_the_role_says() -> None
             "append": lambda: store.append([Write(lease, [step_entry()])]),
             "start": lambda: store.start(new_run("s"), owner),
             "keyed": lambda: store.append(
-                [Write(lease, [intent()], claim=KeyClaim("pay", "k", "e", A))]
+                [Write(lease, [intent()], changes=[ClaimKey("pay", "k", "e", A)])]
             ),
         }
         with ThreadPoolExecutor(1) as pool:

@@ -10,12 +10,13 @@ import pytest
 
 import holdfast
 from holdfast import Done, effect, flow, step
-from holdfast._core.rows import KeyClaim, Lease, Message, Write
+from holdfast._core.changes import ClaimKey
+from holdfast._core.rows import Lease, Message, Write
 from holdfast._store.contract import Query, Store, Wanted
 from holdfast._store.locate import open_store
 from holdfast._store.postgres.telling import Teller
 from holdfast.errors import HoldfastError, StoreFailed
-from holdfast.testing.store_contract import intent, new_run, step as step_entry
+from tests.contract.store_contract import intent, new_run, step as step_entry
 from tests.crash.harness import wait_for
 from tests.postgres.proxy import TO_SERVER, Proxy
 from tests.postgres.server import Server
@@ -124,7 +125,7 @@ def write(lease: Lease | None) -> Write:
 
 
 def keyed(lease: Lease | None) -> Write:
-    return Write(given(lease), [intent()], claim=KeyClaim("pay", "k", "e", A))
+    return Write(given(lease), [intent()], changes=[ClaimKey("pay", "k", "e", A)])
 
 
 PIPELINE_END_BYTES = 5

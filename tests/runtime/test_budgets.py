@@ -246,7 +246,7 @@ def test_ten_parallel_steps_of_a_third_give_three(store):
 
 def test_the_planted_bug_without_a_reservation_is_caught(store, monkeypatch):
     def unchecked(call: Any, notes: Any, run_id: str, claim: Any = None) -> Any:
-        return (yield Append(call, notes, claim=claim))
+        return (yield Append(call, notes, changes=[] if claim is None else [claim]))
 
     monkeypatch.setattr(scripts, "begun", unchecked)
 

@@ -283,6 +283,29 @@ def test_every_kind_of_class(holdfast_store, kind):
     KNOWN._upgrades.pop(cls)
 
 
+@dataclasses.dataclass
+class Counted:
+    amount: int
+
+
+@dataclasses.dataclass
+class Spelled:
+    amount: str
+
+
+def test_the_type_of_a_field_is_not_compared(holdfast_store):
+    """As the docs say: annotations of dataclasses are not enforced, when written or when read."""
+    put(Counted)
+
+    @flow(name="other type")
+    def agent() -> Any:
+        return Counted(1)
+
+    agent.run("r")
+    put(Spelled)
+    assert agent.run("r") == Spelled(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 def test_an_upgrade_that_fails_is_told(holdfast_store):
     @flow(name="failed upgrade")
     def agent() -> Any:

@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import NOT_DONE, Done, aio, effect, flow, gather, sleep, step, testing, wait
+from holdfast._ops import control as stopping
 from holdfast._runtime import mail
 from holdfast.errors import RunCancelled, RunEnded, RunFailed, RunHeld, UsageError
 from holdfast.testing import FakeClock, PrivateStore
@@ -572,3 +573,70 @@ def test_in_time_nothing_is_seen_of_a_deadline() -> None:
         assert done.with_options(deadline="1h").run("r") == "done"
         assert done.run("r") == "done"
         assert store.get("r").status == "completed"
+
+
+@effect(name="ctl-unanswered")
+def unanswered() -> str:
+    gate.pass_through()
+    raise ConnectionError("no answer")
+
+
+@flow(name="ctl-unanswered-flow")
+def unanswered_flow() -> str:
+    return unanswered()
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_pause_that_came_too_late_does_not_say_that_it_paused(
+    store: PrivateStore, monkeypatch: pytest.MonkeyPatch, resumed: bool
+) -> None:
+    """The effect ended in doubt first: the run is held as that, and the message is only taken."""
+
+    def is_taken() -> bool:
+        row = store.kept.get("r")
+        return row is not None and row.status == "held" and not store.kept.inbox(row.run_no)
+
+    def its_owner_comes_first(*_: Any) -> bool:
+        gate.open.set()
+        until(is_taken)
+        if resumed:
+            store.settle("r", "ctl-unanswered", Done("paid"), actor="bob")
+        return False
+
+    unanswered_flow.submit("r")
+    monkeypatch.setattr(stopping, "_has_owner", its_owner_comes_first)
+    with store.worker(flows=[unanswered_flow]):
+        assert gate.begun.wait(20)
+        answer = store.pause("r", actor="ana")
+    assert answer.outcome == ("finished" if answer.status == "completed" else "pending")
+    if not resumed:
+        assert "may or may not have happened" in answer.detail
+
+
+def test_a_pause_that_was_carried_out_and_resumed_says_so(
+    store: PrivateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_paused() -> bool:
+        return store.get("r").held_reason == "paused"
+
+    def paused_and_resumed(*_: Any) -> bool:
+        gate.open.set()
+        until(is_paused)
+        store.resume("r", actor="bob")
+        return False
+
+    slow_then_waits.submit("r")
+    monkeypatch.setattr(stopping, "_has_owner", paused_and_resumed)
+    with store.worker(flows=[slow_then_waits]):
+        assert gate.begun.wait(20)
+        answer = store.pause("r", actor="ana")
+    assert (answer.outcome, answer.detail) == (
+        "paused",
+        "it was paused, and has been resumed since",
+    )
+
+
+@flow(name="ctl-slow-then-waits")
+def slow_then_waits() -> str:
+    slow()
+    return str(wait("go"))

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import NOT_DONE, Done, Fail, Retry, Rollback, aio, effect, flow, gather, step, turns
+from holdfast._core.stops import Unwind
 from holdfast._ops import rollback
-from holdfast._runtime import registry
+from holdfast._runtime import registry, rollback as undoing_of_a_run
+from holdfast._runtime.frames import current
 from holdfast.errors import (
     KeyConflict,
     RunCancelled,
+    RunError,
     RunFailed,
     RunHeld,
     RunRolledBack,
@@ -904,3 +908,96 @@ def test_children_that_have_not_ended_are_cancelled_with_it(sqlite, fails):
     sqlite.until(child, status="cancelled")
     assert "its parent, run 'r', was rolled back" in str(sqlite.history(child)[-1].body)
     assert sqlite.verify() == []
+
+
+# -- a pause or a drain between two undos ------------------------------------------------------
+
+
+undoing = threading.Event()
+heard: list[bool] = []
+
+
+def undone_slowly(booked: str, n: int) -> None:
+    """Come to an end only when the run has heard that it is to stop; only the first one waits."""
+    seen.append(n)
+    frame = current.get()
+    assert frame is not None
+    if not undoing.is_set():
+        undoing.set()
+        heard.append(frame.execution.interrupted.wait(20))
+
+
+@effect(name="rb-slow", undo=undone_slowly)
+def slow(n: int) -> str:
+    return "done"
+
+
+@flow(name="rb-slow-trip")
+def slow_trip() -> None:
+    for n in range(3):
+        slow(n)
+    holdfast.wait("go")
+
+
+@flow(name="rb-slow-trip-awaited")
+async def slow_trip_awaited() -> None:
+    for n in range(3):
+        await slow.aio(n)
+    await aio.wait("go")
+
+
+@pytest.fixture(params=[slow_trip, slow_trip_awaited], ids=["sync", "async"])
+def waits_to_be_undone(request, store):
+    undoing.clear()
+    heard.clear()
+    request.param.submit("r")
+    store.recover()
+    assert store.get("r").status == "waiting"
+    return request.param
+
+
+def test_a_rollback_is_paused_between_two_undos(store, waits_to_be_undone):
+    with store.worker(flows=[waits_to_be_undone]):
+        rollback.rollback(store.kept, "r", actor="kim")
+        assert undoing.wait(20)
+        assert store.pause("r", actor="ana", wait_s=20).outcome == "paused"
+    assert heard == [True]
+    assert seen == [2], "the undo at work came to its end, and no other began"
+    assert (store.get("r").status, store.get("r").held_reason) == ("held", "paused")
+    store.resume("r", actor="ana")
+    store.recover()
+    assert store.get("r").status == "rolled_back"
+    assert seen == [2, 1, 0]
+
+
+def test_a_drain_gives_a_rollback_back_between_two_undos(store, waits_to_be_undone):
+    with store.worker(flows=[waits_to_be_undone], drain_s=0.1):
+        rollback.rollback(store.kept, "r", actor="kim")
+        assert undoing.wait(20)
+    assert heard == [True]
+    assert seen == [2]
+    assert store.get("r").status == "queued"
+    assert kinds(store, "r")[-1] == "run_released"
+    store.recover()
+    assert store.get("r").status == "rolled_back"
+    assert seen == [2, 1, 0]
+
+
+def test_a_stop_that_comes_while_a_rollback_begins_is_kept(sqlite, monkeypatch):
+    """The flow was stopped to be rolled back; the drain came before the first undo."""
+    real = undoing_of_a_run._start_anew
+
+    def start_anew(execution, *args):
+        execution.stop(Unwind(RunError("r", "drained"), released="drained"), later=True)
+        real(execution, *args)
+
+    undoing.set()
+    slow_trip.submit("r")
+    sqlite.recover()
+    rollback.rollback(sqlite.kept, "r", actor="kim")
+    monkeypatch.setattr(undoing_of_a_run, "_start_anew", start_anew)
+    sqlite.recover()
+    assert seen == []
+    monkeypatch.undo()
+    sqlite.recover()
+    assert seen == [2, 1, 0]

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import each, effect, flow, gather, patched, step, testing, turns
+from holdfast import each, effect, flow, gather, patched, plan, step, testing, turns
 from holdfast._core.stops import SORT, Tried
 from holdfast._runtime import registry, upgrades
 from holdfast._runtime.fingerprints import of_flow
 from holdfast.errors import RunHeld, UsageError
 from tests.crash.harness import wait_for
-from tests.runtime.stops import interrupted
+from tests.runtime.stops import Stop, interrupted
 
 done: list[str] = []
 room: list[int] = []
@@ -932,6 +932,164 @@ def test_defaults_and_names_of_steps_are_code_of_a_flow(old, new):
     assert of_deploy(DEPLOY.replace(old, new)) != of_deploy(DEPLOY)
 
 
+DATA = """
+from enum import Enum
+from holdfast import effect, step
+
+@step(name="data look")
+def look(n): return n
+
+@effect(name="data send", aliases=("data mail",))
+def send(n): return n
+
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+
+def plain(n): return n + 1
+
+FLAG = True
+KINDS = ["x", {"y": 1.5}]
+STEPS = (look, look)
+TABLE = {"a": look}
+NAMED = frozenset({"p", "q"})
+BEST = Colour.RED
+HELPERS = [plain]
+CACHE = {}
+OBJECT = object()
+
+def main():
+    if FLAG:
+        send(BEST)
+    return [it(k) for it in (*STEPS, *HELPERS) for k in KINDS], TABLE, NAMED, OBJECT, CACHE
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("FLAG = True", "FLAG = False"),
+        ('"x", {', '"z", "x", {'),
+        ("1.5", "2.5"),
+        ("(look, look)", "(send, look)"),
+        ('{"a": look}', '{"a": send}'),
+        ('"q"', '"r"'),
+        ("Colour.RED\n", "Colour.BLUE\n"),
+        ("n + 1", "n + 2"),
+        ('("data mail",)', "()"),
+    ],
+)
+def test_plain_data_and_aliases_are_code_of_a_flow(old, new):
+    """What a flow names as a constant decides which steps it calls."""
+    assert old in DATA
+    assert of_deploy(DATA.replace(old, new)) != of_deploy(DATA)
+
+
+def test_data_that_changes_while_a_process_works_is_no_other_code():
+    assert of_deploy(DATA) == of_deploy(DATA)
+    space: dict[str, Any] = {"__name__": "deployed"}
+    exec(DATA, space)  # noqa: S102
+    before = of_flow(space["main"])
+    space["CACHE"]["hits"] = 1
+    assert of_flow(space["main"]) == before
+
+
+def test_a_plan_that_was_put_back_frees_its_run(store):
+    """The steps of a plan stand in a list: they are its code."""
+
+    def deployed(*names: str) -> Any:
+        steps = [step(name=f"planned {name}")(lambda s, n=name: s | {n: 1}) for name in names]
+
+        def last(state: dict[str, Any]) -> dict[str, Any]:
+            stop.here()
+            return state
+
+        stops = step(name="planned stop")(last)
+        return plan("planned", [*steps, stops])
+
+    stop = Stop()
+    interrupted(lambda: deployed("x", "y").run("r", {}))
+    deployed("z", "x", "y")
+    store.recover()
+    assert store.get("r").held_reason == "diverged"
+    deployed("x", "y")
+    store.recover()
+    assert store.get("r").status == "completed"
+
+
 def test_objects_and_docstrings_are_no_code_of_a_flow():
     """The text of an object is another one in each process."""
     assert of_deploy(DEPLOY.replace("Help.", "Helps.")) == of_deploy(DEPLOY)
+
+
+# -- an acceptance belongs to the code that it was given for ------------------------------------
+
+
+@effect(name="versioned send")
+def send(what: str) -> str:
+    done.append(what)
+    return what
+
+
+@effect(name="versioned bill")
+def bill(what: str) -> str:
+    done.append(what)
+    return what
+
+
+def sends() -> list[str]:
+    return [send("x"), work("a"), work("b"), str(holdfast.wait("go"))]
+
+
+def bills_first() -> list[str]:
+    return [work("b"), bill("y"), send("x"), work("a"), str(holdfast.wait("go"))]
+
+
+def sends_last() -> list[str]:
+    return [work("a"), work("b"), send("other"), str(holdfast.wait("go"))]
+
+
+def accepted_for_bills(store: holdfast.Store) -> None:
+    """The change is accepted for one code, which is held again before something new."""
+    versioned("1", sends).submit("r")
+    store.recover()
+    assert store.get("r").status == "waiting"
+    versioned("1", bills_first)
+    store.signal("r", "go", "on")
+    store.recover()
+    assert store.get("r").held_reason == "diverged"
+    store.resume("r", accept_change=True, actor="ana")
+    store.recover()
+    assert "before it has called versioned send" in (store.get("r").held_detail or "")
+
+
+def test_an_accepted_change_is_not_carried_over_to_other_code(store):
+    accepted_for_bills(store)
+    versioned("1", sends_last)
+    store.recover()
+    run = store.get("r")
+    assert (run.status, run.held_reason) == ("held", "diverged")
+    assert "the journal has versioned send" in (run.held_detail or "")
+    assert done == ["x", "a", "b"]
+
+
+def test_code_that_fits_goes_on_whatever_was_accepted_for_other_code(store):
+    accepted_for_bills(store)
+
+    def put_back() -> list[str]:
+        return [send("x"), work("a"), work("b"), str(holdfast.wait("go"))]
+
+    versioned("1", put_back)
+    store.recover()
+    assert store.get("r").result == ["x", "a", "b", "on"]
+    assert done == ["x", "a", "b"]
+
+
+def test_the_code_that_a_change_was_accepted_for_goes_on(store):
+    accepted_for_bills(store)
+    store.resume("r", accept_change=True, confirm=True, actor="ana")
+    store.recover()
+    assert store.get("r").result == ["a", "y", "x", "b", "on"], "matched by key"
+    assert done == ["x", "a", "b", "y"]
+    accepted = [it.body for it in store.history("r") if it.kind == "change_accepted"]
+    assert [body["code"].split("/")[0] for body in accepted] == ["1", "1"]

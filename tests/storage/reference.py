@@ -7,22 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from holdfast._core.changes import ClaimKey, CloseQuestion, OpenQuestion, SetKey, TakeMessage
 from holdfast._core.entries import Kind
 from holdfast._core.measures import Counts, Measure
-from holdfast._core.rows import (
-    KeyChange,
-    KeyClaim,
-    Lease,
-    Memo,
-    Message,
-    Pot,
-    Question,
-    Write,
-)
+from holdfast._core.rows import Lease, Memo, Message, Pot, Question, Write
 from holdfast._store.contract import Limits, Measured, NewRun, Query, ScheduleRow
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import HoldfastError
-from holdfast.testing.store_contract import FakeClock, entry, intent, started, step
+from tests.contract.store_contract import FakeClock, entry, intent, started, step
 
 PAGE_SIZE = 512
 NAME = "a.db"
@@ -52,13 +44,13 @@ def build(folder: Path, page_size: int = PAGE_SIZE) -> None:
         store.put_measures([Measure(number * 60_000_000, "p", flow, counts) for flow in ("", "f")])
     store.put_pot(Pot("first", 5, usd_nanos=10**9, spent_usd_nanos=3))
     removed = add_run(store, owner, len(RUNS), REMOVED)
-    store.append([Write(removed, [entry(Kind.RUN_COMPLETED)], closes=["*"])])
+    store.append([Write(removed, [entry(Kind.RUN_COMPLETED)], changes=[CloseQuestion("*")])])
     store.forget(removed.row, 9)
     store.close()
     store = open_at(made, page_size)  # What came before is in the file, the rest in the WAL.
     lease = add_run(store, owner, len(RUNS) - 1, RUNS[-1])
     changes = {"owner": None, "waiting_on": "child:x", "wake_us": 5}
-    store.append([Write(lease, [entry(Kind.RUN_WAITING)], changes=changes)])
+    store.append([Write(lease, [entry(Kind.RUN_WAITING)], row=changes)])
     for name in (NAME, f"{NAME}-wal", f"{NAME}-witness", f"{NAME}-owners.lock"):
         shutil.copy(made / name, folder)
     store.close()
@@ -71,20 +63,26 @@ def add_run(store: SqliteStore, owner: int, number: int, run_id: str) -> Lease:
     new = NewRun(run_id, "flow", "1", digest, [started()], [(1, b'"a long text"')])
     lease = store.start(new, owner).lease
     assert lease is not None
-    claim = KeyClaim("pay", f"key-{number}", "e", digest)
-    done = KeyChange("pay", f"key-{number}", "completed", result=True)
+    claim = ClaimKey("pay", f"key-{number}", "e", digest)
+    done = SetKey("pay", f"key-{number}", "completed", result=True)
     store.append(
         [
             Write(lease, [step("a")]),
             Write(lease, [step("b")], [(2, b'{"chunk":1}')]),
-            Write(lease, [intent()], claim=claim),
-            Write(lease, [step("e")], keys=[done]),
+            Write(lease, [intent()], changes=[claim]),
+            Write(lease, [step("e")], changes=[done]),
         ]
     )
     store.post(run_id, Message("m1", "signal", "me", 7, b'{"x":1}'))
     store.post(run_id, Message("m2", "signal", "me", 8, b'{"x":2}'))
     opens = [Question(run_id, "ok?", 1, "question", "ops", b'{"text":"?"}', 6, None)]
-    store.append([Write(lease, [entry(Kind.EMITTED)], took=["m1"], opens=opens)])
+    store.append(
+        [
+            Write(
+                lease, [entry(Kind.EMITTED)], changes=[TakeMessage("m1"), *map(OpenQuestion, opens)]
+            )
+        ]
+    )
     return lease
 
 

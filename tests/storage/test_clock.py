@@ -12,7 +12,7 @@ from holdfast._store.clock import (
 )
 from holdfast._store.postgres.store import PostgresStore
 from holdfast._store.sqlite import SqliteStore
-from holdfast.testing.store_contract import new_run
+from tests.contract.store_contract import new_run
 
 SECOND_US = 1_000_000
 HOUR_US = 3600 * SECOND_US

@@ -11,7 +11,7 @@ from holdfast._store.contract import Committed
 from holdfast._store.copies import restore
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import Regressed, StoreFailed, StoreUnusable
-from holdfast.testing.store_contract import intent, new_run, step
+from tests.contract.store_contract import intent, new_run, step
 
 
 @pytest.fixture

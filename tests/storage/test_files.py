@@ -22,7 +22,7 @@ from holdfast.errors import (
     StoreTooNew,
     StoreUnusable,
 )
-from holdfast.testing.store_contract import new_run
+from tests.contract.store_contract import new_run
 
 
 def mode_of(path) -> int:
@@ -103,6 +103,17 @@ def test_111_a_database_that_others_may_read_is_refused(tmp_path):
     os.chmod(tmp_path / "a.db", 0o644)
     with pytest.raises(StoreUnusable, match="chmod 600"):
         SqliteStore(str(tmp_path / "a.db"))
+
+
+@pytest.mark.parametrize("text", ["x", "print('an agent')\n" * 100])
+@pytest.mark.parametrize("mode", [0o644, 0o600])
+def test_what_is_no_database_is_told_before_its_permissions(tmp_path, text, mode):
+    path = tmp_path / "agent.py"
+    path.write_text(text)
+    os.chmod(path, mode)
+    with pytest.raises(StoreUnusable, match="is not a database"):
+        open_store(f"sqlite:///{path}")
+    assert path.read_text() == text
 
 
 def test_112_a_symbolic_link_is_refused(tmp_path):
@@ -406,7 +417,7 @@ IN_A_READ_ONLY_MOUNT = """
 import subprocess, sys
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import StoreUnusable
-from holdfast.testing.store_contract import new_run
+from tests.contract.store_contract import new_run
 folder = sys.argv[1]
 subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)
 store = SqliteStore(folder + "/a.db")

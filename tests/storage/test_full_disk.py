@@ -10,7 +10,7 @@ from holdfast._core.rows import Write
 from holdfast._store.contract import Committed
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import StoreFull
-from holdfast.testing.store_contract import intent, new_run, step
+from tests.contract.store_contract import intent, new_run, step
 
 folder = sys.argv[1]
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", folder], check=True)
@@ -56,8 +56,10 @@ print("survived")
 
 FULL_FOR_COMMANDS = """
 import os, subprocess, sys
+from holdfast._core.entries import Kind
+from holdfast._core.rows import Write
 from holdfast._store.sqlite import SqliteStore
-from holdfast.testing.store_contract import new_run
+from tests.contract.store_contract import entry, new_run
 
 folder = sys.argv[1]
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", folder], check=True)
@@ -78,7 +80,7 @@ def refused(url, *words, named):
 
 url = f"sqlite:///{folder}/a.db"
 store = SqliteStore(folder + "/a.db")
-store.start(new_run("r"), store.register_owner())
+lease = store.start(new_run("r"), store.register_owner()).lease
 
 # The store is open, so that its companions are there: what a command writes beside it is named.
 fill()
@@ -87,13 +89,16 @@ refused(url, "export", "r", folder + "/r.json", named="r.json")
 refused(url, "token", "create", "joe", named="a.db-tokens")
 assert not [name for name in os.listdir(folder) if "part" in name or "json" in name]
 os.unlink(folder + "/ballast")
+store.append([Write(lease, [entry(Kind.RUN_COMPLETED)])])
 store.close()
+export = [sys.executable, "-m", "holdfast._ops.cli", "--url", url, "export", "r", folder + "/r.json"]
+subprocess.run(export, check=True, capture_output=True)
 
 # It is closed: SQLite has no room for its companions, and says "disk I/O error".
 fill()
 refused(url, "runs", named="a.db")
 refused(url + "?mode=ro", "runs", named="a.db")
-refused(f"sqlite:///{folder}/new.db", "import", folder + "/ballast", named="new.db")
+refused(f"sqlite:///{folder}/new.db", "import", folder + "/r.json", named="new.db")
 os.unlink(folder + "/ballast")
 again = SqliteStore(folder + "/a.db")
 assert again.verify() == []
@@ -106,7 +111,7 @@ from holdfast._core.rows import Write
 from holdfast._store.contract import Committed
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import StoreFull
-from holdfast.testing.store_contract import new_run, step
+from tests.contract.store_contract import new_run, step
 
 store = SqliteStore(sys.argv[1] + "/a.db")
 lease = store.start(new_run("r"), store.register_owner()).lease
@@ -131,7 +136,7 @@ FEW_FILES = """
 import os, resource, sys
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import StoreError
-from holdfast.testing.store_contract import new_run
+from tests.contract.store_contract import new_run
 
 SqliteStore(sys.argv[1] + "/a.db").close()
 used = len(os.listdir("/proc/self/fd"))

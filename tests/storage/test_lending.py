@@ -14,7 +14,7 @@ from holdfast._store.contract import Committed, Wanted
 from holdfast._store.database import Q
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import UsageError
-from holdfast.testing.store_contract import FakeClock, new_run, step
+from tests.contract.store_contract import FakeClock, new_run, step
 
 
 class Bench:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast._store.sqlite import SqliteStore
 from holdfast._store.witness import Witness
-from holdfast.testing.store_contract import new_run
+from tests.contract.store_contract import new_run
 
 PLACES = 6
 """More than there are looks at the witness while a new store is opened."""

@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
+from holdfast._core.changes import ClaimKey, TakeMessage
 from holdfast._core.control import asked
 from holdfast._core.entries import Kind
-from holdfast._core.rows import KeyClaim, Lease, Memo, Message, Pot, RunRow, Write
+from holdfast._core.rows import Lease, Memo, Message, Pot, RunRow, Write
 from holdfast._store import database, locate, lookups, verify
 from holdfast._store.contract import Query, Store
 from holdfast._store.database import Database
 from holdfast._store.postgres import link
 from holdfast._store.postgres.link import Link
 from holdfast.errors import Corrupt, RunDeleted
-from holdfast.testing.store_contract.ground import A, entry, intent, new_run, step
+from tests.contract.ground import A, entry, intent, new_run, step
 
 STORES = pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 
@@ -91,15 +92,15 @@ class Meddler:
     def _ended(self, run_id: str) -> RunRow:
         """Return a run that has everything, and has ended."""
         lease = self._started(run_id)
-        claim = KeyClaim("pay", "of-" + run_id, "e", A)
-        self.store.append([Write(lease, [intent("e")], claim=claim)])
+        claim = ClaimKey("pay", "of-" + run_id, "e", A)
+        self.store.append([Write(lease, [intent("e")], changes=[claim])])
         self.store.post(run_id, asked("note", "m", "ana", "", 1))
         self.store.put_pot(Pot(run_id, 1, 1, 1, 1, 1))
         self._write(lease, entry(Kind.RUN_COMPLETED))
         return lease.row
 
     def _write(self, lease: Lease, *drafts: Any, took: list[str] | None = None) -> None:
-        self.store.append([Write(lease, list(drafts), took=took or [])])
+        self.store.append([Write(lease, list(drafts), changes=[*map(TakeMessage, took or [])])])
 
     def post(self) -> None:
         self._number += 1

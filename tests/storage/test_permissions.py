@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from holdfast._store.sqlite import SqliteStore
-from holdfast.testing.store_contract import new_run
+from tests.contract.store_contract import new_run
 
 OPEN = "import sys, holdfast\nholdfast.open(sys.argv[1])"
 SOMEBODY = 65534

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import flow, testing
 from holdfast._store.sqlite import SqliteStore
-from holdfast.testing.store_contract import new_run
+from tests.contract.store_contract import new_run
 
 
 class Disk:

@@ -17,12 +17,12 @@ from holdfast._store.contract import Busy, Committed, Fenced, Query
 from holdfast._store.ownership import describe, is_gone
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import StoreFailed
-from holdfast.testing.store_contract import new_run, step
+from tests.contract.store_contract import new_run, step
 
 OWNER = """
 import sys, time
 from holdfast._store.sqlite import SqliteStore
-from holdfast.testing.store_contract import new_run
+from tests.contract.store_contract import new_run
 store = SqliteStore(sys.argv[1])
 owner = store.register_owner()
 store.start(new_run(sys.argv[2]), owner)
@@ -218,7 +218,7 @@ def test_31_a_child_does_not_keep_its_dead_parent_alive(store):
     code = (
         "import os, sys, time\n"
         "from holdfast._store.sqlite import SqliteStore\n"
-        "from holdfast.testing.store_contract import new_run\n"
+        "from tests.contract.store_contract import new_run\n"
         "store = SqliteStore(sys.argv[1])\n"
         "store.start(new_run('r'), store.register_owner())\n"
         "pid = os.fork()\n"
@@ -312,7 +312,7 @@ def test_33_processes_write_at_the_same_time(store):
         "from holdfast._core.rows import Write\n"
         "from holdfast._store.contract import Committed\n"
         "from holdfast._store.sqlite import SqliteStore\n"
-        "from holdfast.testing.store_contract import new_run, step\n"
+        "from tests.contract.store_contract import new_run, step\n"
         "store = SqliteStore(sys.argv[1])\n"
         "lease = store.start(new_run(sys.argv[2]), store.register_owner()).lease\n"
         "for _ in range(50):\n"

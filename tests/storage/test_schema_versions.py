@@ -16,7 +16,7 @@ from holdfast._store.database import Q
 from holdfast._store.opening import first_row
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import Corrupt, StoreTooNew
-from holdfast.testing.store_contract.ground import new_run
+from tests.contract.ground import new_run
 from tests.tidy.source import ROOT
 
 STEP = "ALTER TABLE runs ADD COLUMN colour TEXT; CREATE TABLE colours (colour TEXT)"

@@ -11,7 +11,7 @@ from holdfast._core.rows import RunRow, Write
 from holdfast._store.contract import Query
 from holdfast._store.memory import MemoryStore
 from holdfast._store.sweeping import Sweeper
-from holdfast.testing.store_contract.ground import entry, new_run
+from tests.contract.ground import entry, new_run
 
 DAY_US = 86_400_000_000
 ENDS = {
@@ -43,7 +43,7 @@ def made(store: MemoryStore, now_us: int, forest: list[tuple[str, int, int | Non
         if kind is not None:
             draft = entry(kind)
             draft.at_us = now_us - days * DAY_US
-            store.append([Write(lease, [draft], changes={"updated_us": draft.at_us})])
+            store.append([Write(lease, [draft], row={"updated_us": draft.at_us})])
 
 
 def rows(store: MemoryStore) -> dict[str, RunRow]:

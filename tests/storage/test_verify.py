@@ -7,7 +7,7 @@ from holdfast._core.rows import Lease, Message, Write
 from holdfast._store.contract import Committed
 from holdfast._store.database import Database
 from holdfast._store.sqlite import SqliteStore
-from holdfast.testing.store_contract import entry, new_run, step
+from tests.contract.store_contract import entry, new_run, step
 
 
 class Others:

@@ -8,7 +8,7 @@ from holdfast._core.entries import Draft, Kind
 from holdfast._core.rows import Write
 from holdfast._store.contract import NewRun
 from holdfast._store.sqlite import SqliteStore
-from holdfast.testing.store_contract import started
+from tests.contract.store_contract import started
 
 AT_US = 1_700_000_000_250_000
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast._core.rows import Write
 from holdfast._store.contract import Committed
 from holdfast._store.locate import open_store
-from holdfast.testing.store_contract import new_run, step
+from tests.contract.store_contract import new_run, step
 from tests.crash.harness import payment_server, wait_for
 from tests.postgres.cluster import Cluster
 from tests.postgres.exchanges import EXCHANGES, Bench, play

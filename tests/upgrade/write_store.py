@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import holdfast
+from holdfast._core.changes import OpenQuestion
 from holdfast.errors import RunHeld
 from tests.upgrade.flows import order, talk
 
@@ -50,7 +51,7 @@ def write_fleet(folder: Path) -> None:
         lease = store.start(new, owner).lease
         assert lease is not None
         changes = {"owner": None, "waiting_on": "x", "wake_us": wake_us}
-        store.append([Write(lease, [Draft(Kind.RUN_WAITING, 2)], changes=changes)])
+        store.append([Write(lease, [Draft(Kind.RUN_WAITING, 2)], row=changes)])
     store.post("spoken to", Message("m", "signal", "me", 3, b"{}"))
     store.start(NewRun("new", "f", "1", bytes(16), [Draft(Kind.RUN_STARTED, 1)]), None)
     store.close()
@@ -68,9 +69,17 @@ def write_people(folder: Path) -> None:
     lease = store.start(NewRun("asks", "f", "1", bytes(16), [Draft(Kind.RUN_STARTED, 1)]), owner)
     assert lease.lease is not None
     opens = [Question("asks", "ok?", 1, "question", "ops", b'{"text":"?"}', 6, None)]
-    store.append([Write(lease.lease, [Draft(Kind.QUESTION_ASKED, 2, step="ok?")], opens=opens)])
+    store.append(
+        [
+            Write(
+                lease.lease,
+                [Draft(Kind.QUESTION_ASKED, 2, step="ok?")],
+                changes=[*map(OpenQuestion, opens)],
+            )
+        ]
+    )
     changes = {"owner": None, "waiting_on": "message"}
-    store.append([Write(lease.lease, [Draft(Kind.RUN_WAITING, 3)], changes=changes)])
+    store.append([Write(lease.lease, [Draft(Kind.RUN_WAITING, 3)], row=changes)])
     child = NewRun("child", "f", "1", bytes(16), [Draft(Kind.RUN_STARTED, 1)])
     child.parent = child.root = "asks"
     store.start(child, None)

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from holdfast._core.attempts import key_change, step_failed
+from holdfast._core.changes import CloseQuestion, OpenQuestion, TakeMessage
 from holdfast._core.durations import Duration, micros, shown
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.keys import check_label
@@ -155,7 +156,11 @@ def _void(call: StepCall, by: dict[str, Any], why: str, now_us: int, run_id: str
     found: FoundQuestion = yield FindQuestion(APPROVE + call.key)
     note = Note(Kind.MESSAGE_REFUSED, {**by, "why": why})
     row = _row(call, run_id, found.number + 1, now_us)
-    yield Append(call, [note, _note(call, found.number + 1)], took=took, opens=[row])
+    yield Append(
+        call,
+        [note, _note(call, found.number + 1)],
+        changes=[*map(TakeMessage, took), OpenQuestion(row)],
+    )
 
 
 def _ask(call: StepCall, now_us: int, run_id: str) -> Script:
@@ -164,7 +169,7 @@ def _ask(call: StepCall, now_us: int, run_id: str) -> Script:
     row = _row(call, run_id, found.number, now_us)
     if found.open is not None and found.open.body == row.body:
         return
-    yield Append(call, [_note(call, found.number)], opens=[row])
+    yield Append(call, [_note(call, found.number)], changes=[OpenQuestion(row)])
 
 
 def _note(call: StepCall, number: int) -> Note:
@@ -212,13 +217,13 @@ def _refused(
     """Record that a person refused, and tell the flow. Of an effect that may have happened before,
     its outcome stays unknown."""
     note = refused_note(call, message, reason)
-    took, closes = [message.message_id], [APPROVE + call.key]
+    taken = [TakeMessage(message.message_id), CloseQuestion(APPROVE + call.key)]
     if not in_doubt:
         keys = key_change(call, "not_done") if call.attempt else []
-        yield Append(call, [note], keys=keys, took=took, closes=closes)
+        yield Append(call, [note], changes=[*keys, *taken])
         raise refusal(call, note.facts)
     error = note.facts["error"]
     said = {"error": error, "final": True, "unknown": True, **told(message)}
     failed = Note(Kind.STEP_FAILED, said, ends_attempt=True)
-    yield Append(call, [failed], keys=key_change(call, "in_doubt"), took=took, closes=closes)
+    yield Append(call, [failed], changes=[*key_change(call, "in_doubt"), *taken])
     raise step_failed(call, error, call.attempt, run_id, unknown=True)

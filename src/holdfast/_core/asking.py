@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast._core.changes import CloseQuestion, OpenQuestion, TakeMessage
 from holdfast._core.entries import Kind
 from holdfast._core.history import History
 from holdfast._core.messages import (
@@ -113,7 +114,7 @@ def ask_script(
         if record is None and timeout_us is not None:
             until_us = now_us + timeout_us
         row = asking.row(call, history.run_id, number, now_us, until_us)
-        yield Append(call, [asking.note(number, until_us)], opens=[row])
+        yield Append(call, [asking.note(number, until_us)], changes=[OpenQuestion(row)])
     while True:
         message: Message | None = yield Await(call, until_us, ANSWER + asking.name)
         if message is None:
@@ -121,12 +122,14 @@ def ask_script(
         reason = refusal_in(message)
         if reason is not None:
             note = refused_note(call, message, reason)
-            yield Append(call, [note], took=[message.message_id], closes=[asking.name])
+            yield Append(
+                call, [note], changes=[TakeMessage(message.message_id), CloseQuestion(asking.name)]
+            )
             raise refusal(call, note.facts)
         try:
             note = Note(Kind.QUESTION_ANSWERED, told(message), {"value": read(message.body)})
             wrote: Wrote = yield Append(
-                call, [note], took=[message.message_id], closes=[asking.name]
+                call, [note], changes=[TakeMessage(message.message_id), CloseQuestion(asking.name)]
             )
         except Exception as error:
             if isinstance(error, ClassChanged) and error.today is not None:
@@ -135,7 +138,7 @@ def ask_script(
             now_us = yield Now()
             row = asking.row(call, history.run_id, number, now_us, until_us)
             note = misfit(message, why_not(error))
-            yield Append(call, [note], took=[message.message_id], opens=[row])
+            yield Append(call, [note], changes=[TakeMessage(message.message_id), OpenQuestion(row)])
         else:
             return wrote.value
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast._core import effects
+from holdfast._core.changes import SetKey
 from holdfast._core.claims import CLAIMED_AS, claimed_name
 from holdfast._core.entries import Kind
 from holdfast._core.keys import name_of
@@ -27,7 +28,6 @@ from holdfast._core.requests import (
     Wrote,
 )
 from holdfast._core.retry import Retry, pause_s
-from holdfast._core.rows import KeyChange
 from holdfast.errors import StepFailed, ValueRefused
 
 _STEP = "__holdfast_step__"
@@ -100,7 +100,7 @@ def failed_attempt(call: StepCall, error: BaseException, wait_s: float) -> Scrip
     retry_at_us = now_us + int(wait_s * 1e6)
     facts = {"error": told(error), "final": False, "retry_at_us": retry_at_us}
     note = Note(Kind.STEP_FAILED, facts, ends_attempt=True)
-    yield Append(call, ending(call, note), took=call.takes, closes=call.closes)
+    yield Append(call, ending(call, note), changes=call.consumes)
     call.used_up()
     yield Sleep(call, retry_at_us)
     return None
@@ -121,10 +121,8 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
                 wrote: Wrote = yield Append(
                     call,
                     ending(call, note),
-                    keys=key_change(call, "not_done"),
                     degraded=1,
-                    took=call.takes,
-                    closes=call.closes,
+                    changes=[*key_change(call, "not_done"), *call.consumes],
                 )
                 return wrote.value
             except ValueRefused as refused:
@@ -134,14 +132,14 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
         facts["unknown"] = True
     keys = key_change(call, "in_doubt" if unknown else "not_done")
     note = Note(Kind.STEP_FAILED, facts, ends_attempt=True)
-    took, closes = call.takes, call.closes
+    changes = [*keys, *call.consumes]
     declared = _declared(call.spec, error)
     if declared is not None:
         try:
             facts["declared"] = declared.__module__
             note.values = {"raised": _contents(error)}
             _made(declared, note.values["raised"], call.key)
-            wrote = yield Append(call, ending(call, note), keys=keys, took=took, closes=closes)
+            wrote = yield Append(call, ending(call, note), changes=changes)
         except ValueRefused as refused:
             del facts["declared"]
             note.values = {}
@@ -151,7 +149,7 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
             raise _made_or_none(declared, wrote.value, call.key) or step_failed(
                 call, facts["error"], call.attempt, run_id, unknown=unknown
             ) from error
-    yield Append(call, ending(call, note), keys=keys, took=took, closes=closes)
+    yield Append(call, ending(call, note), changes=changes)
     raise step_failed(call, facts["error"], call.attempt, run_id, unknown=unknown) from error
 
 
@@ -274,13 +272,13 @@ def step_failed(
     return marked(failed, call.key)
 
 
-def key_change(call: StepCall, state: str, *, result: bool = False) -> list[KeyChange]:
+def key_change(call: StepCall, state: str, *, result: bool = False) -> list[SetKey]:
     """Return what becomes of the call's business key, if it has one; of an undo's, the key of what
     it takes back: it is undone, and never given again."""
     undoes = call.undoes
     if undoes is not None:
         undone = undoes.key is not None and state == "completed"
-        return [KeyChange(undoes.effect, str(undoes.key), "undone")] if undone else []
+        return [SetKey(undoes.effect, str(undoes.key), "undone")] if undone else []
     if call.business_key is None or (call.spec.transaction and state != "completed"):
         return []  # A transaction that was rolled back never had the key.
-    return [KeyChange(claimed_name(call), call.business_key, state, result)]
+    return [SetKey(claimed_name(call), call.business_key, state, result)]

@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
+from holdfast._core.changes import ClaimKey, Exhausted, Spend
 from holdfast._core.commands import command
 from holdfast._core.durations import Duration, micros, shown
 from holdfast._core.requests import Append, Note, Now, Script, StepCall, Unreserved, Wrote
-from holdfast._core.rows import KeyClaim, Pot, Spend
+from holdfast._core.rows import Change, Pot
 from holdfast._core.stops import Unwind
 from holdfast.errors import RunHeld, UsageError
 
@@ -30,8 +31,6 @@ NANOS = 10**9
 USD_MAX = 10**9
 COUNT_MAX = 2**62
 """Sums of a pot stay far below what a database can count."""
-SPENT_MAX = 2**63 - 1
-"""The largest number that every database has room for: what was spent stops there."""
 
 Amount = int | float | Decimal
 
@@ -154,23 +153,24 @@ def new_pot(root: str, limits: Mapping[str, int], opened_us: int) -> Pot:
 # -- an attempt pays ---------------------------------------------------------------------------
 
 
-def begun(call: StepCall, notes: list[Note], run_id: str, claim: KeyClaim | None = None) -> Script:
+def begun(call: StepCall, notes: list[Note], run_id: str, claim: ClaimKey | None = None) -> Script:
     """Write what begins an attempt. In a run with a budget, what the attempt may cost is taken
     from the pot in that transaction; a pot that has not got it holds the run."""
-    # An approval is used up by the intent itself.
-    took, closes = (call.takes, call.closes) if notes else ([], [])
+    changes: list[Change] = [] if claim is None else [claim]
+    if notes:
+        changes += call.consumes  # An approval is used up by the intent itself.
     if call.pot is None:
-        return (yield Append(call, notes, claim=claim, took=took, closes=closes))
+        return (yield Append(call, notes, changes=changes))
     spend = Spend(call.pot, usd_nanos=call.cost_nanos, steps=1, checks=True)
     while True:
-        wrote: Wrote = yield Append(call, notes, claim=claim, spend=spend, took=took, closes=closes)
-        if wrote.exhausted is None:
+        wrote: Wrote = yield Append(call, notes, changes=[*changes, spend])
+        if not isinstance(wrote.refused, Exhausted):
             break
         # What other branches have reserved may come back: then there is enough after all.
-        changed: bool = yield Unreserved(call, wrote.exhausted)
+        changed: bool = yield Unreserved(call, wrote.refused.pot)
         if not changed:
             now_us: int = yield Now()
-            raise _held(call, wrote.exhausted, now_us, run_id)
+            raise _held(call, wrote.refused.pot, now_us, run_id)
     if wrote.taken is None:
         call.reserved_nanos = call.cost_nanos
     return wrote

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast._core.attempts import marked
+from holdfast._core.changes import PostMessage, TakeMessage
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.keys import CHILD_SEPARATOR, RUN_ID_MAX_CHARS
@@ -33,7 +34,7 @@ from holdfast._core.requests import (
     StepCall,
     Wrote,
 )
-from holdfast._core.rows import Message, Post, RunRow
+from holdfast._core.rows import Message, RunRow
 from holdfast._core.scripts import check_renamed, find
 from holdfast.errors import ChildFailed
 
@@ -90,13 +91,13 @@ def end_script(call: StepCall, history: History, run_id: str, decode: Decode) ->
         message: Message | None = yield Await(call, None, CHILD + run_id, looks_us)
         if message is None:
             yield StartChild(call, run_id, again)
-    took = end.messages
+    taken = [TakeMessage(message_id) for message_id in end.messages]
     if end.error is None:
         note = Note(Kind.CHILD_ENDED, {"run": run_id, "status": end.status}, {"value": end.value})
-        wrote: Wrote = yield Append(call, [note], took=took)
+        wrote: Wrote = yield Append(call, [note], changes=taken)
         return wrote.value
     told = {"run": run_id, "status": end.status, "error": end.error}
-    yield Append(call, [Note(Kind.CHILD_ENDED, told)], took=took)
+    yield Append(call, [Note(Kind.CHILD_ENDED, told)], changes=taken)
     raise _failed(call, told)
 
 
@@ -127,9 +128,11 @@ def _failed(call: StepCall, told: dict[str, Any]) -> BaseException:
     return marked(failed, call.key)
 
 
-def to_parent(row: RunRow, drafts: list[Draft], at_us: int) -> list[Post]:
+def to_parent(row: RunRow, drafts: list[Draft], at_us: int) -> list[PostMessage]:
     """Return what the end of a run says to the run that started it."""
     if row.parent is None or not drafts or drafts[-1].kind not in ENDS:
         return []
     message_id = f"{CHILD}{row.run_id}#{row.generation}"
-    return [Post(row.parent, Message(message_id, CHILD + row.run_id, "holdfast", at_us, b"{}"))]
+    return [
+        PostMessage(row.parent, Message(message_id, CHILD + row.run_id, "holdfast", at_us, b"{}"))
+    ]

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast._core.changes import ClaimKey
 from holdfast._core.entries import Entry
 from holdfast._core.keys import name_of
 from holdfast._core.record import Record, State, facts
 from holdfast._core.requests import LookUpKey, Script, StepCall
-from holdfast._core.rows import KeyClaim, KeyState
+from holdfast._core.rows import KeyState
 
 CLAIMED_AS = "claimed_as"
 """The fact of an intent that names the effect under which its key was claimed."""
@@ -41,12 +42,12 @@ def claimed_name(call: StepCall) -> str:
     return call.claimed_as or call.spec.name
 
 
-def claim_of(call: StepCall) -> KeyClaim | None:
+def claim_of(call: StepCall) -> ClaimKey | None:
     """Return the claim of a call's business key, if it has one."""
     if call.business_key is None:
         return None
     assert call.args_digest is not None
-    return KeyClaim(claimed_name(call), call.business_key, call.key, call.args_digest)
+    return ClaimKey(claimed_name(call), call.business_key, call.key, call.args_digest)
 
 
 def claimed_key(intent: Entry) -> tuple[str, str] | None:

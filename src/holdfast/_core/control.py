@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast._core.changes import RUN_ENDS, PostMessage, SetKey
 from holdfast._core.children import to_parent
 from holdfast._core.commands import command
 from holdfast._core.doubted import settle_actions
@@ -21,8 +22,13 @@ from holdfast._core.entries import Kind
 from holdfast._core.history import History
 from holdfast._core.lifecycle import ENDED, FINAL, HeldReason, Status
 from holdfast._core.record import facts
-from holdfast._core.resume import doubts_of_the_dead, draft, held_reason
-from holdfast._core.rows import KeyChange, Lease, Message, Post, RunRow, Write
+from holdfast._core.resume import (
+    doubts_of_former_owners,
+    doubts_of_the_dead,
+    draft,
+    held_reason,
+)
+from holdfast._core.rows import Lease, Message, RunRow, Write
 from holdfast.errors import RunEnded, RunHeld, UsageError
 
 CANCEL, PAUSE = "cancel", "pause"
@@ -67,7 +73,7 @@ def cancel_write(
         drafts.append(draft(Kind.RUN_CANCELLED, at_us, told))
         posts = to_children(row, children, actor, "cancelled", at_us)
         posts += to_parent(row, drafts, at_us)
-        return Write(lease, drafts, changes=changes, keys=keys, posts=posts, closes=["*"])
+        return Write(lease, drafts, row=changes, changes=[*keys, *posts, *RUN_ENDS])
     if history.cancel is None:
         drafts.append(draft(Kind.CANCEL_REQUESTED, at_us, told))
     if history.status is not Status.HELD or held_reason(history) != HeldReason.IN_DOUBT:
@@ -83,17 +89,17 @@ def cancel_write(
         changes["held_reason"] = HeldReason.IN_DOUBT.value
     else:
         changes = {}
-    return Write(lease, drafts, changes=changes, keys=keys)
+    return Write(lease, drafts, row=changes, changes=keys)
 
 
 def pause_write(
     lease: Lease, history: History | None, actor: str, reason: str, at_us: int
 ) -> Write:
     """Return the write that holds a run until somebody resumes it. The owner of the run, who
-    executes nothing of it, gives no history: such a run goes on, and its owner left nothing open."""
+    executes nothing of it, gives no history unless an owner before it may have left effects open."""
     row = lease.row
     drafts: list[Any] = []
-    keys: list[KeyChange] = []
+    keys: list[SetKey] = []
     if history is not None:
         check_pause(row, history)
         drafts, keys = _left_open(lease, history, at_us)
@@ -110,7 +116,7 @@ def pause_write(
         "wake_us": None,
         "heard": None,
     }
-    return Write(lease, drafts, changes=changes, keys=keys)
+    return Write(lease, drafts, row=changes, changes=keys)
 
 
 def check_pause(row: RunRow, history: History) -> None:
@@ -131,20 +137,21 @@ def requested(history: History) -> tuple[str, str] | None:
     return str(told.get("actor", "")), str(told.get("reason", ""))
 
 
-def _left_open(lease: Lease, history: History, at_us: int) -> tuple[list[Any], list[KeyChange]]:
+def _left_open(lease: Lease, history: History, at_us: int) -> tuple[list[Any], list[SetKey]]:
     """Return the entries that say what a dead owner left open: an actor's write succeeds only if the
-    owner is dead."""
-    dead = lease.acting and lease.row.owner is not None
-    return doubts_of_the_dead(history, at_us) if dead else ([], [])
+    owner is dead, and an owner knows what those before it left."""
+    if not lease.acting:
+        return doubts_of_former_owners(history, at_us)
+    return doubts_of_the_dead(history, at_us) if lease.row.owner is not None else ([], [])
 
 
 def to_children(
     row: RunRow, children: Sequence[str], actor: str, became: str, at_us: int
-) -> list[Post]:
+) -> list[PostMessage]:
     """Return what asks the children of a run to stop, because of what became of it."""
     reason = f"its parent, run {row.run_id!r}, was {became}"
     name = f"{CANCEL}:{row.run_id}:{row.generation}:{became}"
-    return [Post(child, asked(CANCEL, name, actor, reason, at_us)) for child in children]
+    return [PostMessage(child, asked(CANCEL, name, actor, reason, at_us)) for child in children]
 
 
 def started_after(history: History, to: str | None, children: Sequence[str]) -> list[str]:

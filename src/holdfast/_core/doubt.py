@@ -23,6 +23,7 @@ from holdfast._core.attempts import (
     told,
 )
 from holdfast._core.budgets import begun
+from holdfast._core.changes import ClaimKey, SetKey
 from holdfast._core.claims import claim_of, find_name
 from holdfast._core.doubted import OTHER_ARGS, Doubt, held, held_on_key
 from holdfast._core.effects import NOT_DONE, UNKNOWN, Done
@@ -44,7 +45,7 @@ from holdfast._core.requests import (
     Wrote,
 )
 from holdfast._core.retry import ONCE, Retry
-from holdfast._core.rows import KeyChange, KeyClaim, KeyState
+from holdfast._core.rows import Change, KeyState
 from holdfast.errors import KeyConflict, ValueRefused
 
 NOTHING: Any = object()
@@ -68,7 +69,7 @@ def effect_script(call: StepCall, record: Record | None, run_id: str) -> Script:
         else:
             why = "timeout" if called.timed_out else "error"
             doubt = Doubt(why, called.ended, called.error)
-            yield Append(call, [doubt.note(call.spec)], keys=key_change(call, "in_doubt"))
+            yield Append(call, [doubt.note(call.spec)], changes=key_change(call, "in_doubt"))
             ready = yield from _settle(call, doubt, run_id)
 
 
@@ -97,7 +98,7 @@ def resume_effect(call: StepCall, record: Record, run_id: str) -> Script:
         return (yield from _claim(call, run_id))
     doubt = Doubt("process_died", record.ended, lost_us=record.lost_us)
     if record.state is not State.IN_DOUBT:
-        yield Append(call, [doubt.note(call.spec)], keys=key_change(call, "in_doubt"))
+        yield Append(call, [doubt.note(call.spec)], changes=key_change(call, "in_doubt"))
     elif record.doubt is not None:
         facts = msgspec.json.decode(record.doubt.body)
         other = facts.get("other", "")
@@ -135,7 +136,7 @@ def _check_lifetime(call: StepCall, run_id: str) -> Script:
     now_us: int = yield Now()
     if not effects.may_send(call.first_started_us, now_us, call.spec.key_ttl_s):
         doubt = Doubt("key_expired", True)
-        yield Append(call, [doubt.note(call.spec)], keys=key_change(call, "in_doubt"))
+        yield Append(call, [doubt.note(call.spec)], changes=key_change(call, "in_doubt"))
         raise held(call, doubt, run_id, "give it up (--fail) and run it again: under a new key")
     return None
 
@@ -154,8 +155,7 @@ def key_is_taken(call: StepCall, taken: KeyState, run_id: str) -> Script:
         wrote: Wrote = yield Append(
             call,
             [Note(Kind.SKIPPED_DUPLICATE, facts, {"result": result}, ends_attempt=True)],
-            took=call.takes,
-            closes=call.closes,
+            changes=call.consumes,
         )
         return wrote.value
     stranded: bool = yield FindKey(call, taken)
@@ -170,24 +170,23 @@ def _refused(call: StepCall, why: str, taken: KeyState) -> Script:
     conflict = {"key": error.key, "why": why, "other_run": taken.run_id}
     facts = {"error": told(error), "final": True, "conflict": conflict}
     failed = Note(Kind.STEP_FAILED, facts, ends_attempt=True)
-    yield Append(call, [failed], took=call.takes, closes=call.closes)
+    yield Append(call, [failed], changes=call.consumes)
     raise marked(error, call.key)
 
 
 def ended_by_itself(
-    call: StepCall, started: Note, claim: KeyClaim | None, error: BaseException, run_id: str
+    call: StepCall, started: Note, claim: ClaimKey | None, error: BaseException, run_id: str
 ) -> Script:
     """The body of a transactional effect committed, or rolled back, by itself: only a person can
     say what has happened. Its key, if it can still be had, is kept from others until then."""
     doubt = Doubt("error", True, error)
     notes = [started, doubt.note(call.spec)]
-    keys = []
+    keys: list[Change] = []
     if claim is not None:
-        keys = [KeyChange(claim.effect, claim.key, "in_doubt", False)]
-    took, closes = call.takes, call.closes
-    wrote: Wrote = yield Append(call, notes, claim=claim, keys=keys, took=took, closes=closes)
+        keys = [claim, SetKey(claim.effect, claim.key, "in_doubt")]
+    wrote: Wrote = yield Append(call, notes, changes=[*keys, *call.consumes])
     if wrote.taken is not None:
-        yield Append(call, notes, took=took, closes=closes)
+        yield Append(call, notes, changes=call.consumes)
     raise held(call, doubt, run_id)
 
 
@@ -196,11 +195,11 @@ def _effect_returned(call: StepCall, value: Any, run_id: str) -> Script:
         wrote: Wrote = yield Append(
             call,
             [Note(Kind.STEP_COMPLETED, {}, {"result": value}, ends_attempt=True)],
-            keys=key_change(call, "completed", result=True),
+            changes=key_change(call, "completed", result=True),
         )
     except ValueRefused as refused:
         doubt = Doubt("value_lost", True, refused)
-        yield Append(call, [doubt.note(call.spec)], keys=key_change(call, "in_doubt"))
+        yield Append(call, [doubt.note(call.spec)], changes=key_change(call, "in_doubt"))
         raise held(call, doubt, run_id) from None
     return wrote.value
 
@@ -260,7 +259,7 @@ def _ask_the_world(call: StepCall, doubt: Doubt, run_id: str, now_us: int) -> Sc
                         ends_attempt=True,
                     )
                 ],
-                keys=key_change(call, "completed", result=True),
+                changes=key_change(call, "completed", result=True),
             )
         except ValueRefused as refused:
             raise held(call, Doubt("value_lost", True, refused), run_id) from None
@@ -291,6 +290,6 @@ def _ask_the_world(call: StepCall, doubt: Doubt, run_id: str, now_us: int) -> Sc
     yield Append(
         call,
         [Note(Kind.STEP_SETTLED, {"as": "not_done", "source": "on_doubt"})],
-        keys=key_change(call, "not_done"),
+        changes=key_change(call, "not_done"),
     )
     return (yield from _claim(call, run_id))

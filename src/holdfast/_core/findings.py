@@ -256,7 +256,7 @@ def finding_write(
     dead = lease.acting and row.owner is not None
     left, keys = doubts_of_the_dead(history, at_us) if dead else ([], [])
     if decision.id in noted_in(entries):
-        return Write(lease, left, keys=keys)
+        return Write(lease, left, changes=keys)
     drafts = [note(decision, at_us)]
     reason = f"{decision.finding}: {decision.text}"
     if decision.did == "hold" and row.status in CLAIMABLE:
@@ -264,7 +264,7 @@ def finding_write(
     elif decision.did == "cancel" and history.rollback is None:
         write = control.cancel_write(lease, history, children, WATCHDOG, reason, at_us)
     else:
-        return Write(lease, left + drafts, keys=keys)
+        return Write(lease, left + drafts, changes=keys)
     write.drafts = drafts + write.drafts
     return write
 

@@ -13,7 +13,7 @@ from holdfast._core.drift import Gap
 from holdfast._core.entries import WAIT_BEGINS, WAIT_ENDS, Entry, Kind
 from holdfast._core.keys import is_undo, scope_of
 from holdfast._core.lifecycle import ClaimedBecause
-from holdfast._core.record import Record, State, facts
+from holdfast._core.record import Accepted, Record, State, facts
 from holdfast.errors import Corrupt
 
 DOES_NOT_FIT = b'{"why":"does_not_fit"'
@@ -40,6 +40,7 @@ class Folding:
         failed: Entry | None
         held: Entry | None
         unfit: dict[str, Entry]
+        accepted: Accepted | None
         tried: list[str]
         again: Entry | None
         completed: Entry | None
@@ -127,10 +128,23 @@ class Folding:
         if facts(entry).get("exact"):
             return  # Newer code went on with an older run, and replays all of it as it is.
         self._anew()
+        self._accept_for(entry)
         self.old.update({key: it for key, it in self.records.items() if not is_undo(key)})
         self.placed.clear()
         self.decided_seq = entry.seq
         self.confirmed = bool(facts(entry).get("confirmed"))
+
+    def _accept_for(self, entry: Entry) -> None:
+        """Remember how records are matched by code that nobody has accepted. An acceptance that came
+        to nothing is no ground for the next one."""
+        code, former = facts(entry).get("code"), self.accepted
+        if not code:
+            self.accepted = None
+        elif former is not None and not former.is_used(self.records.values()):
+            self.accepted = Accepted(code, entry.seq, former.old, former.placed, former.confirmed)
+        else:
+            before = dict(self.old), dict(self.placed), self.confirmed
+            self.accepted = Accepted(code, entry.seq, *before)
 
     def _live_again(self, entry: Entry) -> None:
         if self.over:

@@ -15,7 +15,7 @@ from holdfast._core.folding import FOLD, Folding
 from holdfast._core.keys import name_of, scope_of
 from holdfast._core.lifecycle import Status, next_status
 from holdfast._core.reach import Reach
-from holdfast._core.record import OUTCOMES, Record, State, facts
+from holdfast._core.record import OUTCOMES, Accepted, Record, State, facts
 from holdfast.errors import Corrupt
 
 __all__ = ["OUTCOMES", "Divergence", "History", "Record", "State"]
@@ -45,6 +45,8 @@ class History(Folding):
         self.placed: dict[tuple[str, int], Record] = {}
         self.old: dict[str, Record] = {}
         """Records from before an accepted change: matched by key alone."""
+        self.accepted: Accepted | None = None
+        """The last change that was accepted, if it is known for which code."""
         self.saved: dict[str, Entry] = {}
         self.lent: dict[str, Entry] = {}
         """Of a fork: the states of loops that it borrowed, or was given."""
@@ -152,6 +154,15 @@ class History(Folding):
         if record.borrowed and known and record.args_digest != args_digest:
             self.differing.add(record.key)
         return record
+
+    def is_read_by(self, code: str) -> None:
+        """Take note of the code that replays it. A change that was accepted for other code, which has
+        not gone on with it, is no change that was accepted for this one."""
+        accepted = self.accepted
+        if accepted is None or accepted.code == code or accepted.is_used(self.records.values()):
+            return
+        self.old, self.placed = dict(accepted.old), dict(accepted.placed)
+        self.confirmed, self.accepted, self._reach = accepted.confirmed, None, None
 
     def known_key(self, key: str, aliases: tuple[str, ...]) -> str:
         """Return the key under which a step was recorded before it was renamed."""

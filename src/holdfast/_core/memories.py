@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast._core import codec
+from holdfast._core.changes import PutMemo
 from holdfast._core.entries import Kind
 from holdfast._core.history import History
 from holdfast._core.keys import check_label
@@ -92,9 +93,9 @@ def remember_script(call: StepCall, memo: Memo, history: History, decode: Decode
     if record is not None and record.has_outcome:
         return replayed(call, record, decode, history.run_id)
     wrote: Wrote = yield Append(
-        call, [Note(Kind.VALUE_RECORDED, {}, {"value": True})], memos=[memo]
+        call, [Note(Kind.VALUE_RECORDED, {}, {"value": True})], changes=[PutMemo(memo)]
     )
-    if wrote.stale:
+    if wrote.refused is not None:
         wrote = yield Append(call, [Note(Kind.VALUE_RECORDED, {}, {"value": False})])
     return wrote.value
 
@@ -106,14 +107,12 @@ def kept_back(call: StepCall, memo: Memo) -> None:
     call.memos[memo.space, memo.key] = memo
 
 
-def going(request: Append) -> list[Memo]:
-    """Return the values of memories that go with a write: those that it names, and if it is the
-    outcome of a step that was done, those that the step wrote."""
-    call = request.call
+def kept_by(request: Append) -> list[PutMemo]:
+    """Return the values of memories that commit with a write: if it is the outcome of a step that was
+    done, those that the step wrote."""
+    memos = request.call.memos
     done = request.notes and request.notes[-1].kind in (Kind.STEP_COMPLETED, Kind.STEP_SETTLED)
-    if call.memos and done:
-        return [*request.memos, *call.memos.values()]
-    return request.memos
+    return [PutMemo(memo) for memo in memos.values()] if memos and done else []
 
 
 def overlaid(found: list[Memo], call: StepCall | None, space: str, prefix: str) -> list[Memo]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -132,6 +133,21 @@ class Record(msgspec.Struct):
         """Whether it is a plain step that was tried and has no outcome: a call with other arguments
         contradicts nothing."""
         return self.state in UNSAID and not self.effect
+
+
+class Accepted(msgspec.Struct):
+    """A change that somebody accepted, and how records were matched before."""
+
+    code: str
+    """Version and fingerprint of the code that it was accepted for."""
+    seq: int
+    old: dict[str, Record]
+    placed: dict[tuple[str, int], Record]
+    confirmed: bool
+
+    def is_used(self, records: Iterable[Record]) -> bool:
+        """Say whether that code went beyond the record since."""
+        return any(record.last_seq > self.seq for record in records)
 
 
 def is_block(started: Entry | None) -> bool:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from holdfast._core import effects
+from holdfast._core.changes import ClaimKey, CloseQuestion, KeyTaken, SetKey, TakeMessage
 from holdfast._core.effects import OnDoubt
 from holdfast._core.entries import Kind
 from holdfast._core.retry import Retry
-from holdfast._core.rows import KeyChange, KeyClaim, KeyState, Memo, Post, Pot, Question, Spend
+from holdfast._core.rows import Change, KeyState, Memo, Pot, Question, Refused
 
 
 class Returns(Protocol):
@@ -122,14 +123,13 @@ class StepCall(msgspec.Struct):
     """Set if a person has to approve it."""
 
     @property
-    def takes(self) -> list[str]:
-        """The approval that the next entry of this call uses up."""
-        return [] if self.approval is None else self.approval.took
-
-    @property
-    def closes(self) -> list[str]:
-        """The question that is closed with it."""
-        return [] if self.approval is None else self.approval.closes
+    def consumes(self) -> list[Change]:
+        """What the next entry of this call uses up: the approval, with the question that asked for
+        it."""
+        approval = self.approval
+        if approval is None:
+            return []
+        return [*map(TakeMessage, approval.took), *map(CloseQuestion, approval.closes)]
 
     def used_up(self) -> None:
         """An entry has taken the approval: there is nothing more to be taken."""
@@ -154,17 +154,10 @@ class Append(msgspec.Struct):
 
     call: StepCall
     notes: list[Note]
-    claim: KeyClaim | None = None
-    keys: list[KeyChange] = []
+    changes: Sequence[Change] = ()
+    """What the transaction changes beside the run."""
     degraded: int = 0
     waits: bool = True
-    spend: Spend | None = None
-    took: list[str] = []
-    """Messages of the run's inbox that these entries make part of its history."""
-    posts: list[Post] = []
-    opens: list[Question] = []
-    closes: list[str] = []
-    memos: list[Memo] = []
     lazily: bool = False
     """For what does not wait: it may go with the next write of anybody."""
 
@@ -173,10 +166,13 @@ class Wrote(msgspec.Struct):
     """What an Append did. `value` is the decoded copy of the last note's value, if it had one."""
 
     value: Any = None
-    taken: KeyState | None = None
-    exhausted: Pot | None = None
-    stale: bool = False
-    """Whether nothing was written, since a value of a memory has another version by now."""
+    refused: Refused | None = None
+    """Why nothing was written: one of the changes was refused."""
+
+    @property
+    def taken(self) -> KeyState | None:
+        """The business key that another call has, if that is why."""
+        return self.refused.key if isinstance(self.refused, KeyTaken) else None
 
 
 class Call(msgspec.Struct):
@@ -201,8 +197,8 @@ class Transact(msgspec.Struct):
 
     call: StepCall
     notes: list[Note]
-    claim: KeyClaim | None = None
-    keys: list[KeyChange] = []
+    claim: ClaimKey | None = None
+    keys: Sequence[SetKey] = ()
 
 
 class Transacted(msgspec.Struct):

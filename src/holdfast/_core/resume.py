@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
+from holdfast._core.changes import SetKey
 from holdfast._core.claims import claimed_key
 from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Entry, Kind
 from holdfast._core.history import History, Record, State
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.repeating import check_repeated, decided_drafts
-from holdfast._core.rows import KeyChange
 from holdfast._core.stops import CLASS, VALUE
 from holdfast._core.superseding import loops_begun_anew, starting_over, superseded_by_resume
 from holdfast.errors import RunCancelled, RunHeld, UsageError
@@ -66,7 +66,7 @@ def resume_drafts(
     if status is Status.HELD:
         return _freed(history, actor, at_us, accept_change=accept_change, confirm=confirm)
     if status in _GOES_ON and accept_change and history.unfit:
-        return _accepted(actor, at_us, confirm=confirm)
+        return _accepted(actor, at_us, next(reversed(history.unfit)), confirm=confirm)
     if status in _GOES_ON:
         return [], {}
     if status is Status.CANCELLED:
@@ -147,7 +147,7 @@ def _freed(
             command("resume", run_id, "--accept-change"),
         )
         raise RunHeld(run_id, reason, str(held.get("detail", "")), actions, step=step)
-    return _accepted(actor, at_us, confirm=confirm)
+    return _accepted(actor, at_us, str(held.get("code", "")), confirm=confirm)
 
 
 def _tried_again(actor: str, at_us: int) -> tuple[Drafts, dict[str, Any]]:
@@ -155,9 +155,11 @@ def _tried_again(actor: str, at_us: int) -> tuple[Drafts, dict[str, Any]]:
     return [released], {"waiting_on": None, "wake_us": None}
 
 
-def _accepted(actor: str, at_us: int, *, confirm: bool) -> tuple[Drafts, dict[str, Any]]:
+def _accepted(actor: str, at_us: int, code: str, *, confirm: bool) -> tuple[Drafts, dict[str, Any]]:
+    """Accept the change of the code that did not fit; of other code, nothing is accepted by that."""
+    facts = {"actor": actor, "confirmed": confirm} | ({"code": code} if code else {})
     return [
-        draft(Kind.CHANGE_ACCEPTED, at_us, {"actor": actor, "confirmed": confirm}),
+        draft(Kind.CHANGE_ACCEPTED, at_us, facts),
         draft(Kind.RUN_RELEASED, at_us, {"why": "change_accepted", "actor": actor}),
     ], {"waiting_on": None, "wake_us": None}
 
@@ -200,7 +202,7 @@ def settle_drafts(
     at_us: int,
     *,
     alive: bool = False,
-) -> tuple[Drafts, list[KeyChange]]:
+) -> tuple[Drafts, list[SetKey]]:
     """Return the entries that settle a doubt, and what becomes of its business key.
 
     `decision_kind` is one of `DECISIONS`. With `alive`, the run's owner is at work: an effect that
@@ -241,18 +243,31 @@ def settle_drafts(
     return drafts, keys
 
 
-def doubts_of_the_dead(history: History, at_us: int) -> tuple[Drafts, list[KeyChange]]:
+def doubts_of_the_dead(history: History, at_us: int) -> tuple[Drafts, list[SetKey]]:
     """Return the entries that say what a dead owner left open: its attempts have ended with it.
 
     Only for a write that succeeds if the owner is proven dead. Without them the next claim would
     find a run that nobody had, and nobody could tell any more that those attempts have ended.
     """
-    left = [record for record in history.open_doubts() if not record.ended]
+    return _doubts(
+        [record for record in history.open_doubts() if not record.ended], at_us, ended=True
+    )
+
+
+def doubts_of_former_owners(history: History, at_us: int) -> tuple[Drafts, list[SetKey]]:
+    """Return the entries that say what owners before this one left open. The owner of a run writes
+    them if it stops the run before the flow comes to these effects; else their keys would look as if
+    somebody were at work with them."""
+    left = [it for it in history.open_doubts() if it.doubt is None and it.lost_us is not None]
+    return _doubts(left, at_us)
+
+
+def _doubts(left: list[Record], at_us: int, *, ended: bool = False) -> tuple[Drafts, list[SetKey]]:
     drafts = [
         draft(
             Kind.STEP_IN_DOUBT,
             at_us,
-            {"why": "process_died", "ended": True},
+            {"why": "process_died", "ended": ended or record.ended},
             step=record.key,
             attempt=record.attempts,
             position=record.position,
@@ -313,7 +328,7 @@ def _what_it_is(record: Record) -> str:
     return f"is {str(record.state).replace('_', ' ')}, and not in doubt"
 
 
-def key_changes(record: Record, state: str, *, result: bool = False) -> list[KeyChange]:
+def key_changes(record: Record, state: str, *, result: bool = False) -> list[SetKey]:
     """Return the change of the business key that a step claimed, if it claimed one; or of the one
     that an undo takes back."""
     if record.intent is None:
@@ -322,9 +337,9 @@ def key_changes(record: Record, state: str, *, result: bool = False) -> list[Key
     undoes = facts.get("undoes")
     if undoes is not None:
         undone = undoes["key"] is not None and state == "completed"
-        return [KeyChange(undoes["effect"], undoes["key"], "undone")] if undone else []
+        return [SetKey(undoes["effect"], undoes["key"], "undone")] if undone else []
     claimed = claimed_key(record.intent)
-    return [] if claimed is None else [KeyChange(*claimed, state, result)]
+    return [] if claimed is None else [SetKey(*claimed, state, result)]
 
 
 # -- small pieces ------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ that the journal and the row can never be changed apart.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -18,6 +19,9 @@ from holdfast.errors import Corrupt
 
 GENESIS = bytes(16)
 """What the first entry of a run is chained to."""
+SEQ_BITS = 32
+SEQ_MASK = (1 << SEQ_BITS) - 1
+"""A message is numbered by its run and its place in the inbox: `run_no << SEQ_BITS | number`."""
 NO_SKIPS = "[]"
 """The ranges that a resume leaves out (`RunRow.skips`, JSON), for a run that has none."""
 
@@ -103,6 +107,10 @@ def version_seen(row: RunRow) -> str:
     return f"{seen}.{row.held_reason or ''}.{row.last_seq}"
 
 
+OPEN_KEYS = frozenset({"in_progress", "in_doubt"})
+"""States of a business key in which nobody knows yet whether its effect happens."""
+
+
 class KeyState(msgspec.Struct, gc=False):
     """One claimed business key: who has it and what became of it."""
 
@@ -139,24 +147,6 @@ class KeyState(msgspec.Struct, gc=False):
         return self
 
 
-class KeyClaim(msgspec.Struct, gc=False):
-    """Ask for a business key in the transaction of the intent."""
-
-    effect: str
-    key: str
-    step: str
-    args_digest: bytes
-
-
-class KeyChange(msgspec.Struct, gc=False):
-    """Set what became of a key; `result` means the write's last entry holds its result."""
-
-    effect: str
-    key: str
-    state: str
-    result: bool = False
-
-
 class Message(msgspec.Struct, gc=False):
     """One row of a run's inbox: something said to a run that another process owns."""
 
@@ -169,12 +159,28 @@ class Message(msgspec.Struct, gc=False):
     """Its number in the inbox, from 1 on, as the store gave it."""
 
 
-class Post(msgspec.Struct, gc=False):
-    """A message to another run, in the transaction of a write; that run's end refuses it silently,
-    and so does a message with its id that is there already."""
+class MessageRow(msgspec.Struct, gc=False):
+    """A message in an inbox, with its place and the entry that took it."""
 
-    run_id: str
-    message: Message
+    id: int
+    run_no: int
+    message_id: str
+    kind: str
+    actor: str
+    at_us: int
+    body: bytes
+    taken_seq: int | None
+    digest: bytes = b""
+
+    def sealed(self) -> MessageRow:
+        """Return this row with its digest set."""
+        self.digest = seal(GENESIS, msgspec.structs.astuple(self)[:-1])
+        return self
+
+    def message(self) -> Message:
+        """Return what was posted."""
+        number = self.id & SEQ_MASK
+        return Message(self.message_id, self.kind, self.actor, self.at_us, self.body, number)
 
 
 class Question(msgspec.Struct, gc=False):
@@ -206,17 +212,6 @@ class Pot(msgspec.Struct, gc=False):
     spent_steps: int = 0
 
 
-class Spend(msgspec.Struct, gc=False):
-    """What a write takes from a pot; negative gives back. With `checks`, the write is refused if
-    the pot has not got it, or is used up."""
-
-    root: str
-    usd_nanos: int = 0
-    tokens: int = 0
-    steps: int = 0
-    checks: bool = False
-
-
 class Memo(msgspec.Struct, gc=False):
     """One durable value outside any journal: key/value in a space, with a version that grows."""
 
@@ -245,43 +240,71 @@ class Lease(msgspec.Struct):
     acting: bool = False
 
 
+class View(Protocol):
+    """The rows beside runs, as one transaction sees them: what its writes have made of them so far,
+    over what the store holds."""
+
+    def find(self, table: str, *at: Any) -> Any:
+        """Return the row of a table at this place, or None."""
+        ...
+
+    def put(self, table: str, row: Any, *at: Any) -> None:
+        """Set the row of a table at this place; None removes it."""
+        ...
+
+
+class Change(msgspec.Struct, gc=False):
+    """One thing that a transaction changes beside its run's journal and row. It is data; its class
+    says how it is locked, decided, masked and announced, and all stores do as it says."""
+
+    rank: ClassVar[int]
+    """The order in which the changes of a write are decided, and refuse it."""
+    notifies: ClassVar[bool] = False
+    """Whether processes that wait for a change of the store are woken by it."""
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether the whole write is refused if others were first."""
+        return False
+
+    def lock(self, namespace: str) -> tuple[str, ...] | None:
+        """Return the name that a server locks until the transaction ends, or None."""
+        return None
+
+    def decide(self, view: View, applied: Applied, now_us: int) -> Refused | None:
+        """Put what becomes of the rows, or say why the write is refused. Pure but for the view."""
+        raise NotImplementedError
+
+    def mask(self, masked: Callable[[bytes], bytes]) -> None:
+        """Mask the secrets in the texts that it stores."""
+
+
+C = TypeVar("C", bound=Change)
+
+
+class Refused(msgspec.Struct):
+    """A write was refused by one of its changes, which has an outcome of its own for it. Zero rows
+    were changed."""
+
+
 class Write(msgspec.Struct):
     """What one run wants to have committed, all or nothing."""
 
     lease: Lease
     drafts: list[Draft]
     chunks: list[tuple[int, bytes]] = []
-    changes: dict[str, Any] = {}
-    claim: KeyClaim | None = None
-    keys: list[KeyChange] = []
-    took: list[str] = []
-    posts: list[Post] = []
-    opens: list[Question] = []
-    closes: list[str] = []
-    """Names of questions that are open no more; "*" is all of them."""
-    spend: Spend | None = None
-    memos: list[Memo] = []
+    row: dict[str, Any] = {}
+    """Columns of the run's row that no entry says."""
+    changes: Sequence[Change] = ()
 
     @property
     def may_be_refused(self) -> bool:
         """Whether it asks for something that others may have taken meanwhile."""
-        if self.spend is not None and self.spend.checks:
-            return True
-        return self.claim is not None or any(memo.expected is not None for memo in self.memos)
+        return any(change.may_refuse for change in self.changes)
 
-    @property
-    def has_more(self) -> bool:
-        """Whether it touches more than the run's own row, journal and chunks."""
-        return bool(
-            self.claim
-            or self.keys
-            or self.took
-            or self.posts
-            or self.opens
-            or self.closes
-            or self.spend
-            or self.memos
-        )
+    def of(self, kind: type[C]) -> list[C]:
+        """Return its changes of one kind."""
+        return [change for change in self.changes if isinstance(change, kind)]
 
 
 class Applied(msgspec.Struct):
@@ -338,7 +361,7 @@ def apply(row: RunRow, write: Write, lease_until_us: int) -> Applied:
         entry = _seal(new, draft)
         entries.append(entry)
         _fold(new, draft, entry)
-    for name, value in write.changes.items():
+    for name, value in write.row.items():
         setattr(new, name, value)
     if write.chunks:
         new.next_chunk = max(new.next_chunk, write.chunks[-1][0] + 1)

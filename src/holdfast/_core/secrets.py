@@ -102,7 +102,5 @@ def hide(write: Write) -> None:
         return
     for draft in write.drafts:
         draft.body = masks.masked_json(draft.body)
-    for question in write.opens:
-        question.body = masks.masked_json(question.body)
-    for post in write.posts:
-        post.message.body = masks.masked_json(post.message.body)
+    for change in write.changes:
+        change.mask(masks.masked_json)

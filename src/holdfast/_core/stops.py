@@ -86,6 +86,9 @@ class Tried(msgspec.Struct, array_like=True):
 class Unwind(BaseException):
     """Unwinds a flow. `error` is what the caller of `run` gets to see."""
 
+    then: Unwind | None = None
+    """What else was to stop the run, for one that only stops its flow."""
+
     def __init__(
         self,
         error: HoldfastError,

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast._core.attempts import marked
+from holdfast._core.changes import TakeMessage
 from holdfast._core.entries import Kind
 from holdfast._core.history import History
 from holdfast._core.messages import SIGNAL, misfit, told, why_not
@@ -77,12 +78,14 @@ def wait_script(
             return (yield from timed_out(call, f"signal {name!r}"))
         try:
             note = Note(Kind.SIGNAL_RECEIVED, told(message), {"value": read(message.body)})
-            wrote: Wrote = yield Append(call, [note], took=[message.message_id])
+            wrote: Wrote = yield Append(call, [note], changes=[TakeMessage(message.message_id)])
         except Exception as error:
             if isinstance(error, ClassChanged) and error.today is not None:
                 raise  # A class of ours that was changed: the message waits for its upgrade.
             # It is not what the flow asked for. Its sender is gone: the journal has it, and why.
-            yield Append(call, [misfit(message, why_not(error))], took=[message.message_id])
+            yield Append(
+                call, [misfit(message, why_not(error))], changes=[TakeMessage(message.message_id)]
+            )
         else:
             return wrote.value
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast._core import codec, control
+from holdfast._core.changes import SetKey, TakeMessage
 from holdfast._core.doubted import key_token
 from holdfast._core.effects import NOT_DONE, Done, Fail, NotDone
 from holdfast._core.entries import Draft, Kind
@@ -30,7 +31,7 @@ from holdfast._core.resume import (
     resume_drafts,
     settle_drafts,
 )
-from holdfast._core.rows import KeyChange, KeyState, Lease, Message, RunRow, Write
+from holdfast._core.rows import OPEN_KEYS, KeyState, Lease, Message, RunRow, Write
 from holdfast._core.secrets import masked_value
 from holdfast._core.stops import CLASS
 from holdfast._core.writer import is_plain
@@ -115,9 +116,9 @@ def _settling(
     if row.owner is not None:
         left, doubted = doubts_of_the_dead(past, at_us)
         drafts, keys = left + drafts, doubted + keys
-    write = Write(Lease(row, acting=True), drafts, values.take_fresh(), keys=keys)
+    write = Write(Lease(row, acting=True), drafts, values.take_fresh(), changes=keys)
     if any(draft.kind is Kind.RUN_RELEASED for draft in drafts):
-        write.changes = {"waiting_on": None}
+        write.row = {"waiting_on": None}
     return write
 
 
@@ -151,7 +152,7 @@ def _told(decision: Decision) -> tuple[str, str | None]:
 def _settled(store: Store, write: Write, step: str, kind: str, actor: str) -> Answer:
     row = write.lease.row
     freed: list[str] = []
-    for change in write.keys:
+    for change in write.of(SetKey):
         # A key that was given up is still in doubt: who waits for it has a decision of his own.
         if change.state != "in_doubt":
             freed += _free_waiting(store, change.effect, change.key, actor)
@@ -209,9 +210,9 @@ def _settle_at_the_other(
     store: Store, row: RunRow, key: KeyState, decision: Decision, actor: str
 ) -> Answer:
     """Settling one of two runs that share a key settles the one that has it, and frees both."""
-    if key.state == "in_doubt" and not _gave_up(store, key):
+    if key.state in OPEN_KEYS and not _gave_up(store, key):
         return settle(store, key.run_id, key.step, decision, actor=actor)
-    if key.state == "in_doubt":
+    if key.state in OPEN_KEYS:
         return _take_given_up_key(store, row, key, decision, actor)
     freed = _free_waiting(store, key.effect, key.key, actor)
     did = f"the key {key.key!r} was settled in run {key.run_id!r} before ({key.state})"
@@ -245,10 +246,10 @@ def _take_given_up_key(
         )
     facts = {"why": "settled", "as": "not_done", "actor": actor, "key": key.key, "of": key.run_id}
     release = draft(Kind.RUN_RELEASED, store.now_us(), facts)
-    change = KeyChange(key.effect, key.key, "not_done")
+    change = SetKey(key.effect, key.key, "not_done")
     writes = [
-        Write(Lease(found(store, key.run_id), acting=True), [], keys=[change]),
-        Write(Lease(row, acting=True), [release], changes={"waiting_on": None}),
+        Write(Lease(found(store, key.run_id), acting=True), [], changes=[change]),
+        Write(Lease(row, acting=True), [release], row={"waiting_on": None}),
     ]
     first, second = store.append(writes)
     if isinstance(first, Fenced):
@@ -279,7 +280,7 @@ def _act(store: Store, row: RunRow, decide: Callable[[History], list[Draft]]) ->
         drafts = decide(fold(store, row))
         if not drafts:
             return False
-        write = Write(Lease(row, acting=True), drafts, changes={"waiting_on": None})
+        write = Write(Lease(row, acting=True), drafts, row={"waiting_on": None})
         if isinstance(store.append([write])[0], Committed):
             return True
         row = found(store, row.run_id)
@@ -318,7 +319,9 @@ def resume(
             return _goes_on_already(store, row)
         pauses = _pauses(store, row)
         took = [pause.message_id for pause in pauses]
-        write = Write(Lease(row, acting=True), drafts, changes=changes, took=took)
+        write = Write(
+            Lease(row, acting=True), drafts, row=changes, changes=[*map(TakeMessage, took)]
+        )
         if isinstance(store.append([write])[0], Committed):
             answer = _resumed(write.lease.row, past, accepted=accept_change)
             return _without_pauses(answer, pauses)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._core import forking
+from holdfast._core.commands import command
 from holdfast._core.entries import Entry
 from holdfast._core.forking import Facts
 from holdfast._core.lifecycle import Status
@@ -85,6 +86,14 @@ def about(case: Case) -> None:
     case.said.known.append(said + ".")
     if told.differences:
         case.said.known.append(f"It differs from that run in: {', '.join(told.differences)}.")
+    inputs = [it.removeprefix("input ") for it in told.differences if it.startswith("input ")]
+    if inputs and case.row.status is Status.FAILED:
+        anew = command("fork", told.origin, "NEW_RUN_ID", "--before", told.before)
+        case.do(
+            f"The input of a run cannot be changed. If {', '.join(inputs)} is wrong, resume fails "
+            "again: fork with another input:",
+            f"{anew} --input JSON",
+        )
     if told.repeats:
         case.said.known.append(
             f"Effects of that run that it may execute again, which {told.actor} confirmed: "

@@ -149,7 +149,7 @@ def _released(store: Store, row: RunRow, actor: str) -> bool:
             return False
         facts = {"why": "budget_raised", "actor": actor}
         release: Draft = draft(Kind.RUN_RELEASED, store.now_us(), facts)
-        write = Write(Lease(row, acting=True), [release], changes={"waiting_on": None})
+        write = Write(Lease(row, acting=True), [release], row={"waiting_on": None})
         if isinstance(store.append([write])[0], Committed):
             return True
         row = found(store, row.run_id)

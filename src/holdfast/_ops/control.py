@@ -7,9 +7,12 @@ import time
 import uuid
 
 from holdfast._core import control
+from holdfast._core.changes import TakeMessage
 from holdfast._core.control import CANCEL, PAUSE, Stopped, asked, cancel_write, pause_write
+from holdfast._core.entries import Entry, Kind
 from holdfast._core.history import History
 from holdfast._core.lifecycle import ENDED, FINAL, HeldReason, Status
+from holdfast._core.record import facts
 from holdfast._core.resume import held_facts
 from holdfast._core.rows import Lease, RunRow, Write
 from holdfast._ops.actions import check_actor
@@ -54,6 +57,7 @@ class _Request:
         self.actor = actor
         self.reason = reason
         self.posted: str | None = None
+        self.posted_us = 0
 
     def carried_out(self, wait_s: float) -> Stopped:
         deadline_s = time.monotonic() + wait_s
@@ -92,8 +96,7 @@ class _Request:
                 row = found(self.store, self.run_id)  # The owner may have paused it in between.
                 if _is_paused(row):
                     return _paused(self.store, row)
-                told = "it was paused, and has been resumed since"
-                return Stopped(self.run_id, row.status, "paused", told)
+                return self._taken_since(row)
             if self.posted is not None and row.status is Status.HELD:
                 told = str(held_facts(history).get("detail", "")) or str(row.held_reason)
                 return Stopped(self.run_id, row.status, "pending", f"it is held: {told}")
@@ -110,6 +113,29 @@ class _Request:
             return Stopped(self.run_id, row.status, "pending", _doubt(history))
         return None
 
+    def _taken_since(self, row: RunRow) -> Stopped:
+        """Say what became of a pause whose message was taken, of a run that is not paused (any more).
+        Only the entry of this pause says that the run was paused: one that was held or ended first
+        takes the message without it."""
+        if row.status in ENDED:
+            return Stopped(self.run_id, row.status, "finished", f"it is {row.status}")
+        past = fold(self.store, row)
+        if any(map(self._is_mine, self.store.load(row))):
+            told = "it was paused, and has been resumed since"
+            return Stopped(self.run_id, row.status, "paused", told)
+        if row.status is Status.HELD:
+            held = str(held_facts(past).get("detail", "")) or str(row.held_reason)
+            return Stopped(self.run_id, row.status, "pending", f"it is held: {held}")
+        told = "it was not paused: it was held first, and somebody has resumed it; ask again"
+        return Stopped(self.run_id, row.status, "pending", told)
+
+    def _is_mine(self, entry: Entry) -> bool:
+        """Say whether an entry is the one by which this pause was carried out."""
+        if entry.kind is not Kind.RUN_HELD or entry.at_us < self.posted_us:
+            return False
+        told = facts(entry)
+        return told.get("reason") == HeldReason.PAUSED and told.get("actor") == self.actor
+
     def _write(self, row: RunRow, history: History) -> tuple[Write, list[str]]:
         at_us, lease = self.store.now_us(), Lease(row, acting=True)
         if self.kind == PAUSE:
@@ -118,7 +144,7 @@ class _Request:
             children = open_children(self.store, self.run_id)
             write = cancel_write(lease, history, children, self.actor, self.reason, at_us)
         if self.posted is not None and not self._is_taken(row):
-            write.took = [self.posted]
+            write.changes = [*write.changes, TakeMessage(self.posted)]
         return write, children
 
     def _is_taken(self, row: RunRow) -> bool:
@@ -132,7 +158,7 @@ class _Request:
             at_us = self.store.now_us()
             message = asked(self.kind, name, self.actor, self.reason, at_us)
             if self.store.post(self.run_id, message) is Posted.ACCEPTED:
-                self.posted = name
+                self.posted, self.posted_us = name, at_us
 
     def _done(self, row: RunRow, children: list[str], told: str = "") -> Stopped:
         if row.status is Status.CANCELLED:

@@ -255,13 +255,13 @@ class _Mover:
         if row.owner is not None:
             # What its dead owner left open has ended with it; nobody could tell that later.
             drafts, keys = doubts_of_the_dead(fold(self._source, row), self._source.now_us())
-            write = Write(lease, drafts, keys=keys)
+            write = Write(lease, drafts, changes=keys)
             if not isinstance(self._source.append([write])[0], Committed):
                 return None
         before = lease.row
         held = draft(Kind.RUN_HELD, self._source.now_us(), self._facts(before))
         changes = {"held_reason": HeldReason.PAUSED.value}
-        write = Write(lease, [held], changes=changes)
+        write = Write(lease, [held], row=changes)
         return before if isinstance(self._source.append([write])[0], Committed) else None
 
     def _marked(self, row: RunRow) -> bool:
@@ -270,7 +270,7 @@ class _Mover:
         mark = f"{COPIED_TO}{told(self._target.url)} (namespace {self._target.namespace})"
         if self._dry_run or not may_be_undone_twice(row) or row.waiting_on == mark:
             return True
-        write = Write(Lease(row, acting=True), [], changes={"waiting_on": mark})
+        write = Write(Lease(row, acting=True), [], row={"waiting_on": mark})
         return isinstance(self._source.append([write])[0], Committed)
 
     def _write_marked(self, before: RunRow) -> Moved:
@@ -281,7 +281,7 @@ class _Mover:
             row = self._source.get(before.run_id)
             if row is not None and may_be_undone_twice(row):
                 changes = {"waiting_on": before.waiting_on}
-                self._source.append([Write(Lease(row, acting=True), [], changes=changes)])
+                self._source.append([Write(Lease(row, acting=True), [], row=changes)])
             raise
 
     def _facts(self, before: RunRow) -> dict[str, object]:

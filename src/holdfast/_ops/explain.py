@@ -163,7 +163,8 @@ def _waiting(case: Case) -> None:
         said.known.append(f"{case.store.owner_name(row.owner)} has it, and waits in the process.")
     if row.wake_us is not None and row.wake_us != deadline_us(case.past):
         who = waits.taken_up(case) if nobody_has_it else "by itself"
-        said.known.append(f"It goes on {who}, from {moment(row.wake_us)} on.")
+        due = "now" if waits.is_spoken_to(case) else f"from {moment(row.wake_us)} on"
+        said.known.append(f"It goes on {who}, {due}.")
     case.progress()
     if nobody_has_it:
         who_takes_it(case)

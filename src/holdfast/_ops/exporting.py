@@ -84,16 +84,27 @@ def _with_all(store: Store, row: RunRow) -> list[RunRow]:
     return list(wanted.values())
 
 
-def import_runs(store: Store, path: str | Path, progress: Progress = no_progress) -> Imported:
-    """Read the runs of a file into a store. All are checked before the first is written, each is
-    one transaction, and importing again goes on where it stopped."""
-    lost = store.regression()
-    if lost is not None:
-        raise Regressed(f"{store.url}: {lost}; look at it, and `holdfast adopt` it first")
+def read_runs(path: str | Path, progress: Progress = no_progress) -> exports.Exported:
+    """Read the runs of a file, and refuse it if they must not be imported."""
     read = exports.read(Path(path), progress)
     with exports.damage_in(Path(path)):
         for run in read.runs:
             _check(run)
+    return read
+
+
+def import_runs(
+    store: Store,
+    path: str | Path,
+    progress: Progress = no_progress,
+    read: exports.Exported | None = None,
+) -> Imported:
+    """Read the runs of a file into a store, or those that were `read` before. All are checked before
+    the first is written, each is one transaction, and importing again goes on where it stopped."""
+    lost = store.regression()
+    if lost is not None:
+        raise Regressed(f"{store.url}: {lost}; look at it, and `holdfast adopt` it first")
+    read = read_runs(path, progress) if read is None else read
     for run in read.runs:
         here = store.get(run.row.run_id)
         if here is not None and here.deleted_us is not None:

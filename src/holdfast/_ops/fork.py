@@ -58,6 +58,9 @@ class Fork(msgspec.Struct, frozen=True):
     """Effects of the other run that it may execute again, under new keys."""
     created: bool = True
     """False: the same fork was made before."""
+    input_checked: bool | None = None
+    """Whether an input that was given as JSON was checked against the flow's annotations; null if
+    none was given."""
 
 
 class Plan(msgspec.Struct):

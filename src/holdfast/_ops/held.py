@@ -12,7 +12,7 @@ from holdfast._core.entries import Kind
 from holdfast._core.history import History, Record
 from holdfast._core.lifecycle import HeldReason
 from holdfast._core.resume import held_facts, moved_to
-from holdfast._core.rows import KeyState
+from holdfast._core.rows import OPEN_KEYS, KeyState
 from holdfast._core.scripts import UNCHANGED
 from holdfast._core.stops import CLASS, SORT, VALUE, Tried
 from holdfast._ops import doubts
@@ -70,14 +70,15 @@ def _verdict(case: Case, open_doubts: list[Record]) -> str:
 def _on_the_key_of_another(case: Case, key: KeyState) -> None:
     said = case.said
     step = str(held_facts(case.past).get("step"))
+    state = "in doubt" if key.state == "in_doubt" else "in progress"
     said.case = (
-        f"{case.name} is held: {step} needs the business key {key.key}, which is in doubt in run "
+        f"{case.name} is held: {step} needs the business key {key.key}, which is {state} in run "
         f"{key.run_id} at {key.step}."
     )
     said.known += doubts.about_key(key)
     other = found(case.store, key.run_id)
     record = fold(case.store, other).records.get(key.step)
-    if key.state != "in_doubt":
+    if key.state not in OPEN_KEYS:
         said.case = f"{case.name} was held on the business key {key.key}, which is settled since."
         said.known.append("The run goes on with that as soon as it is released.")
         case.do(

@@ -39,7 +39,7 @@ from holdfast._ops.steps import (
     running_of,
     step_views,
 )
-from holdfast._ops.stopping import StoppingView, stopping
+from holdfast._ops.stopping import StoppingView, rolls_back, stopping
 from holdfast._store import lineage, watchdog
 from holdfast._store.addresses import place
 from holdfast._store.contract import Finding, Progress, Query, Store, no_progress
@@ -100,6 +100,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     """Whether its process is proven dead or has let the lease run out, and none has taken it up."""
     running: RunningStep | None = None
     """The step that is being executed, as far as the end of its journal says."""
+    rolling_back: bool = False
+    """Whether it is to be rolled back or is being rolled back, as far as the end of its journal says."""
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -141,7 +143,7 @@ class RunView(msgspec.Struct, frozen=True):
     deadline: dt.datetime | None = None
     """When it is cancelled, if it has not ended before."""
     stopping: StoppingView | None = None
-    """What it was asked to do and has not done yet: to be cancelled, or to be held."""
+    """What it was asked to do and has not done yet: to be cancelled, held or rolled back."""
     failed_in: str | None = None
     """Of a failed run: the step that gave up, or "the flow" if its own code raised."""
     owner_died: bool = False
@@ -151,6 +153,8 @@ class RunView(msgspec.Struct, frozen=True):
     running: list[RunningStep] = []
     """The steps that are being executed, the oldest first; one that began less than a third of a lease
     ago may be missing, since its start is not written yet."""
+    rolling_back: bool = False
+    """Whether it is to be rolled back or is being rolled back."""
 
 
 # -- asking ------------------------------------------------------------------------------------
@@ -354,6 +358,7 @@ def view_of(
         owner_died=owner_died(store, row),
         abandoned=(left := is_abandoned(store, row)),
         running=running_of(past) if row.status is Status.RUNNING and not left else [],
+        rolling_back=rolls_back(store, row, past),
     )
 
 
@@ -377,6 +382,7 @@ def summary_of(store: Store, row: RunRow) -> RunSummary:
         owner_died=owner_died(store, row),
         abandoned=(left := is_abandoned(store, row)),
         running=None if left else _running(store, row),
+        rolling_back=rolls_back(store, row),
     )
 
 

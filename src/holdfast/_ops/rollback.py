@@ -12,6 +12,7 @@ import uuid
 import msgspec
 
 from holdfast._core import control, rollback as core
+from holdfast._core.changes import RUN_ENDS, PostMessage, TakeMessage
 from holdfast._core.commands import command
 from holdfast._core.elsewhere import where_else
 from holdfast._core.history import History
@@ -167,9 +168,9 @@ def rollback(
         if known is not None:
             return known
         write = _request(store, row, past, Wanted(actor, reason, to), confirm=confirm)
-        write.took = list(posted)
+        write.changes = [*write.changes, *map(TakeMessage, posted)]
         if isinstance(store.append([write])[0], Committed):
-            for post in write.posts:  # Those that nobody has are cancelled now.
+            for post in write.of(PostMessage):  # Those that nobody has are cancelled now.
                 because = f"its parent, run {run_id!r}, was rolled back"
                 stopping.cancel(store, post.run_id, actor=actor, reason=because, wait_s=0)
             return _answer(write.lease.row, f"run {run_id!r} is to be rolled back{_down_to(to)}")
@@ -221,7 +222,7 @@ def _request(store: Store, row: RunRow, past: History, wanted: Wanted, *, confir
     # What it started must not go on doing what is being taken back.
     stopped = control.started_after(past, wanted.to, open_children(store, row.run_id))
     posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
-    return Write(lease, drafts, changes=changes, keys=keys, closes=["*"], posts=posts)
+    return Write(lease, drafts, row=changes, changes=[*keys, *posts, *RUN_ENDS])
 
 
 def _unconfirmed(plan: RollbackPlan) -> UsageError:

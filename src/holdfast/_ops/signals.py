@@ -10,7 +10,7 @@ import msgspec
 from holdfast._core import codec
 from holdfast._core.keys import check_label
 from holdfast._core.messages import SIGNAL
-from holdfast._core.rows import Message
+from holdfast._core.rows import Message, RunRow
 from holdfast._core.secrets import masked_value
 from holdfast._ops.actions import check_actor
 from holdfast._ops.inspect import found
@@ -52,3 +52,8 @@ def signal(
     if posted is Posted.REFUSED:
         raise RunEnded(run_id, found(store, run_id).status, f"signal {name!r}")
     return Sent(run_id, name, signal_id, posted is Posted.ACCEPTED)
+
+
+def is_kept(store: Store, row: RunRow, name: str) -> bool:
+    """Say whether a signal of this name is there that the run has not taken yet."""
+    return any(message.kind == SIGNAL + name for message in store.inbox(row.run_no))

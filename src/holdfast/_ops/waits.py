@@ -102,6 +102,12 @@ def come_for(case: Case) -> list[Message]:
     return come
 
 
+def is_spoken_to(case: Case) -> bool:
+    """Tell whether a message has come that the run has not looked at: it wakes the run at once,
+    whatever time it waits for (`is_due`)."""
+    return bool(case.store.inbox(case.row.run_no, case.row.heard or 0))
+
+
 def _given(message: Message) -> str:
     noun, _, name = message.kind.partition(":")
     what = f"the signal {name}"

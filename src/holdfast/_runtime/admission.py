@@ -185,7 +185,7 @@ def hold_as_corrupt(engine: Engine, lease: Lease, damage: errors.Corrupt) -> Non
         "actions": ["holdfast verify", "holdfast restore BACKUP"],
     }
     draft = Draft(Kind.RUN_HELD, engine.now_us(), body=_encode(body))
-    write = Write(lease, [draft], changes={"held_reason": HeldReason.CORRUPT.value})
+    write = Write(lease, [draft], row={"held_reason": HeldReason.CORRUPT.value})
     if isinstance(engine.kept.append([write])[0], Committed):
         engine.wrote(write)
 
@@ -315,7 +315,7 @@ def _freed(engine: Engine, row: RunRow, code: str = "") -> RunRow:
         changes = {"waiting_on": None}
     else:
         raise held_error(engine, row, history)
-    outcome = engine.kept.append([Write(Lease(row, acting=True), drafts, changes=changes)])[0]
+    outcome = engine.kept.append([Write(Lease(row, acting=True), drafts, row=changes)])[0]
     if not isinstance(outcome, Committed):
         raise errors.StaleView(row.run_id)
     return row

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from holdfast._core.attempts import ending, key_change, told
+from holdfast._core.changes import SetKey
 from holdfast._core.doubted import key_token, returned_by
 from holdfast._core.effects import policy_name
 from holdfast._core.entries import Kind
@@ -38,7 +39,7 @@ from holdfast._core.requests import (
     Unreserved,
     Wrote,
 )
-from holdfast._core.rows import KeyState, Write
+from holdfast._core.rows import KeyState, Refused, Write
 from holdfast._core.stops import Unwind
 from holdfast._runtime import attempt, family, keyed, news
 from holdfast._runtime.attempt import Body
@@ -52,7 +53,6 @@ from holdfast._runtime.shield import Shield
 from holdfast._runtime.spending import wait_for_others
 from holdfast._runtime.transactions import transact
 from holdfast._runtime.waiting import await_blocking
-from holdfast._store.contract import Exhausted, KeyTaken, Outdated
 from holdfast.errors import ClassChanged, StoreError, ValueRefused
 
 KEY_POLL_S = 0.05
@@ -134,16 +134,10 @@ def _wait(execution: Execution, ticket: Ticket) -> None:
 def wrote(execution: Execution, ticket: Ticket, copy: Any) -> Wrote:
     """Return what a finished write did, as the script is told."""
     outcome = execution.settled(ticket)
-    if isinstance(outcome, KeyTaken):
+    if isinstance(outcome, Refused):
         execution.undo_prediction(ticket.write)
-        return Wrote(taken=outcome.key)
-    if isinstance(outcome, Exhausted):
-        execution.undo_prediction(ticket.write)
-        return Wrote(exhausted=outcome.pot)
-    if isinstance(outcome, Outdated):
-        execution.undo_prediction(ticket.write)
-        return Wrote(stale=True)
-    if ticket.write.keys and settles_doubt(ticket.write):
+        return Wrote(refused=outcome)
+    if ticket.write.changes and settles_doubt(ticket.write):
         from holdfast._runtime.inbox import free_waiting
 
         free_waiting(execution.engine, ticket.write)
@@ -152,7 +146,7 @@ def wrote(execution: Execution, ticket: Ticket, copy: Any) -> Wrote:
 
 def settles_doubt(write: Write) -> bool:
     """Tell whether a write may settle a business key that was in doubt: others may be held on it."""
-    return any(
+    return bool(write.of(SetKey)) and any(
         draft.kind is Kind.STEP_SETTLED or (draft.attempt or 0) > 1 for draft in write.drafts
     )
 
@@ -241,14 +235,14 @@ def _interrupted(call: StepCall, interrupt: BaseException) -> Append:
     facts: dict[str, Any] = {"why": "interrupted", "by": type(interrupt).__name__}
     if call.spec.transaction:
         note = Note(Kind.STEP_CANCELLED, {**facts, "rolled_back": True})
-        return Append(call, ending(call, note), took=call.takes, closes=call.closes)
+        return Append(call, ending(call, note), changes=call.consumes)
     if not call.begun:
         note = Note(Kind.STEP_CANCELLED, {**facts, "begun": False})
-        return Append(call, [note], keys=key_change(call, "not_done"))
+        return Append(call, [note], changes=key_change(call, "not_done"))
     if call.spec.effect:
         facts |= {"ended": not call.at_large} | returned_by(call.spec)
         note = Note(Kind.STEP_IN_DOUBT, facts)
-        return Append(call, [note], keys=key_change(call, "in_doubt"))
+        return Append(call, [note], changes=key_change(call, "in_doubt"))
     if interrupt.args:
         facts["error"] = told(interrupt)
     return Append(call, [Note(Kind.STEP_CANCELLED, facts)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
@@ -18,7 +19,7 @@ from holdfast._core.masks import masked
 from holdfast._core.record import facts
 from holdfast._core.redacting import redact_error, redact_text
 from holdfast._core.rollback import RollBack, Wanted
-from holdfast._core.rows import KeyChange, Post
+from holdfast._core.rows import Change
 from holdfast._core.scripts import CHANGED, PUT_BACK, UNCHANGED
 from holdfast._core.stops import Tried, Unload, Unwind, waits_for
 from holdfast._core.superseding import escaped
@@ -38,17 +39,16 @@ class Ending(msgspec.Struct):
     """The last write of an execution, and what comes out of it."""
 
     drafts: list[Draft]
-    changes: dict[str, Any]
+    row: dict[str, Any]
     value: Any = None
     error: BaseException | None = None
     held: bool = False
     asked: bool = False
     """Whether somebody wants the run cancelled or paused: its caller gets what became of it."""
-    took: list[str] = []
-    """Messages that this makes part of the history."""
-    keys: list[KeyChange] = []
-    posts: list[Post] | None = None
-    """Messages to other runs; None is the news of its end to the run that started it."""
+    changes: Sequence[Change] = ()
+    """What the write changes beside the run."""
+    tells_parent: bool = True
+    """Whether the run that started this one is sent the news of its end."""
     rollback: RollBack | None = None
     """The run is to be rolled back: what comes out of that is its end."""
 
@@ -61,7 +61,10 @@ def check_rollback(execution: Execution) -> None:
 
 def check_tried(execution: Execution) -> None:
     """Stop a run before its flow is called, if a worker took it up with code that could not replay
-    it before. Nothing is known by that which was not known then."""
+    it before. Nothing is known by that which was not known then. Other code than what a change was
+    accepted for has to fit."""
+    if execution.code:
+        execution.history.is_read_by(execution.code)
     tried = execution.history.unfit.get(execution.code)
     if tried is not None and not execution.is_chosen:
         told = facts(tried)

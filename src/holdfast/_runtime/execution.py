@@ -8,19 +8,20 @@ queued, never while a commit is waited for.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast._core.changes import PutMemo, TakeMessage
 from holdfast._core.chunks import Values
 from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.keys import Scope, derived_key
-from holdfast._core.memories import going
+from holdfast._core.memories import kept_by
 from holdfast._core.requests import Append, Note, StepCall
-from holdfast._core.rows import KeyChange, Lease, Post, Write
+from holdfast._core.rows import Change, Lease, Write
 from holdfast._core.secrets import hide
 from holdfast._core.stops import CLASS, Unwind, Waiting, waits_for
 from holdfast._core.unmet import Unmet
@@ -156,6 +157,8 @@ class Execution:
                 unwind.told = not later
                 self.interrupted.set()
                 self.waits.ring()
+            elif later and self.stopped.then is None:
+                self.stopped.then = unwind
             return self.stopped
 
     def left_to_parent(self) -> None:
@@ -226,27 +229,29 @@ class Execution:
         for note in request.notes:
             draft, copy = drafted(self, request.call, note)
             drafts.append(draft)
-        spend = None if self.spending is None else self.spending.of(request)
+        changes = self._changes(request)
         if request.call.usage and self.after_gap.compares:
             drafts[:0] = used_since(self, request.call)
-        changes = self._totals.changes(request)
-        self._count(drafts, changes)
-        write = Write(self.lease, drafts, changes=changes, claim=request.claim, keys=request.keys)
-        write.spend = spend
-        write.took, write.posts = request.took, request.posts
-        write.opens, write.closes = request.opens, request.closes
-        write.memos = going(request)
-        return write, copy
+        row = self._totals.changes(request)
+        self._count(drafts, row)
+        return Write(self.lease, drafts, row=row, changes=changes), copy
+
+    def _changes(self, request: Append) -> Sequence[Change]:
+        """Return what a write changes beside the run: what its script says, what its call still owes
+        to a budget, and what its step wrote to memories."""
+        spend = None if self.spending is None else self.spending.of(request)
+        if spend is None and not request.call.memos:
+            return request.changes
+        paid = [] if spend is None else [spend]
+        return [*request.changes, *paid, *kept_by(request)]
 
     def write(
         self,
         drafts: list[Draft],
         callback: Callable[[Ticket], None] | None = None,
-        changes: dict[str, Any] | None = None,
+        row: dict[str, Any] | None = None,
         *,
-        took: list[str] | None = None,
-        posts: list[Post] | None = None,
-        keys: list[KeyChange] | None = None,
+        changes: Sequence[Change] = (),
         lazily: bool = False,
     ) -> Ticket:
         """Queue entries that belong to no step call; lazily means: with the next write."""
@@ -254,46 +259,38 @@ class Execution:
             if self.fenced:
                 assert self.stopped is not None
                 raise self.stopped
-            if lazily:
-                callback = self.in_background
             return self._queue(
-                drafts, changes or {}, callback, took=took, posts=posts, keys=keys, lazily=lazily
+                drafts, row or {}, self.in_background if lazily else callback, changes, lazily
             )
 
     def _queue(
         self,
         drafts: list[Draft],
-        changes: dict[str, Any],
+        row: dict[str, Any],
         callback: Callable[[Ticket], None] | None,
-        *,
-        took: list[str] | None = None,
-        posts: list[Post] | None = None,
-        keys: list[KeyChange] | None = None,
+        changes: Sequence[Change] = (),
         lazily: bool = False,
     ) -> Ticket:
-        self._count(drafts, changes)
-        write = Write(self.lease, drafts, changes=changes, took=took or [], posts=posts or [])
-        write.keys = keys or []
-        write.closes = closed_by(self, drafts)
+        self._count(drafts, row)
+        closes = closed_by(self, drafts)
+        write = Write(self.lease, drafts, row=row, changes=[*changes, *closes])
         ticket = Ticket(write, callback)
         ticket.lazy = lazily
         self._submit(ticket)
         return ticket
 
-    def _count(self, drafts: list[Draft], changes: dict[str, Any]) -> None:
+    def _count(self, drafts: list[Draft], row: dict[str, Any]) -> None:
         upgrade = self.upgrade
-        if upgrade is not None and upgrade.joins(drafts, changes, self.history, self.consumed):
+        if upgrade is not None and upgrade.joins(drafts, row, self.history, self.consumed):
             self.upgrade = None
         self.skipping.count(drafts)
 
     def _submit(self, ticket: Ticket) -> None:
         hide(ticket.write)
-        if ticket.write.took:
-            self.mail.taken(ticket.write.took)
+        if ticket.write.changes:
+            self._expect(ticket)
         self.waits.moved()
         self._last = ticket
-        if ticket.write.memos:
-            self.remembering = ticket
         if self._parked is not None:
             # Its chunks stay where they are: the transaction may refer to them, and commits first.
             ticket.parked = True
@@ -312,6 +309,14 @@ class Execution:
             self.engine.committer.submit(ticket)
         else:
             self.engine.committer.submit_background(ticket)
+
+    def _expect(self, ticket: Ticket) -> None:
+        """Note what a write on its way changes that this execution asks for itself."""
+        taken = ticket.write.of(TakeMessage)
+        if taken:
+            self.mail.taken([change.message_id for change in taken])
+        if ticket.write.of(PutMemo):
+            self.remembering = ticket
 
     @property
     def parks(self) -> bool:
@@ -359,8 +364,8 @@ class Execution:
             self.skipping.take_back(write.drafts)
             if self.spending is not None:
                 self.spending.refused(write)
-            if "version" in write.changes:
-                self.upgrade = Upgrade(self.lease.row.flow, write.changes["version"])
+            if "version" in write.row:
+                self.upgrade = Upgrade(self.lease.row.flow, write.row["version"])
 
     # -- what it waits for, and what is still at work ------------------------------------------
 

@@ -10,9 +10,11 @@ import inspect
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from types import CodeType, FrameType, FunctionType
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -75,28 +77,113 @@ def of_code(fn: Callable[..., Any]) -> str:
 
 def of_flow(fn: Callable[..., Any]) -> str:
     """Return a digest of a flow's function and of the plain functions of its module that it names,
-    and so on, with their defaults and the names of the steps in them: what decides which steps are
-    called. What steps do themselves is no part of it."""
+    and so on, with their defaults, the names and aliases of the steps in them and the plain data that
+    they name: what decides which steps are called. What steps do themselves is no part of it.
+
+    The data is that of the first call in this process: a cache or a counter that changes while the
+    process works is no other code."""
     found: dict[str, str] = {}
-    left = [inspect.unwrap(fn)]
+    data: dict[str, str] = {}
+    whole = inspect.unwrap(fn)
+    left = [whole]
     while left:
         one = left.pop()
         code = getattr(one, "__code__", None)
         if not isinstance(code, CodeType) or code.co_qualname in found:
             continue
-        space: dict[str, Any] = getattr(one, "__globals__", {})
-        named: list[Any] = [space.get(name) for name in code.co_names]
-        for cell in getattr(one, "__closure__", None) or ():
-            with contextlib.suppress(ValueError):  # It is empty yet.
-                named.append(cell.cell_contents)
-        steps = [str(it.name) for it in named if _is_durable(it) and hasattr(it, "name")]
+        named = _named(one, code)
+        steps = [_step_told(it) for it in named.values() if is_durable(it) and hasattr(it, "name")]
         parts = [_of_code(code, getattr(one, "__doc__", None)), *_defaults(one), *steps]
         found[code.co_qualname] = "\0".join(parts)
+        if whole not in _DATA:
+            told = {name: _data_told(it) for name, it in named.items() if _is_data(it)}
+            data[code.co_qualname] = "\0".join(f"{name}={told[name]}" for name in sorted(told))
         left += [
-            it for it in named if isinstance(it, FunctionType) and it.__module__ == fn.__module__
+            it
+            for value in named.values()
+            for it in _functions(value)
+            if it.__module__ == fn.__module__
         ]
-    text = "\0".join(f"{name} {found[name]}" for name in sorted(found))
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    if whole not in _DATA:
+        _DATA[whole] = "\0".join(f"{name} {data[name]}" for name in sorted(data))
+    text = "\0".join(f"{name} {found[name]}" for name in sorted(found)) + _DATA[whole]
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+_DATA: WeakKeyDictionary[Callable[..., Any], str] = WeakKeyDictionary()
+"""The plain data that flows name, as text, by the function of the flow."""
+DATA_MAX_ITEMS = 10_000
+"""Of a longer list or dict, its length is told."""
+DATA_MAX_LEVELS = 8
+
+
+def _named(fn: Callable[..., Any], code: CodeType) -> dict[str, Any]:
+    """Return the globals and the variables of functions around it that a function names, also in
+    the comprehensions and functions inside it."""
+    space: dict[str, Any] = getattr(fn, "__globals__", {})
+    named = {name: space[name] for name in _names(code) if name in space}
+    for name, cell in zip(code.co_freevars, getattr(fn, "__closure__", None) or (), strict=False):
+        with contextlib.suppress(ValueError):  # It is empty yet.
+            named[name] = cell.cell_contents
+    return named
+
+
+@functools.lru_cache(maxsize=1024)
+def _names(code: CodeType) -> tuple[str, ...]:
+    inside = [it for it in code.co_consts if isinstance(it, CodeType)]
+    every = [*code.co_names, *itertools.chain.from_iterable(map(_names, inside))]
+    return tuple(dict.fromkeys(name for name in every if not name.startswith("__")))
+
+
+def _step_told(durable: Any) -> str:
+    """Return the names under which a step, effect or flow finds its records."""
+    settings = getattr(durable, "_settings", durable)
+    return "\1".join([str(durable.name), *map(str, getattr(settings, "aliases", ()))])
+
+
+def _is_data(value: object) -> bool:
+    return value is None or isinstance(value, _DATA_TYPES)
+
+
+_DATA_TYPES = (bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, Enum)
+
+
+def _data_told(value: Any, level: int = 0) -> str:
+    """Return plain data as text, with the steps in it; of other objects, the class."""
+    if isinstance(value, Enum):
+        return f"{type(value).__qualname__}.{value.name}"
+    if is_durable(value) and hasattr(value, "name"):
+        return _step_told(value)
+    if isinstance(value, FunctionType):
+        return value.__qualname__
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return repr(value)
+    if not _is_data(value) or level > DATA_MAX_LEVELS:
+        return type(value).__qualname__
+    parts = cast("Sequence[Any]", value)
+    pairs = cast("Mapping[Any, Any]", value)
+    if len(parts) > DATA_MAX_ITEMS:
+        return f"{type(value).__qualname__} {len(parts)}"
+    if isinstance(value, dict):
+        told = [
+            f"{_data_told(k, level + 1)}:{_data_told(it, level + 1)}" for k, it in pairs.items()
+        ]
+    else:
+        told = [_data_told(it, level + 1) for it in parts]
+    kind = type(parts).__qualname__
+    return f"{kind}({','.join(sorted(told) if 'set' in kind else told)})"
+
+
+def _functions(value: Any, level: int = 0) -> Iterator[FunctionType]:
+    """Yield the plain functions that a value is, or holds."""
+    held: Any = value
+    if isinstance(value, FunctionType):
+        yield value
+    elif isinstance(value, list | tuple | dict) and level < 2:
+        parts: list[Any] = [*(held.values() if isinstance(value, dict) else held)]
+        if len(parts) <= DATA_MAX_ITEMS:
+            for it in parts:
+                yield from _functions(it, level + 1)
 
 
 def _defaults(fn: Callable[..., Any]) -> list[str]:
@@ -225,13 +312,25 @@ def loop_code(frame: FrameType, *, in_branch: bool = False) -> LoopCode:
         at=at,
         of=bodies,
         near=[_short(it.words) for it in near],
-        calls=[word for word, value in named.items() if _is_durable(value)],
+        calls=[word for word, value in named.items() if is_durable(value)],
         uses=[word for word, value in named.items() if isinstance(value, FunctionType)],
     )
 
 
-def _is_durable(value: object) -> bool:
+def is_durable(value: object) -> bool:
+    """Say whether a value is a step, an effect, a flow or another object of this library."""
     return type(value).__module__.partition(".")[0] == "holdfast"
+
+
+@functools.lru_cache(maxsize=1024)
+def _rebound(code: CodeType) -> frozenset[str]:
+    every = dis.get_instructions(code)
+    return frozenset(str(it.argval) for it in every if it.opname == "STORE_DEREF")
+
+
+def rebinds(code: CodeType, name: str) -> bool:
+    """Say whether a function assigns to a variable of the one around it (`nonlocal`)."""
+    return name in _rebound(code)
 
 
 def _is_fed_by(above: FrameType, frame: FrameType) -> bool:

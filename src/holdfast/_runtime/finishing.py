@@ -65,17 +65,15 @@ def end_write(
     execution: Execution, end: ending.Ending, callback: Callable[[Ticket], None] | None
 ) -> Ticket:
     """Queue the last write of an execution."""
-    posts = end.posts
-    if posts is None:
-        posts = to_parent(execution.lease.row, end.drafts, execution.engine.now_us())
-    return execution.write(
-        end.drafts, callback, end.changes, took=end.took, posts=posts, keys=end.keys
-    )
+    changes = [*end.changes]
+    if end.tells_parent:
+        changes += to_parent(execution.lease.row, end.drafts, execution.engine.now_us())
+    return execution.write(end.drafts, callback, end.row, changes=changes)
 
 
 def take_in_rest(execution: Execution, end: ending.Ending) -> None:
     """Take in what else was said about a run that was given back and goes no further by itself."""
-    reach_children(execution.engine, end.posts or ())
+    reach_children(execution.engine, end.changes)
     if end.held or end.asked:
         absorb(execution.engine, execution.run_id)
         free_if_settled(execution.engine, execution.lease.row)

@@ -114,7 +114,7 @@ class Heartbeat:
         draft = Draft(Kind.RUN_RELEASED, engine.now_us(), body=body)
         # It is no progress: the claims that brought nothing go on being counted.
         counted = lease.row.claims if claims is None else claims
-        write = Write(lease, [draft], changes={"claims": counted})
+        write = Write(lease, [draft], row={"claims": counted})
         outcome = engine.kept.append([write])[0]
         if isinstance(outcome, Fenced) and self._is_ours(lease):
             return  # A write of ours went through in the dark: again at the next beat.

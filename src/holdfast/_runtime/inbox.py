@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._core import control, findings, resume, rollback
+from holdfast._core.changes import RUN_ENDS, PostMessage, SetKey, TakeMessage
 from holdfast._core.doubted import key_token
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
-from holdfast._core.lifecycle import ENDED, Status
-from holdfast._core.rows import Lease, Message, Post, RunRow, Write
+from holdfast._core.lifecycle import ENDED, ClaimedBecause, Status
+from holdfast._core.rows import OPEN_KEYS, Change, Lease, Message, RunRow, Write
 from holdfast._core.stops import Unwind
 from holdfast._runtime import logs, mail, patrol
 from holdfast._runtime.admission import load
@@ -52,6 +53,7 @@ KEYS = 200
 ROLLBACK = "rollback"
 DECISIONS = frozenset({"settle", ROLLBACK, findings.FINDING, *control.MESSAGES})
 """What is said about a run, and not to it."""
+TAKEN_OVER = (ClaimedBecause.OWNER_DEAD, ClaimedBecause.LEASE_RAN_OUT)
 GOES_ON = frozenset({Kind.RUN_RELEASED, Kind.RUN_WAITING})
 """Entries by which an execution gives a run back for others to go on."""
 
@@ -75,16 +77,16 @@ def absorb(engine: Engine, run_id: str) -> None:
         if not isinstance(engine.kept.append([write])[0], Committed):
             continue  # Somebody else was quicker: look again.
         engine.wrote(write)
-        reach_children(engine, write.posts)
+        reach_children(engine, write.changes)
         free_waiting(engine, write)
 
 
-def reach_children(engine: Engine, posts: Sequence[Post]) -> None:
+def reach_children(engine: Engine, changes: Sequence[Change]) -> None:
     """Children were asked to stop: one that nobody has, a held one too, takes it in now; others when
     they are given back or claimed."""
-    for post in posts:
-        if post.message.kind == control.CANCEL:
-            absorb(engine, post.run_id)
+    for change in changes:
+        if isinstance(change, PostMessage) and change.message.kind == control.CANCEL:
+            absorb(engine, change.run_id)
 
 
 # -- runs that are held on the key of another --------------------------------------------------
@@ -93,7 +95,7 @@ def reach_children(engine: Engine, posts: Sequence[Post]) -> None:
 def free_waiting(engine: Engine, write: Write) -> None:
     """Release the runs that are held on keys which a write has settled. Who is held looks at the key
     once more after that is written, so one of the two sees the other."""
-    for change in write.keys:
+    for change in write.of(SetKey):
         if change.state != "in_doubt":
             for row in engine.kept.waiting_on(key_token(change.effect, change.key)):
                 _free(engine, row)
@@ -120,7 +122,7 @@ def free_all_settled(engine: Engine, after: str) -> str:
 def _is_settled(engine: Engine, token: str) -> bool:
     _, effect, name = token.split(":", 2)
     key = engine.kept.key(effect, name)
-    return key is None or key.state not in ("in_doubt", "in_progress")
+    return key is None or key.state not in OPEN_KEYS
 
 
 def _free(engine: Engine, row: RunRow) -> None:
@@ -128,7 +130,7 @@ def _free(engine: Engine, row: RunRow) -> None:
         return  # It moves by itself, or has a doubt of its own.
     body = msgspec.json.encode({"why": "key_settled", "actor": "holdfast"})
     released = Draft(Kind.RUN_RELEASED, engine.now_us(), body=body)
-    write = Write(Lease(row, acting=True), [released], changes={"waiting_on": None})
+    write = Write(Lease(row, acting=True), [released], row={"waiting_on": None})
     if isinstance(engine.kept.append([write])[0], Committed):
         engine.wrote(write)
 
@@ -174,8 +176,9 @@ def _given_back(engine: Engine, write: Write, messages: Sequence[Message]) -> No
     engine.wrote(write)
     if lease.row.owner is not None:
         return  # The message came too late: it is only taken.
-    reach_children(engine, write.posts)
-    if any(it.kind in DECISIONS and it.message_id not in write.took for it in messages):
+    reach_children(engine, write.changes)
+    taken = {change.message_id for change in write.of(TakeMessage)}
+    if any(it.kind in DECISIONS and it.message_id not in taken for it in messages):
         absorb(engine, lease.row.run_id)
     told: dict[str, Any] = msgspec.json.decode(write.drafts[-1].body)
     if write.drafts[-1].kind is Kind.RUN_CANCELLED:
@@ -195,20 +198,20 @@ def carried_out(execution: Execution, end: Ending) -> Ending:
     engine.committer.wait(ticket)
     execution.settled(ticket)
     try:
-        write = _write(engine, execution.lease, message)
+        has_open = bool(execution.history.open_doubts())
+        write = _write(engine, execution.lease, message, has_open=has_open)
     except HoldfastError as error:
         text = "run %s is given back, and a message to it is left to the next claim: %s"
         logs.warning(text, execution.run_id, error)
         return end
     if not write.drafts:  # It came too late.
-        return msgspec.structs.replace(end, took=[*end.took, *write.took])
+        return msgspec.structs.replace(end, changes=[*end.changes, *write.changes])
     return msgspec.structs.replace(
         end,
         drafts=write.drafts,
-        changes=write.changes,
-        keys=write.keys,
-        posts=write.posts,
-        took=[*end.took, *write.took],
+        row=write.row,
+        changes=[*(it for it in end.changes if isinstance(it, TakeMessage)), *write.changes],
+        tells_parent=False,
         asked=isinstance(end.error, HoldfastError),
     )
 
@@ -233,26 +236,30 @@ mail.handlers.update(dict.fromkeys(control.MESSAGES, stop))
 mail.handlers[findings.FINDING] = patrol.take_in
 
 
-def _write(engine: Engine, lease: Lease, message: Message) -> Write:
+def _write(engine: Engine, lease: Lease, message: Message, *, has_open: bool = False) -> Write:
     """Return the write that takes one message in; one that no longer fits is only taken. The lease is
     that of the owner, who executes nothing of the run, or of an actor on a run that nobody has."""
     row, at_us = lease.row, engine.now_us()
     try:
-        write = _decision(engine, lease, message, at_us)
+        write = _decision(engine, lease, message, at_us, has_open=has_open)
     except (UsageError, RunError) as error:
         logs.warning("a decision on run %s came too late: %s", row.run_id, error)
         write = Write(lease, [])
-    write.took = [message.message_id]
+    write.changes = [*write.changes, TakeMessage(message.message_id)]
     return write
 
 
-def _decision(engine: Engine, lease: Lease, message: Message, at_us: int) -> Write:
-    """Return what a message means for a run as it stands now."""
+def _decision(
+    engine: Engine, lease: Lease, message: Message, at_us: int, *, has_open: bool = False
+) -> Write:
+    """Return what a message means for a run as it stands now. With `has_open`, its owner found effects
+    that owners before it left open."""
     row = lease.row
     facts: dict[str, Any] = msgspec.json.decode(message.body)
     if message.kind == control.PAUSE and not lease.acting:
-        # Its owner, who executes nothing of it, needs no history for that.
-        return control.pause_write(lease, None, message.actor, facts["reason"], at_us)
+        # Its owner, who executes nothing of it, needs no history for that, unless it took the run over.
+        past = load(engine, row, whole=True) if has_open else _taken_over(engine, row)
+        return control.pause_write(lease, past, message.actor, facts["reason"], at_us)
     history = load(engine, row, whole=True)
     if message.kind == control.PAUSE:
         return control.pause_write(lease, history, message.actor, facts["reason"], at_us)
@@ -271,10 +278,29 @@ def _decision(engine: Engine, lease: Lease, message: Message, at_us: int) -> Wri
         said = (facts["step"], facts["as"], result, facts.get("reason"))
         drafts, keys = resume.settle_drafts(history, *said, message.actor, message.at_us)
         changes = {"waiting_on": None} if history.status is Status.HELD else {}
-        return Write(lease, drafts, changes=changes, keys=keys)
+        return Write(lease, drafts, row=changes, changes=keys)
     if message.kind == BUDGET_RAISED:
         return Write(lease, [budget_raised(message)])
     return Write(lease, [])
+
+
+def _taken_over(engine: Engine, row: RunRow) -> History | None:
+    """Return the history of a run whose last entry says that it was taken from an owner that did not
+    give it back: that one may have left effects open. Not if it left nothing but its claim: it may
+    have died of reading the history, and a pause takes effect within two claims."""
+    last = engine.kept.entry(row.run_no, row.last_seq)
+    if last is None or last.kind is not Kind.RUN_CLAIMED:
+        return None
+    if msgspec.json.decode(last.body).get("why") not in TAKEN_OVER:
+        return None
+    before = engine.kept.entry(row.run_no, last.first_seq - 1)
+    if before is not None and before.kind is Kind.RUN_CLAIMED:
+        return None
+    try:
+        return load(engine, row, whole=True)
+    except HoldfastError as error:
+        logs.warning("run %s is paused, and its history cannot be read: %s", row.run_id, error)
+        return None
 
 
 def _rollback(
@@ -286,4 +312,4 @@ def _rollback(
     changes = {"waiting_on": None, "wake_us": None, "heard": None}
     stopped = control.started_after(history, wanted.to, open_children(engine.kept, row.run_id))
     posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
-    return Write(lease, [asked], changes=changes, posts=posts, closes=["*"])
+    return Write(lease, [asked], row=changes, changes=[*posts, *RUN_ENDS])

@@ -196,9 +196,7 @@ class _Turning(Iterator[S]):
             self._digest = digest
             body = b'{"turn":%d,"state":%b}' % (self._turn, node)
             draft = Draft(Kind.STATE_SAVED, execution.engine.now_us(), self._key, body=body)
-            execution.write(
-                [draft], changes=execution.skipping.with_snapshot(self._loop), lazily=True
-            )
+            execution.write([draft], row=execution.skipping.with_snapshot(self._loop), lazily=True)
         return cast("S", state)
 
     def _leave(self) -> None:

@@ -17,7 +17,6 @@ from holdfast._runtime.attempt import INTERRUPTS
 from holdfast._runtime.engine import LIMITS, no_thread
 from holdfast._runtime.frames import Frame, check_owner, current, here, in_flow
 from holdfast._runtime.functions import Step
-from holdfast._runtime.recorded import open_scope
 from holdfast._runtime.shield import InterruptsLast
 from holdfast.errors import RunError, UsageError
 
@@ -188,8 +187,14 @@ def branches_of_calls(frame: Frame, calls: Sequence[Callable[[], Any]]) -> list[
                 f"gather takes functions without arguments, such as `lambda: search(topic)`, "
                 f"not {type(call).__name__}"
             )
-    key = open_scope(frame, "gather")
-    return [Branch(Scope(f"{key}[{index}]"), call) for index, call in enumerate(calls)]
+    from holdfast._runtime import branch_marks  # Only flows with branches need it.
+
+    key, position = frame.scope.take("gather")
+    marks = branch_marks.of_calls(frame.execution, key, calls)
+    numbers = branch_marks.placed(frame, "gather", (key, position), marks)
+    return [
+        Branch(Scope(f"{key}[{number}]"), call) for number, call in zip(numbers, calls, strict=True)
+    ]
 
 
 class Pending:
@@ -220,10 +225,19 @@ def branches_of_awaitables(frame: Frame, awaitables: Sequence[Awaitable[Any]]) -
                 f"aio.gather takes awaitables, such as `think(x)` of an async step, "
                 f"not {type(awaitable).__name__}"
             )
-    key = open_scope(frame, "gather")
+    from holdfast._runtime import branch_marks  # Only flows with branches need it.
+
+    key, position = frame.scope.take("gather")
+    marks = branch_marks.of_awaitables(frame.execution, key, awaitables)
+    pending = list(map(Pending, awaitables))
+    try:
+        numbers = branch_marks.placed(frame, "gather", (key, position), marks)
+    except BaseException:
+        for one in pending:
+            one.close()
+        raise
     return [
-        Branch(Scope(f"{key}[{index}]"), Pending(awaitable))
-        for index, awaitable in enumerate(awaitables)
+        Branch(Scope(f"{key}[{number}]"), one) for number, one in zip(numbers, pending, strict=True)
     ]
 
 
@@ -240,17 +254,31 @@ def branches_of_items(
         )
     if not isinstance(items, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"each(…, {items!r}): the second argument is a list, or another iterable")
-    each_key = open_scope(frame, "each")
+    from holdfast._runtime import branch_marks
+
+    # The place first: items may come from a generator that calls steps.
+    each_key, position = frame.scope.take("each")
+    given = list(items)
     work = fn.aio if frame.awaits and isinstance(fn, Step) else fn
-    branches: list[Branch] = []
+    if key is not None:
+        names = [quoted(str(key(item))) for item in given]
+        _check_apart(names)
+        branch_marks.placed(frame, "each", (each_key, position), branch_marks.Marks(keyed=True))
+    else:
+        marks = branch_marks.of_items(frame.execution, each_key, fn, given)
+        names = list(map(str, branch_marks.placed(frame, "each", (each_key, position), marks)))
+    return [
+        Branch(Scope(f"{each_key}[{name}]"), _bound(work, item))
+        for name, item in zip(names, given, strict=True)
+    ]
+
+
+def _check_apart(names: Sequence[str]) -> None:
     seen: set[str] = set()
-    for index, item in enumerate(items):
-        name = str(index) if key is None else quoted(str(key(item)))
+    for name in names:
         if name in seen:
             raise UsageError(f"each(…, key=…): two items have the key {name!r}")
         seen.add(name)
-        branches.append(Branch(Scope(f"{each_key}[{name}]"), _bound(work, item)))
-    return branches
 
 
 def _bound(fn: Callable[[Any], Any], item: Any) -> Callable[[], Any]:

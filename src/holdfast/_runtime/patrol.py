@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core.changes import TakeMessage
 from holdfast._core.findings import Finding, Found, Severity, Watch, note, noted_in, read
 from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.rows import Memo, Message, RunRow
@@ -211,4 +212,4 @@ def take_in(execution: Execution, message: Message) -> None:
         execution.stop(Unwind(RunError(execution.run_id, text), released=stop), later=True)
         return
     entries = [] if is_noted else [note(decision, execution.engine.now_us())]
-    execution.write(entries, execution.in_background, took=[message.message_id])
+    execution.write(entries, execution.in_background, changes=[TakeMessage(message.message_id)])

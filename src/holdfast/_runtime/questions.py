@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core.changes import ALL, CloseQuestion
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.messages import next_number
 from holdfast._core.requests import FindQuestion, FoundQuestion, Script, StepCall
-from holdfast._core.rows import NO_SKIPS
+from holdfast._core.rows import NO_SKIPS, Change
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,14 +61,14 @@ ENDS = frozenset({Kind.RUN_COMPLETED, Kind.RUN_CANCELLED, Kind.RUN_ROLLED_BACK})
 with its questions."""
 
 
-def closed_by(execution: Execution, drafts: list[Draft]) -> list[str]:
+def closed_by(execution: Execution, drafts: list[Draft]) -> list[Change]:
     """Return which questions a write closes: all, if it ends the run and that may have asked any.
     What a resume has not read may hold one too."""
     if not any(draft.kind in ENDS for draft in drafts):
         return []
     if execution.asked or execution.lease.row.skips != NO_SKIPS:
-        return ["*"]
+        return [CloseQuestion(ALL)]
     past = execution.history
     records = (*past.records.values(), *past.superseded)
     asked = any(it.begun is not None and it.begun.kind is Kind.QUESTION_ASKED for it in records)
-    return ["*"] if asked else []
+    return [CloseQuestion(ALL)] if asked else []

@@ -85,13 +85,6 @@ def _found(frame: Frame, call: StepCall, sort: str) -> Record | None:
         raise frame.execution.class_changed(changed, call.key) from None
 
 
-def open_scope(frame: Frame, name: str) -> str:
-    """Take the place of branches, so that nothing else is put there unnoticed."""
-    key, position = frame.scope.take(name)
-    take_place(frame, StepCall(Spec(name), key, position, None, "", None))
-    return key
-
-
 def take_place(frame: Frame, call: StepCall, body: bytes = b"{}") -> Record | None:
     """Take the place of a loop or of branches; returns the record, if it was taken before."""
     execution = frame.execution

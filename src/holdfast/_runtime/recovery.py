@@ -52,7 +52,7 @@ def recover(engine: Engine, limit: int) -> list[str]:
 def _tried_again(engine: Engine, row: RunRow, again: Again) -> bool:
     """Give back a run that is held, if it is still as it was read, and execute it."""
     released = Draft(Kind.RUN_RELEASED, engine.now_us(), body=again.body)
-    write = Write(Lease(row, acting=True), [released], changes={"waiting_on": None})
+    write = Write(Lease(row, acting=True), [released], row={"waiting_on": None})
     if not isinstance(engine.kept.append([write])[0], Committed):
         return False
     engine.wrote(write)

@@ -8,18 +8,20 @@ be undone follows from it; so it does not matter who begins it and who goes on.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
 
 from holdfast._core import control, rollback as core
+from holdfast._core.changes import TakeMessage
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History, Record
 from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import ClaimedBecause
 from holdfast._core.requests import StepCall
 from holdfast._core.rollback import Effect, RollBack, Wanted
-from holdfast._core.rows import Post
+from holdfast._core.rows import Change
 from holdfast._core.scripts import step_script
 from holdfast._runtime import ending, registry
 from holdfast._runtime.admission import load
@@ -44,6 +46,7 @@ def roll_back(execution: Execution, asked: RollBack) -> Ending:
         calls, effects = begin(execution, asked)
         shield.lower()
         for effect in calls:
+            execution.check()  # A drain or a pause ends it between two undos.
             body = _body(execution, effect, awaits=False)
             drive(step_script(body.call, execution.history, execution.decode), execution, body)
             undone.append(effect.undo_step)
@@ -66,6 +69,7 @@ async def roll_back_async(execution: Execution, asked: RollBack) -> Ending:
     try:
         calls, effects = await in_thread(execution, lambda: begin(execution, asked))
         for effect in calls:
+            execution.check()
             body = _body(execution, effect, awaits=True)
             script = step_script(body.call, execution.history, execution.decode)
             await drive_async(script, execution, body)
@@ -111,7 +115,7 @@ def _request(execution: Execution, wanted: Wanted, took: list[str]) -> None:
         past, wanted.to, open_children(execution.engine.kept, row.run_id)
     )
     posts = control.to_children(row, stopped, wanted.actor, "rolled back", at_us)
-    _written(execution, drafts, changes, took, posts)
+    _written(execution, drafts, changes, [*map(TakeMessage, took), *posts])
     for child in stopped:  # One that nobody has takes it in now.
         absorb(execution.engine, child)
 
@@ -119,11 +123,10 @@ def _request(execution: Execution, wanted: Wanted, took: list[str]) -> None:
 def _written(
     execution: Execution,
     drafts: list[Draft],
-    changes: dict[str, Any],
-    took: list[str] | None = None,
-    posts: list[Post] | None = None,
+    row: dict[str, Any],
+    changes: Sequence[Change] = (),
 ) -> None:
-    ticket = execution.write(drafts, None, changes, took=took, posts=posts)
+    ticket = execution.write(drafts, None, row, changes=changes)
     execution.engine.committer.wait(ticket)
     execution.settled(ticket)
 
@@ -132,8 +135,9 @@ def _start_anew(execution: Execution, asked: RollBack, history: History) -> None
     """The flow is done with: from here on the execution is that of the rollback."""
     with execution.lock:
         if execution.stopped is asked:
-            execution.stopped = None
-            execution.interrupted.clear()
+            execution.stopped = asked.then
+            if execution.stopped is None:
+                execution.interrupted.clear()
         execution.history = history
         execution.generation = history.generation
         execution.skipping = Skipping(history, execution.lease.row)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._core.budgets import nanos, new_pot, settlement, together
+from holdfast._core.changes import Spend, TakeMessage, is_exhausted, spent
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.requests import Append, StepCall, Unreserved
-from holdfast._core.rows import Message, Pot, RunRow, Spend, Write
+from holdfast._core.rows import Message, Pot, RunRow, Write
 from holdfast._runtime import logs, prices
 from holdfast._runtime.mail import handlers
 from holdfast._store.families import pot_of
-from holdfast._store.sharing import is_exhausted, spent
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
@@ -54,12 +54,13 @@ class Spending:
             call.cost_nanos = nanos(amount, f"cost= of {call.spec.name}")
 
     def of(self, request: Append) -> Spend | None:
-        """Return what a write takes from the pot; called under the run's lock."""
+        """Return what a write takes from the pot beside what it reserves; called under the run's
+        lock."""
         call = request.call
-        if request.spend is not None:
+        if any(isinstance(change, Spend) for change in request.changes):
             self._reserved[call.key] = call.cost_nanos
             self._asked[call.key] = self._settled
-            return request.spend
+            return None
         if call.pot is None:
             return None
         spend = settlement(call)
@@ -72,8 +73,9 @@ class Spending:
 
     def refused(self, write: Write) -> None:
         """A write was refused: what it would have settled goes with the next one."""
-        if write.spend is not None and not write.spend.checks:
-            self._owed = together(self._owed, write.spend)
+        for spend in write.of(Spend):
+            if not spend.checks:
+                self._owed = together(self._owed, spend)
         for draft in write.drafts:
             self._reserved.pop(str(draft.step), None)
 
@@ -153,7 +155,7 @@ def budget_raised(message: Message) -> Draft:
 
 def _take_in(execution: Execution, message: Message) -> None:
     entry = budget_raised(message)
-    execution.write([entry], execution.in_background, took=[message.message_id])
+    execution.write([entry], execution.in_background, changes=[TakeMessage(message.message_id)])
 
 
 handlers[BUDGET_RAISED] = _take_in

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.budgets import SPENT_MAX
+from holdfast._core.changes import SPENT_MAX
 from holdfast._core.requests import Append
 from holdfast._core.rows import RunRow, Write
 
@@ -49,15 +49,15 @@ class Totals:
 
     def refused(self, write: Write) -> None:
         """A write was refused: what it carried goes with the next one."""
-        self.waits = self.waits or "waiting_on" in write.changes
-        self._owes_usage = self._owes_usage or "usage" in write.changes
+        self.waits = self.waits or "waiting_on" in write.row
+        self._owes_usage = self._owes_usage or "usage" in write.row
 
     def renew(self, write: Write) -> None:
         """A write was kept back: the totals that it carries are told as they are now."""
-        if "usage" in write.changes:
-            write.changes["usage"] = self._used()
-        if "degraded" in write.changes:
-            write.changes["degraded"] = self._degraded
+        if "usage" in write.row:
+            write.row["usage"] = self._used()
+        if "degraded" in write.row:
+            write.row["degraded"] = self._degraded
 
     def _used(self) -> str:
         return _encode(self._usage).decode()

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast._core.changes import ClaimKey, KeyTaken
 from holdfast._core.requests import Append, Called, StepCall, Transact, Transacted
-from holdfast._core.rows import KeyClaim, KeyState, Write
+from holdfast._core.rows import KeyState, Write
 from holdfast._core.secrets import hide
 from holdfast._core.stops import Unwind
 from holdfast._runtime import attempt
 from holdfast._runtime.shield import Shield
-from holdfast._store.contract import Broken, Committed, EndedByItself, Fenced, KeyTaken, Outcome
-from holdfast._store.decisions import may_claim_key
+from holdfast._store.contract import Broken, Committed, EndedByItself, Fenced, Outcome
 from holdfast.errors import LeaseLost, StoreUnusable, UsageError, ValueRefused
 
 if TYPE_CHECKING:
@@ -120,12 +120,12 @@ def _settled(execution: Execution, work: _Work, outcome: Outcome) -> Transacted:
     return Transacted(taken=outcome.key)
 
 
-def _taken(execution: Execution, claim: KeyClaim | None) -> KeyState | None:
+def _taken(execution: Execution, claim: ClaimKey | None) -> KeyState | None:
     """Return the business key if another call has it: then the body is not called at all."""
     if claim is None:
         return None
     found = execution.engine.kept.key(claim.effect, claim.key)
-    if found is None or may_claim_key(found, claim, execution.lease.row):
+    if found is None or claim.is_free(found, execution.lease.row):
         return None
     return found
 
@@ -182,8 +182,10 @@ class _Work:
         request, execution = self._request, self._execution
         *before, last = request.notes
         last = msgspec.structs.replace(last, values={"result": value})
-        append = Append(self.call, [*before, last], request.claim, request.keys)
-        append.took, append.closes = self.call.takes, self.call.closes
+        changes = [*request.keys, *self.call.consumes]
+        if request.claim is not None:
+            changes.append(request.claim)
+        append = Append(self.call, [*before, last], changes)
         with execution.lock:
             self._write, self.copy = execution.prepared(append)
             self._write.chunks = execution.values.take_fresh()

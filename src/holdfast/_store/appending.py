@@ -1,24 +1,26 @@
 """The append: whatever has gathered, in one transaction. This is the path that every step takes.
 
-For each write: the fence (a guarded update of the run's row), then its entries, chunks, keys, taken
-messages and what it changes beside its run. A write that is refused changes zero rows; an error of one
+For each write: what its changes decide, the fence (a guarded update of the run's row), its entries and
+chunks, and the statements of its changes. A write that is refused changes zero rows; an error of one
 write rolls the transaction back, and the batch is repeated write by write.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write, apply
-from holdfast._store import decisions, delivering, lookups, records
+from holdfast._core.changes import TakeMessage
+from holdfast._core.rows import SEQ_BITS, Lease, Refused, RunRow, Write, apply
+from holdfast._store import decisions, lookups, records
 from holdfast._store.connections import Connection
-from holdfast._store.contract import Broken, Committed, Fenced, KeyTaken, Outcome
+from holdfast._store.contract import Broken, Committed, Fenced, Outcome
 from holdfast._store.database import Q
 from holdfast._store.lending import OF_THE_DISK, lent
-from holdfast._store.records import SEQ_BITS
+from holdfast._store.side_tables import Overlay, SideTables
 from holdfast._store.writer import Changed, Reserve, Writer
-from holdfast.errors import Regressed, StoreFailed, StoreFull, StoreUnusable
+from holdfast.errors import KeyConflict, Regressed, StoreFailed, StoreFull, StoreUnusable
 
 _ADVANCED = Q["run_advanced"]
 _MOVED = Q["run_moved"]
@@ -39,11 +41,13 @@ class Appender:
         reserve: Reserve,
         is_dead: Callable[[int], bool],
         lease_us: int,
+        namespace: str,
     ) -> None:
         self._writer = writer
         self._reserve = reserve
         self._is_dead = is_dead
         self._lease_us = lease_us
+        self._namespace = namespace
 
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
         """Commit a batch; what one write did wrong is its own outcome."""
@@ -68,7 +72,7 @@ class Appender:
             connection = writer.begin()
             theirs: BaseException | None = None
             try:
-                batch = _Batch(connection, writer, self._is_dead, self._lease_us)
+                batch = _Batch(connection, writer, self._is_dead, self._lease_us, self._namespace)
                 outcome: Outcome = Fenced()
                 if batch.stands(lease):
                     try:
@@ -138,7 +142,7 @@ class Appender:
         writer = self._writer
         connection = writer.begin()
         try:
-            batch = _Batch(connection, writer, self._is_dead, self._lease_us)
+            batch = _Batch(connection, writer, self._is_dead, self._lease_us, self._namespace)
             outcomes = [batch.add(write) for write in writes]
             if batch.changed:
                 writer.finish(connection, Changed(b"".join(batch.changed)))
@@ -164,6 +168,7 @@ class _Batch:
         writer: Writer,
         is_dead: Callable[[int], bool],
         lease_us: int,
+        namespace: str,
     ) -> None:
         self.changed: list[bytes] = []
         self.leases: list[tuple[Lease, RunRow]] = []
@@ -173,6 +178,7 @@ class _Batch:
         self._is_dead = is_dead
         self._now_us = writer.now_us()
         self._lease_until_us = self._now_us + lease_us
+        self._namespace = namespace
 
     def stands(self, lease: Lease) -> bool:
         """Tell whether a lease still has its run, as it is now."""
@@ -192,17 +198,21 @@ class _Batch:
         row = self._base(write)
         if row is None:
             return Fenced()
-        if write.has_more:
-            refused = self._refusal(write, row)
-            if refused is not None:
-                return refused if self._stands(row) else Fenced()
+        refused: Refused | None = None
         try:
             applied = apply(row, write, self._lease_until_us)
-        except AssertionError:
+            if write.changes:
+                refused = self._side.decide(write.changes, applied, self._now_us)
+        except (AssertionError, KeyConflict):
             if self._stands(row):
+                self._check_inbox(write)
                 raise
-            return Fenced()  # What is illegal for somebody who lost the run does not matter.
-        if not self._put_row(row, applied.row, write.changes):
+            return Fenced()  # Skip validation: the caller no longer owns the run.
+        if refused is not None:
+            return refused if self._stands(row) else Fenced()
+        if not self._put_row(row, applied.row, write.row):
+            if write.changes:
+                self._side.discard()
             return Fenced()
         execute = self._connection.execute
         run_no = row.run_no
@@ -211,8 +221,8 @@ class _Batch:
         for number, body in write.chunks:
             digest = records.chunk_digest(run_no, number, body)
             execute(_CHUNK, (run_no << SEQ_BITS | number, digest, body))
-        if write.has_more:
-            self._put_rest(write, applied)
+        if write.changes:
+            self._put_changes()
         self._keep(write, row, applied.row)
         return Committed(applied.entries)
 
@@ -245,48 +255,29 @@ class _Batch:
             self._connection.execute(_MOVED, records.moved_values(new) + guard)
         return self._connection.changes() == 1
 
-    # -- keys and messages ---------------------------------------------------------------------
+    # -- what is beside the run ----------------------------------------------------------------
 
     def _fetch(self, name: str, values: object) -> list[object]:
         return self._database.fetch(self._connection, name, values)
 
-    def _refusal(self, write: Write, row: RunRow) -> Outcome | None:
-        """Say what others have that the write wants."""
-        claim = write.claim
-        if claim is not None:
-            existing = lookups.find_key(self._fetch, row.namespace, claim.effect, claim.key)
-            if existing is not None and not decisions.may_claim_key(existing, claim, row):
-                return KeyTaken(existing)
-        return delivering.refusal(self._fetch, row.namespace, write, self._now_us)
+    @functools.cached_property
+    def _tables(self) -> SideTables:
+        return SideTables(self._fetch, self._namespace)
 
-    def _put_rest(self, write: Write, applied: Applied) -> None:
-        row = applied.row
-        if write.claim is not None:
-            self._put_key(decisions.claimed_key(write.claim, row))
-        last = write.drafts[-1] if write.drafts else None
-        for change in write.keys:
-            existing = lookups.find_key(self._fetch, row.namespace, change.effect, change.key)
-            self._put_key(decisions.changed_key(existing, change, row, last))
-        if write.took:
-            self._take(write.took, row)
-        delivering.put_beside(self._connection, self._fetch, write, row)
+    @functools.cached_property
+    def _side(self) -> Overlay:
+        return Overlay(self._tables.read)
 
-    def _put_key(self, state: KeyState) -> None:
-        values = records.key_values(state)
-        self._connection.execute(Q["put_key"], values)
+    def _put_changes(self) -> None:
+        for name, values in self._tables.statements(self._side.accept()):
+            self._connection.execute(Q[name], values)
+            if name == "take_message":
+                assert self._connection.changes() == 1, "the message was not found again"
 
-    def _take(self, took: Sequence[str], row: RunRow) -> None:
-        for message_id in took:
-            message = lookups.find_message(self._fetch, row.run_no, message_id)
-            if message is None:
-                lookups.messages(self._fetch, row.run_no)  # Says so if the index is damaged.
-            assert message is not None, f"message {message_id!r} was never posted"
-            assert message.taken_seq is None, f"message {message_id!r} was taken before"
-            message.taken_seq = row.last_seq
-            message.sealed()
-            values = (message.taken_seq, message.digest, message.id)
-            self._connection.execute(Q["take_message"], values)
-            assert self._connection.changes() == 1, f"message {message_id!r} was not found again"
+    def _check_inbox(self, write: Write) -> None:
+        """Raise `Corrupt` if a message cannot be taken because the index of the inbox is damaged."""
+        if write.of(TakeMessage):
+            lookups.messages(self._fetch, write.lease.row.run_no)
 
 
 def advanced_values(row: RunRow) -> tuple[object, ...]:

@@ -12,13 +12,11 @@ import msgspec
 
 from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Entry, Kind
-from holdfast._core.lifecycle import CLAIMABLE, ENDED, ClaimedBecause, HeldReason, Status
+from holdfast._core.lifecycle import CLAIMABLE, ClaimedBecause, HeldReason, Status
 from holdfast._core.rows import (
     GENESIS,
     NO_SKIPS,
     Applied,
-    KeyChange,
-    KeyClaim,
     KeyState,
     Lease,
     RunRow,
@@ -27,7 +25,7 @@ from holdfast._core.rows import (
     version_seen,
 )
 from holdfast._store.contract import NewRun, Query, Wanted
-from holdfast.errors import KeyConflict, RunConflict, StaleView
+from holdfast.errors import RunConflict, StaleView
 
 QUARANTINE_AT = 5
 """The claim in a row without anything new at which a run is held instead."""
@@ -45,8 +43,6 @@ READ_AHEAD = 64
 OUTCOMES = frozenset({Kind.STEP_COMPLETED, Kind.STEP_FAILED, Kind.STEP_IN_DOUBT, Kind.STEP_SETTLED})
 """What may use the reserved space of a full disk: something that has already happened."""
 
-_KEEPS_OWN_KEY = frozenset({"in_progress", "in_doubt"})
-
 
 def new_run(
     new: NewRun, namespace: str, run_no: int, owner: int | None, lease_until_us: int
@@ -57,9 +53,9 @@ def new_run(
     write = Write(Lease(row), list(new.drafts), list(new.chunks))
     if owner is not None:
         write.drafts.append(_claimed(at_us, ClaimedBecause.STARTED, owner, 1))
-        write.changes = {"epoch": 1, "owner": owner, "claims": 1}
+        write.row = {"epoch": 1, "owner": owner, "claims": 1}
     elif new.wake_us is not None:
-        write.changes = {"wake_us": new.wake_us}
+        write.row = {"wake_us": new.wake_us}
     return apply(row, write, lease_until_us)
 
 
@@ -135,7 +131,7 @@ def claim_write(row: RunRow, owner: int, at_us: int, why: str) -> Write:
         "heard": None,
         "lease_until_us": 0,
     }
-    return Write(Lease(row), [draft], changes=changes)
+    return Write(Lease(row), [draft], row=changes)
 
 
 def again_write(row: RunRow, wanted: Wanted) -> Write | None:
@@ -146,7 +142,7 @@ def again_write(row: RunRow, wanted: Wanted) -> Write | None:
         return None
     write = claim_write(row, wanted.owner, wanted.at_us, ClaimedBecause.FREE)
     write.drafts.insert(0, Draft(Kind.RUN_RELEASED, wanted.at_us, body=again.body))
-    write.changes["claims"] = 1  # It was given back in order: claims before that do not count.
+    write.row["claims"] = 1  # It was given back in order: claims before that do not count.
     return write
 
 
@@ -169,7 +165,7 @@ def quarantine_write(row: RunRow, at_us: int) -> Write:
         "wake_us": None,
         "heard": None,
     }
-    return Write(Lease(row), [Draft(Kind.RUN_HELD, at_us, body=body)], changes=changes)
+    return Write(Lease(row), [Draft(Kind.RUN_HELD, at_us, body=body)], row=changes)
 
 
 def is_poison(row: RunRow) -> bool:
@@ -203,54 +199,6 @@ def is_due(row: RunRow, at_us: int, newest: int) -> bool:
     if row.status is Status.WAITING:
         return newest > (row.heard or 0) or (row.wake_us is not None and row.wake_us <= at_us)
     return row.wake_us is None or row.wake_us <= at_us
-
-
-def may_claim_key(existing: KeyState | None, claim: KeyClaim, row: RunRow) -> bool:
-    """Tell whether a business key is free for this call: new, known not to have happened, or
-    already its own from an attempt before. Other arguments never are."""
-    if existing is None:
-        return True
-    if existing.args_digest != claim.args_digest:
-        return False
-    own = existing.run_no == row.run_no and existing.step == claim.step
-    return existing.state == "not_done" or (own and existing.state in _KEEPS_OWN_KEY)
-
-
-def claimed_key(claim: KeyClaim, row: RunRow) -> KeyState:
-    """Return the key's row after the claim."""
-    return KeyState(
-        namespace=row.namespace,
-        effect=claim.effect,
-        key=claim.key,
-        state="in_progress",
-        run_no=row.run_no,
-        run_id=row.run_id,
-        step=claim.step,
-        generation=row.generation,
-        args_digest=claim.args_digest,
-        result_seq=None,
-        updated_us=row.updated_us,
-    ).sealed()
-
-
-def changed_key(
-    existing: KeyState | None, change: KeyChange, row: RunRow, draft: Draft | None
-) -> KeyState:
-    """Return the key's row after a change. A run changes only keys that it has; one that was
-    never claimed (its claim is among the commits that an adopted store lost) becomes its own."""
-    if existing is None:
-        assert draft is not None, f"key {change.key!r} of {change.effect} was never claimed"
-        claim = KeyClaim(change.effect, change.key, draft.step or "", draft.args_digest or b"")
-        existing = claimed_key(claim, row)
-    if existing.run_no != row.run_no:
-        why = f"run {existing.run_id!r} has it now ({existing.state})"
-        raise KeyConflict(change.effect, change.key, why, other_run=existing.run_id)
-    return msgspec.structs.replace(
-        existing,
-        state=change.state,
-        result_seq=row.last_seq if change.result else existing.result_seq,
-        updated_us=row.updated_us,
-    ).sealed()
 
 
 def arrived(row: RunRow, namespace: str, run_no: int) -> RunRow:
@@ -302,11 +250,6 @@ def check_seen(row: RunRow, seen: str | None) -> None:
 def tokens_within(prefix: str, after: str) -> tuple[str, str]:
     """Return between which texts all tokens stand that begin with `prefix` and come behind `after`."""
     return max(prefix, after), prefix[:-1] + chr(ord(prefix[-1]) + 1)
-
-
-def reads_mail(row: RunRow) -> bool:
-    """Tell whether a message to this run can still be read by anybody."""
-    return row.status not in ENDED
 
 
 def deleted(row: RunRow, at_us: int) -> RunRow:

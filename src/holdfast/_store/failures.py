@@ -8,7 +8,7 @@ import os
 import apsw
 
 from holdfast._store.addresses import full
-from holdfast._store.filesystem import NO_SPACE
+from holdfast._store.filesystem import NO_SPACE, no_database
 from holdfast.errors import (
     Corrupt,
     HoldfastError,
@@ -36,10 +36,7 @@ def translated(error: Exception, path: str, system_errno: int = 0) -> HoldfastEr
     if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError | apsw.AuthError):
         return StoreFailed(f"{path} cannot be written ({error}); make it writable, open it again")
     if isinstance(error, apsw.NotADBError):
-        return StoreUnusable(
-            f"{path} is not a database, or its first page is damaged; give another path, "
-            "or restore a backup"
-        )
+        return no_database(path)
     if isinstance(error, apsw.NoMemError | MemoryError):
         return StoreFailed(f"{path}: out of memory; open the store again")
     return Corrupt(path, why=str(error))

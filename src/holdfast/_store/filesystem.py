@@ -23,6 +23,8 @@ NETWORK = frozenset(
 )
 """File systems on which locks or syncs are promises of another machine."""
 
+MAGIC = b"SQLite format 3\0"
+"""How every database file begins."""
 SMALLEST_BYTES = 512
 """The smallest page, and so the smallest file, of SQLite, which takes one of a single byte for a new
 database and writes over it."""
@@ -76,16 +78,34 @@ def check_file(path: str) -> bool:
         raise StoreUnusable(f"{path} is a symbolic link; give the path of the file itself")
     if not stat.S_ISREG(found.st_mode):
         raise StoreUnusable(f"{path} is not a file; give the path of a database file")
-    if found.st_mode & 0o007:
-        raise StoreUnusable(
-            f"{path} is open to other users of this machine; close it: chmod 600 {path}"
-        )
     if 0 < found.st_size < SMALLEST_BYTES:
         raise StoreUnusable(
             f"{path} is not a database: it is too short for one ({found.st_size} bytes); give another "
             "path"
         )
+    if found.st_mode & 0o007:
+        if found.st_size and not _begins_like_a_database(path):
+            raise no_database(path)
+        raise StoreUnusable(
+            f"{path} is open to other users of this machine; close it: chmod 600 {path}"
+        )
     return True
+
+
+def _begins_like_a_database(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return True  # What this user may not read may be one.
+
+
+def no_database(path: str) -> StoreUnusable:
+    """Return the error for a file that is something else, or whose beginning is lost."""
+    return StoreUnusable(
+        f"{path} is not a database, or its first page is damaged; give another path, "
+        "or restore a backup"
+    )
 
 
 def check_readable(path: str) -> None:

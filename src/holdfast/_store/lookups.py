@@ -12,9 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from holdfast._core.rows import KeyState, RunRow
+from holdfast._core.rows import SEQ_BITS, SEQ_MASK, KeyState, MessageRow, RunRow
 from holdfast._store import records
-from holdfast._store.records import SEQ_BITS, SEQ_MASK, MessageRow
 from holdfast.errors import Corrupt, RunDeleted
 
 Fetch = Callable[[str, Any], list[Any]]
@@ -132,9 +131,14 @@ def next_message(fetch: Fetch, run_no: int, message_id: str) -> int | None:
     """Return the number of the next message in an inbox, or None if this one is there already."""
     if find_message(fetch, run_no, message_id) is not None:
         return None
+    return newest_number(fetch, run_no) + 1
+
+
+def newest_number(fetch: Fetch, run_no: int) -> int:
+    """Return the number of the newest message in an inbox, or 0."""
     first = run_no << SEQ_BITS
     newest = fetch("newest_message", (first, first | SEQ_MASK))
-    return (newest[0][0] & SEQ_MASK) + 1 if newest else 1
+    return newest[0][0] & SEQ_MASK if newest else 0
 
 
 def _rows(fetch: Fetch, name: str, values: Any, run_id: str) -> list[Any]:

@@ -35,10 +35,8 @@ from holdfast._store.contract import (
     Committed,
     Fenced,
     Finding,
-    KeyTaken,
     NewRun,
     Outcome,
-    Outdated,
     Progress,
     Query,
     Started,
@@ -46,6 +44,7 @@ from holdfast._store.contract import (
 )
 from holdfast._store.memory_beside import Beside, MemoryBeside
 from holdfast._store.memory_fleet import Fleet, MemoryFleet
+from holdfast._store.side_tables import Overlay
 from holdfast.errors import (
     Corrupt,
     Regressed,
@@ -240,26 +239,15 @@ class MemoryStore(MemoryFleet, MemoryBeside):
         row = self.world.rows[write.lease.row.run_no]
         if not self._holds(write, row, seen.get(row.run_no, row.digest)):
             return Fenced()
-        claim = write.claim
-        if claim is not None:
-            taken = self.world.keys.get((self.namespace, claim.effect, claim.key))
-            if taken is not None and not decisions.may_claim_key(taken, claim, row):
-                return KeyTaken(msgspec.structs.replace(taken))
-        exhausted = self._exhausted(write, self.now_us())
-        if exhausted is not None:
-            return exhausted
-        if self._is_outdated(write, self.now_us()):
-            return Outdated()
         applied = apply(row, write, self._lease_until_us())
-        keys = self._changed_keys(write, applied.row)
-        self._check_untaken(row.run_no, write.took)
+        overlay = Overlay(self._side_row)
+        refused = overlay.decide(write.changes, applied, self.now_us())
+        if refused is not None:
+            return refused
         seen.setdefault(row.run_no, row.digest)
         self._keep(applied, write.chunks)
-        self.world.keys.update({(key.namespace, key.effect, key.key): key for key in keys})
-        for message_id in write.took:
-            self.world.taken[row.run_no, message_id] = applied.row.last_seq
-            del self.world.untaken[row.run_no][message_id]
-        self._put_beside(write, applied.row)
+        for put in overlay.accept():
+            self._put_side(*put.place, row=put.after)
         rows.append((write.lease, _copy(applied.row)))
         return Committed(applied.entries)
 
@@ -270,22 +258,6 @@ class MemoryStore(MemoryFleet, MemoryBeside):
         if row.epoch != lease.row.epoch or seen != lease.row.digest:
             return False
         return decisions.may_act(row, self._is_dead) if lease.acting else row.owner is not None
-
-    def _check_untaken(self, run_no: int, took: Sequence[str]) -> None:
-        untaken = self.world.untaken.get(run_no, {})
-        assert untaken.keys() >= set(took), "a message is taken once, by the owner who read it"
-
-    def _changed_keys(self, write: Write, row: RunRow) -> list[KeyState]:
-        states: dict[tuple[str, str], KeyState] = {}
-        if write.claim is not None:
-            claim = write.claim
-            states[claim.effect, claim.key] = decisions.claimed_key(claim, row)
-        last = write.drafts[-1] if write.drafts else None
-        for change in write.keys:
-            at = (change.effect, change.key)
-            existing = states.get(at) or self.world.keys.get((self.namespace, *at))
-            states[at] = decisions.changed_key(existing, change, row, last)
-        return list(states.values())
 
     def _keep(self, applied: Applied, chunks: Sequence[tuple[int, bytes]]) -> None:
         run_no = applied.row.run_no

@@ -5,15 +5,16 @@ from __future__ import annotations
 import builtins
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast._core import changes
 from holdfast._core.lifecycle import ENDED
 from holdfast._core.measures import Measure
-from holdfast._core.rows import Memo, Message, Pot, Question, RunRow, Write
-from holdfast._store import decisions, lineage, measure_rows, sharing
-from holdfast._store.contract import Exhausted, Measured, Posted
+from holdfast._core.rows import Memo, Message, MessageRow, Pot, Question, RunRow
+from holdfast._store import decisions, lineage, measure_rows
+from holdfast._store.contract import Measured, Posted
 from holdfast.errors import RunNotFound
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class MemoryBeside:
         at = (row.run_no, message.message_id)
         if message.message_id in untaken or at in self.world.taken:
             return Posted.DUPLICATE
-        if not decisions.reads_mail(row):
+        if not changes.reads_mail(row):
             return Posted.REFUSED
         untaken[message.message_id] = len(messages) + 1
         messages.append(msgspec.structs.replace(message, number=len(messages) + 1))
@@ -101,47 +102,63 @@ class MemoryBeside:
 
     # -- what a write changes beside its run ---------------------------------------------------
 
-    def _exhausted(self, write: Write, at_us: int) -> Exhausted | None:
-        spend = write.spend
-        if spend is None or not spend.checks:
-            return None
-        pot = self.world.beside.pots.get((self.namespace, spend.root))
-        if pot is None or not sharing.is_exhausted(pot, spend, at_us):
-            return None
-        return Exhausted(msgspec.structs.replace(pot))
+    def _side_row(self, table: str, *at: Any) -> Any:
+        """Return a row beside the runs, as `Overlay` asks for it."""
+        world = self.world
+        if table == "runs":
+            return self.get(*at)
+        if table == "keys":
+            return world.keys.get((self.namespace, *at))
+        if table == "inbox":
+            return self._message_row(*at)
+        if table == "inbox_end":
+            return len(world.inboxes.get(at[0], ()))
+        rows: dict[Any, Any] = world.beside.pots if table == "pots" else world.beside.memos
+        return rows.get((self.namespace, *at))
 
-    def _is_outdated(self, write: Write, at_us: int) -> bool:
-        memos, namespace = self.world.beside.memos, self.namespace
-        return any(
-            memo.expected is not None
-            and sharing.current_version(memos.get((namespace, memo.space, memo.key)), at_us)
-            != memo.expected
-            for memo in write.memos
-        )
+    def _message_row(self, run_no: int, message_id: str) -> MessageRow | None:
+        number = self.world.untaken.get(run_no, {}).get(message_id)
+        if number is not None:
+            return changes.posted(run_no, number, self.world.inboxes[run_no][number - 1])
+        for message in self.world.inboxes.get(run_no, ()):
+            if message.message_id == message_id:
+                row = changes.posted(run_no, message.number, message)
+                row.taken_seq = self.world.taken[run_no, message_id]
+                return row
+        return None
 
-    def _put_beside(self, write: Write, row: RunRow) -> None:
-        beside = self.world.beside
-        for post in write.posts:
-            other = self.get(post.run_id)
-            if other is not None:
-                self._deliver(other, post.message)
-        for name in write.closes:
-            for at in builtins.list(beside.questions):
-                if at[0] == row.run_no and name in (at[1], "*"):
-                    del beside.questions[at]
-        for question in write.opens:
-            beside.questions[row.run_no, question.name] = msgspec.structs.replace(question)
-        if write.spend is not None:
-            pot_at = (self.namespace, write.spend.root)
-            if pot_at in beside.pots:
-                beside.pots[pot_at] = sharing.spent(beside.pots[pot_at], write.spend)
-        for memo in write.memos:
-            self._put_memo(memo, row.updated_us)
+    def _put_side(self, table: str, *at: Any, row: Any) -> None:
+        """Set a row beside the runs, as a change has decided."""
+        world = self.world
+        if table == "keys":
+            world.keys[self.namespace, at[0], at[1]] = row
+        elif table == "inbox":
+            self._put_message(row)
+        elif table == "questions" and row is None:
+            for place in builtins.list(world.beside.questions):
+                if place[0] == at[0] and at[1] in (place[1], changes.ALL):
+                    del world.beside.questions[place]
+        elif table == "questions":
+            world.beside.questions[at[0], at[1]] = msgspec.structs.replace(row)
+        elif table == "pots":
+            world.beside.pots[self.namespace, at[0]] = row
+        elif table == "memos":
+            world.beside.memos[self.namespace, at[0], at[1]] = row
+
+    def _put_message(self, row: MessageRow) -> None:
+        untaken = self.world.untaken.setdefault(row.run_no, {})
+        if row.taken_seq is not None:
+            self.world.taken[row.run_no, row.message_id] = row.taken_seq
+            del untaken[row.message_id]
+            return
+        message = row.message()
+        untaken[message.message_id] = message.number
+        self.world.inboxes.setdefault(row.run_no, []).append(message)
 
     def _put_memo(self, memo: Memo, at_us: int) -> Memo:
         memos = self.world.beside.memos
         at = (self.namespace, memo.space, memo.key)
-        memos[at] = sharing.next_memo(memo, memos.get(at), at_us)
+        memos[at] = changes.next_memo(memo, memos.get(at), at_us)
         return msgspec.structs.replace(memos[at])
 
     # -- questions, pots, memories -------------------------------------------------------------
@@ -165,7 +182,7 @@ class MemoryBeside:
             self._check_open()
             before = self.world.beside.pots.get((self.namespace, pot.root))
             if before is None or not only_new:
-                before = sharing.new_limits(pot, before)
+                before = changes.new_limits(pot, before)
                 self.world.beside.pots[self.namespace, pot.root] = msgspec.structs.replace(before)
                 self.world.committed()
             return msgspec.structs.replace(before)
@@ -173,7 +190,7 @@ class MemoryBeside:
     def memo(self, space: str, key: str) -> Memo | None:
         with self.world.lock:
             memo = self.world.beside.memos.get((self.namespace, space, key))
-            there = sharing.is_there(memo, self.world.now_us())
+            there = changes.is_there(memo, self.world.now_us())
             return msgspec.structs.replace(memo) if memo is not None and there else None
 
     def memos(
@@ -187,7 +204,7 @@ class MemoryBeside:
                 if (namespace, of_space) == (self.namespace, space)
                 and key.startswith(prefix)
                 and key > after
-                and sharing.is_there(memo, now_us)
+                and changes.is_there(memo, now_us)
             ]
         return found[:limit]
 
@@ -201,7 +218,7 @@ class MemoryBeside:
             self._check_open()
             now_us = self.world.now_us()
             before = self.world.beside.memos.get((self.namespace, memo.space, memo.key))
-            if expected is not None and sharing.current_version(before, now_us) != expected:
+            if expected is not None and changes.current_version(before, now_us) != expected:
                 return None
             written = self._put_memo(memo, now_us)
             self.world.committed()
@@ -213,7 +230,7 @@ class MemoryBeside:
             now_us, known = self.world.now_us(), self.world.beside.memos
             for memo in expected:
                 before = known.get((self.namespace, memo.space, memo.key))
-                if sharing.current_version(before, now_us) != memo.expected:
+                if changes.current_version(before, now_us) != memo.expected:
                     return False
             for memo in memos:
                 self._put_memo(memo, now_us)
@@ -228,7 +245,7 @@ class MemoryBeside:
                 for (namespace, of_space, _), memo in self.world.beside.memos.items()
                 if namespace == self.namespace
                 and space in (None, of_space)
-                and sharing.is_expired(memo, now_us)
+                and changes.is_expired(memo, now_us)
             ]
         found.sort(key=lambda memo: (memo.expires_us or 0, memo.space, memo.key))
         return found[:limit]
@@ -240,7 +257,7 @@ class MemoryBeside:
             stale = [
                 at
                 for at, memo in memos.items()
-                if at[0] == self.namespace and sharing.is_stale(memo, before_us)
+                if at[0] == self.namespace and changes.is_stale(memo, before_us)
             ]
             for at in stale[:1000]:
                 del memos[at]

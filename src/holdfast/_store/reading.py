@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast._core.entries import Entry
-from holdfast._core.rows import GENESIS, RunRow
+from holdfast._core.rows import GENESIS, SEQ_BITS, SEQ_MASK, RunRow
 from holdfast._store import records
 from holdfast._store.decisions import READ_AHEAD
 from holdfast._store.lookups import Fetch
-from holdfast._store.records import SEQ_BITS, SEQ_MASK
 from holdfast.errors import Corrupt
 
 

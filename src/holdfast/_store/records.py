@@ -17,7 +17,15 @@ import msgspec
 from holdfast._core.digest import seal
 from holdfast._core.entries import Entry, Kind
 from holdfast._core.lifecycle import HeldReason, Status
-from holdfast._core.rows import GENESIS, KeyState, Message, RunRow, entry_digest
+from holdfast._core.rows import (
+    GENESIS,
+    SEQ_BITS,
+    SEQ_MASK,
+    KeyState,
+    MessageRow,
+    RunRow,
+    entry_digest,
+)
 from holdfast._store.contract import Query
 from holdfast.errors import Corrupt
 
@@ -25,8 +33,6 @@ log = logging.getLogger("holdfast.store")
 
 Values = Sequence[Any]
 
-SEQ_BITS = 32
-SEQ_MASK = (1 << SEQ_BITS) - 1
 LAST_CODE = 0x10FFFF
 _END_OF_PREFIX = chr(LAST_CODE)
 _KINDS = {kind.value: kind for kind in Kind}
@@ -74,30 +80,6 @@ class OwnerRow(msgspec.Struct, gc=False):
         return self
 
 
-class MessageRow(msgspec.Struct, gc=False):
-    """A message in an inbox, with its place and the entry that took it."""
-
-    id: int
-    run_no: int
-    message_id: str
-    kind: str
-    actor: str
-    at_us: int
-    body: bytes
-    taken_seq: int | None
-    digest: bytes = b""
-
-    def sealed(self) -> MessageRow:
-        """Return this row with its digest set."""
-        self.digest = seal(GENESIS, msgspec.structs.astuple(self)[:-1])
-        return self
-
-    def message(self) -> Message:
-        """Return what was posted."""
-        number = self.id & SEQ_MASK
-        return Message(self.message_id, self.kind, self.actor, self.at_us, self.body, number)
-
-
 def run_row(values: Values) -> RunRow:
     """Return a verified row of runs."""
     run_id = values[2] if isinstance(values[2], str) else f"number {values[0]}"
@@ -143,20 +125,6 @@ def message_row(values: Values) -> MessageRow:
     row = MessageRow(*values)
     _check(row, f"message {values[2]!r} of run number {values[1]!r}")
     return row
-
-
-def posted(row_id: int, run_no: int, message: Message) -> MessageRow:
-    """Return the row of a new message."""
-    return MessageRow(
-        id=row_id,
-        run_no=run_no,
-        message_id=message.message_id,
-        kind=message.kind,
-        actor=message.actor,
-        at_us=message.at_us,
-        body=message.body,
-        taken_seq=None,
-    ).sealed()
 
 
 def _check(row: StoreRow | OwnerRow | MessageRow, what: str) -> None:

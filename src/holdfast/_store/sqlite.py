@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from holdfast._core.entries import Entry
-from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write, apply
+from holdfast._core.rows import SEQ_BITS, Applied, KeyState, Lease, RunRow, Write, apply
 from holdfast._store import (
     decisions,
     filesystem,
@@ -44,7 +44,6 @@ from holdfast._store.contract import (
 )
 from holdfast._store.database import Database, Q
 from holdfast._store.ownership import Locks, Owners
-from holdfast._store.records import SEQ_BITS
 from holdfast._store.sqlite_beside import SqliteBeside
 from holdfast._store.sqlite_fleet import SqliteFleet
 from holdfast._store.watch import Watch
@@ -95,7 +94,9 @@ class SqliteStore(SqliteFleet, SqliteBeside):
         reserve = Reserve(f"{self.path}-reserve")
         if not read_only:
             reserve.fill()
-        self._appender = Appender(self._writer, reserve, self._owners.is_dead, self._lease_us())
+        self._appender = Appender(
+            self._writer, reserve, self._owners.is_dead, self._lease_us(), namespace
+        )
         self._scanned_s: dict[str, float] = {}
 
     # -- the store as a whole ------------------------------------------------------------------

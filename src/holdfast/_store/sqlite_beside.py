@@ -13,23 +13,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast._core import changes
 from holdfast._core.lifecycle import ENDED
 from holdfast._core.measures import Measure
-from holdfast._core.rows import Memo, Message, Pot, Question, RunRow
+from holdfast._core.rows import SEQ_BITS, SEQ_MASK, Memo, Message, Pot, Question, RunRow
 from holdfast._store import (
     beside_rows,
     decisions,
-    delivering,
     lineage,
     lookups,
     measure_rows,
     records,
-    sharing,
 )
 from holdfast._store.connections import Connection
 from holdfast._store.contract import Measured, Posted
 from holdfast._store.database import Q
-from holdfast._store.records import SEQ_BITS, SEQ_MASK
 from holdfast._store.writer import Changed
 from holdfast.errors import Corrupt
 
@@ -65,7 +63,7 @@ class SqliteBeside:
         def work(connection: Connection) -> tuple[Posted, Changed | None]:
             row = self._existing(connection, run_id)
             decisions.check_seen(row, seen)
-            posted, digest = delivering.deliver(connection, self._inside(connection), row, message)
+            posted, digest = deliver(connection, self._inside(connection), row, message)
             return posted, None if digest is None else Changed(digest)
 
         return self._writer.transact(work)
@@ -125,8 +123,8 @@ class SqliteBeside:
             before = beside_rows.find_pot(fetch, self.namespace, pot.root)
             if before is not None and only_new:
                 return before, None
-            made = sharing.new_limits(pot, before)
-            digest = delivering.put_pot(connection, self.namespace, made)
+            made = changes.new_limits(pot, before)
+            digest = put_pot(connection, self.namespace, made)
             return msgspec.structs.replace(made), Changed(digest)
 
         return self._writer.transact(work)
@@ -135,7 +133,7 @@ class SqliteBeside:
 
     def memo(self, space: str, key: str) -> Memo | None:
         found = beside_rows.find_memo(self._database.read, self.namespace, space, key)
-        return found if sharing.is_there(found, self.now_us()) else None
+        return found if changes.is_there(found, self.now_us()) else None
 
     def memos(
         self, space: str, prefix: str = "", after: str = "", limit: int = 100
@@ -154,7 +152,7 @@ class SqliteBeside:
             found = self._database.read("list_memos", {**values, "after": after})
             page = [beside_rows.memo_of(row) for row in found]
             # What is not there any more is left out here: what says so is verified first.
-            memos += [memo for memo in page if sharing.is_there(memo, now_us)]
+            memos += [memo for memo in page if changes.is_there(memo, now_us)]
             if len(page) < size:
                 break
             after = page[-1].key
@@ -167,10 +165,10 @@ class SqliteBeside:
         def work(connection: Connection) -> tuple[Memo | None, Changed | None]:
             now_us, fetch = self.now_us(), self._inside(connection)
             before = beside_rows.find_memo(fetch, self.namespace, memo.space, memo.key)
-            if expected is not None and sharing.current_version(before, now_us) != expected:
+            if expected is not None and changes.current_version(before, now_us) != expected:
                 return None, None
-            made = sharing.next_memo(memo, before, now_us)
-            digest = delivering.put_memo(connection, self.namespace, made)
+            made = changes.next_memo(memo, before, now_us)
+            digest = put_memo(connection, self.namespace, made)
             return made, Changed(digest)
 
         return self._writer.transact(work)
@@ -180,12 +178,12 @@ class SqliteBeside:
             now_us, fetch, digest = self.now_us(), self._inside(connection), b""
             for memo in expected:
                 before = beside_rows.find_memo(fetch, self.namespace, memo.space, memo.key)
-                if sharing.current_version(before, now_us) != memo.expected:
+                if changes.current_version(before, now_us) != memo.expected:
                     return False, None
             for memo in memos:
                 before = beside_rows.find_memo(fetch, self.namespace, memo.space, memo.key)
-                made = sharing.next_memo(memo, before, now_us)
-                digest = delivering.put_memo(connection, self.namespace, made)
+                made = changes.next_memo(memo, before, now_us)
+                digest = put_memo(connection, self.namespace, made)
             return True, Changed(digest) if memos else None
 
         return self._writer.transact(work)
@@ -259,3 +257,34 @@ class SqliteBeside:
             return True, Changed(left.digest)
 
         return self._writer.transact(work)
+
+
+# -- single rows -------------------------------------------------------------------------------
+
+
+def deliver(
+    connection: Connection, fetch: lookups.Fetch, row: RunRow, message: Message
+) -> tuple[Posted, bytes | None]:
+    """Put a message into the inbox of a run, and return what became of it, and its digest."""
+    number = lookups.next_message(fetch, row.run_no, message.message_id)
+    if number is None:
+        return Posted.DUPLICATE, None
+    if not changes.reads_mail(row):
+        return Posted.REFUSED, None
+    row_of = changes.posted(row.run_no, number, message)
+    connection.execute(Q["add_message"], msgspec.structs.astuple(row_of))
+    return Posted.ACCEPTED, row_of.digest
+
+
+def put_pot(connection: Connection, namespace: str, pot: Pot) -> bytes:
+    """Write a pot; returns its digest."""
+    values = beside_rows.pot_values(namespace, pot)
+    connection.execute(Q["put_pot"], values)
+    return bytes(values[-2])
+
+
+def put_memo(connection: Connection, namespace: str, memo: Memo) -> bytes:
+    """Write a value of a memory; returns its digest."""
+    values = beside_rows.memo_values(namespace, memo)
+    connection.execute(Q["put_memo"], values)
+    return bytes(values[-2])

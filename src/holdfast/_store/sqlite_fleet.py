@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast._core.changes import posted as posted_row
 from holdfast._core.rows import Applied, Lease, Pot, Question, RunRow, Write
 from holdfast._store import (
     beside_rows,
     decisions,
-    delivering,
     fleet_rows,
     gates,
     lineage,
@@ -33,7 +33,6 @@ from holdfast._store.contract import (
     WholeRun,
 )
 from holdfast._store.database import Q
-from holdfast._store.records import SEQ_BITS
 from holdfast._store.sqlite_taking import Taking
 from holdfast._store.writer import Changed
 from holdfast.errors import RunConflict
@@ -205,7 +204,7 @@ class SqliteFleet:
             self._add(connection, Applied(run.entries, row), list(run.chunks.items()))
             self._add_keys(connection, run, row)
             for number, (message, taken_seq) in enumerate(run.messages, 1):
-                posted = records.posted(run_no << SEQ_BITS | number, run_no, message)
+                posted = posted_row(run_no, number, message)
                 posted.taken_seq = taken_seq
                 values = msgspec.structs.astuple(posted.sealed())
                 connection.execute(Q["add_message"], values)
@@ -220,7 +219,7 @@ class SqliteFleet:
 
     def _add_pot(self, connection: Connection, pot: Pot) -> None:
         if beside_rows.find_pot(self._inside(connection), self.namespace, pot.root) is None:
-            delivering.put_pot(connection, self.namespace, pot)
+            connection.execute(Q["put_pot"], beside_rows.pot_values(self.namespace, pot))
 
     def _add_keys(self, connection: Connection, run: WholeRun, row: RunRow) -> None:
         fetch = self._inside(connection)

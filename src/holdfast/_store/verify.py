@@ -11,7 +11,7 @@ import msgspec
 from holdfast._core import forking
 from holdfast._core.entries import Entry
 from holdfast._core.lifecycle import status_of
-from holdfast._core.rows import RunRow
+from holdfast._core.rows import SEQ_BITS, SEQ_MASK, RunRow
 from holdfast._store import (
     beside_rows,
     decisions,
@@ -27,7 +27,6 @@ from holdfast._store.connections import Connection
 from holdfast._store.contract import LOST_END, Finding, Progress
 from holdfast._store.database import Database, Q
 from holdfast._store.lookups import Fetch
-from holdfast._store.records import SEQ_BITS, SEQ_MASK
 from holdfast.errors import Corrupt, HoldfastError, RunNotFound
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast._core import findings, forking
 from holdfast._core.again import is_deed
+from holdfast._core.changes import TakeMessage
 from holdfast._core.checks import check
 from holdfast._core.entries import Entry
 from holdfast._core.findings import FINDING, Finding, Found, limits_in
@@ -279,7 +280,7 @@ def take_in(store: Store, run_id: str) -> None:
         if not waiting:
             return
         write = _write(store, row, findings.read(waiting[0]))
-        write.took = [waiting[0].message_id]
+        write.changes = [*write.changes, TakeMessage(waiting[0].message_id)]
         if not isinstance(store.append([write])[0], Committed) and _is_owned(store, run_id):
             return
 

@@ -10,7 +10,7 @@ import msgspec
 from holdfast._core.entries import Draft, Entry
 from holdfast._core.lifecycle import Status
 from holdfast._core.measures import Measure
-from holdfast._core.rows import KeyState, Lease, Message, Pot, Question, RunRow
+from holdfast._core.rows import KeyState, Lease, Message, Pot, Question, Refused, RunRow
 
 
 class NewRun(msgspec.Struct):
@@ -44,12 +44,6 @@ class Fenced(msgspec.Struct):
     """The write was refused: the epoch is no longer the writer's. Zero rows were changed."""
 
 
-class KeyTaken(msgspec.Struct):
-    """The write was refused: another call has the business key. Zero rows were changed."""
-
-    key: KeyState
-
-
 class Committed(msgspec.Struct):
     """The write is durable; `entries` as sealed."""
 
@@ -63,19 +57,7 @@ class Broken(msgspec.Struct):
     error: Exception
 
 
-class Exhausted(msgspec.Struct):
-    """The write was refused: the pot that it wanted to spend from is used up. Zero rows were
-    changed."""
-
-    pot: Pot
-
-
-class Outdated(msgspec.Struct):
-    """The write was refused: a value of a memory has another version than it `expected`. Zero rows
-    were changed."""
-
-
-Outcome = Committed | Fenced | KeyTaken | Exhausted | Outdated | Broken
+Outcome = Committed | Fenced | Refused | Broken
 
 
 class Started(msgspec.Struct):

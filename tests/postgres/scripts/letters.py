@@ -10,20 +10,21 @@ import os
 import sys
 from itertools import count
 
-from holdfast._core.rows import Lease, Memo, Message, Post, Spend, Write
+from holdfast._core.changes import PostMessage, PutMemo, Spend
+from holdfast._core.rows import Lease, Memo, Message, Write
 from holdfast._store.contract import Committed
 from holdfast._store.postgres.store import PostgresStore
-from holdfast.testing.store_contract import step
+from tests.contract.store_contract import step
 from tests.crash import probe
 
 SHARED_EVERY = 8
 
 
-def letters(mine: str, others: list[str], number: int) -> list[Post]:
+def letters(mine: str, others: list[str], number: int) -> list[PostMessage]:
     """Return messages, in turns to one of the others and to both, in an order that changes."""
     names = others if number // 2 % 2 else others[:1]
     message = Message(f"{mine}-{number}", "signal", mine, 1, b"{}")
-    posts = [Post(f"{name}-{number % 2}", message) for name in names]
+    posts = [PostMessage(f"{name}-{number % 2}", message) for name in names]
     return posts if number % 3 else posts[::-1]
 
 
@@ -41,12 +42,12 @@ def main() -> int:
         for lease in leases:
             assert isinstance(lease, Lease)
             number = next(numbers)
-            write = Write(lease, [step()], posts=letters(mine, others, number))
+            write = Write(lease, [step()], changes=letters(mine, others, number))
             if (
                 number % SHARED_EVERY == 0
             ):  # Whoever waits for what all have meets nobody elsewhere.
-                write.spend = Spend("all", steps=1, checks=True)
-                write.memos = [Memo("s", "all", b"1")]
+                spend = Spend("all", steps=1, checks=True)
+                write.changes = [*write.changes, spend, PutMemo(Memo("s", "all", b"1"))]
             writes.append(write)
         outcomes = store.append(writes)
         committed += sum(isinstance(outcome, Committed) for outcome in outcomes)

@@ -14,8 +14,11 @@ from holdfast._core.rows import RunRow
 from holdfast._ops import actions, queues
 from holdfast._ops.cli.session import ERROR, Session, command
 from holdfast._ops.inspect import fold, found
-from holdfast._ops.text import count, visible
+from holdfast._ops.text import count
 from holdfast.errors import UsageError
+
+OBJECT = '{"name": "value"}'
+"""What an option looks like that takes an object."""
 
 
 def add_to(group: click.Group) -> None:
@@ -81,14 +84,18 @@ def duration(text: str | None) -> float | str | None:
         return text
 
 
-def parsed(option: str, text: str) -> Any:
-    """Return what an option says in JSON."""
+def parsed(option: str, text: str, like: str = "") -> Any:
+    """Return what an option says in JSON; `like` is an example where a string will not do."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
+        advice = (
+            f"as in {option} '{like}'"
+            if like
+            else f"""a string needs its quotes, as in {option} '"sent"'"""
+        )
         raise UsageError(
-            f"{option} takes JSON, and {text[:60]!r} is none ({error}); a text needs its quotes, "
-            f"""as in {option} '"sent"'"""
+            f"{option} takes JSON, and {text[:60]!r} is not JSON ({error}); {advice}"
         ) from None
 
 
@@ -168,11 +175,11 @@ def _resume_many(session: Session, many: queues.Many, actor: str, *, yes: bool) 
     where = "all queues" if many.queue is None else f"queue {many.queue}"
     if many.flow is not None:
         where = f"flow {many.flow}" if many.queue is None else f"flow {many.flow} in {where}"
-    if found and not (yes or session.as_json):
+    if found and not yes:
         asked = f"Take up {count(found, f'{many.status} run')} of {where} again"
         if many.accept_change:
             asked += ", with the changed code"
-        if not click.confirm(visible(f"{asked}?"), err=True):
+        if not session.confirmed(f"{asked}?", "--yes"):
             return None
     told: list[queues.Resumed] = []
     for resumed in queues.resume_all(store, many, actor):

@@ -1,7 +1,8 @@
 """The process in which a supervised run is executed: `python -m holdfast._ops.cli.child FD`.
 
 It reports how it ended through a pipe of its own. A process that ends without a report has died,
-whatever its exit code is, and its supervisor starts another.
+whatever its exit code is, and its supervisor starts another. If the supervisor dies, this process stops
+its run at the next durable call and gives it back: an effect at work is finished and recorded first.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 import typing
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -22,10 +25,16 @@ from typing import Any, NoReturn, cast
 import msgspec
 
 from holdfast._core.commands import another_id
+from holdfast._core.stops import Unwind
 from holdfast._ops.cli.session import ERROR, INTERRUPTED, OK, code_of
-from holdfast.errors import HoldfastError, RunConflict, UsageError
+from holdfast.errors import HoldfastError, RunConflict, RunError, RunHeld, UsageError
+
+if typing.TYPE_CHECKING:
+    from holdfast._opened import Store
 
 FLOWS_SHOWN = 20
+LOOK_S = 0.05
+"""How often a process without a supervisor looks for runs that it still has to stop."""
 
 
 class Order(msgspec.Struct):
@@ -38,6 +47,8 @@ class Order(msgspec.Struct):
     input: str | None = None
     """JSON; None for a run that exists and knows its input."""
     report_fd: int = -1
+    life_fd: int = -1
+    """A pipe whose other end only the supervisor has: it ends when the supervisor does."""
 
 
 class Report(msgspec.Struct):
@@ -45,6 +56,8 @@ class Report(msgspec.Struct):
 
     code: int
     message: str = ""
+    unfit: bool = False
+    """Whether the run was given back because this version of its flow does not fit it."""
 
 
 def start(
@@ -79,18 +92,31 @@ def main(argv: list[str]) -> int:
     order = msgspec.json.decode(ordered(argv), type=Order)
     sys.argv = [order.target.partition(":")[0]]  # What the user's module looks at is not for us.
     signal.signal(signal.SIGTERM, _terminated)
-    report = execute(order)
+    alone = threading.Event()
+    if order.life_fd >= 0:
+        threading.Thread(target=outlives, args=(order.life_fd, alone), daemon=True).start()
+    report = execute(order, alone)
     if order.report_fd >= 0:
-        os.write(order.report_fd, msgspec.json.encode(report))
+        with contextlib.suppress(BrokenPipeError):  # The supervisor is gone.
+            os.write(order.report_fd, msgspec.json.encode(report))
     return report.code
 
 
-def execute(order: Order) -> Report:
+def outlives(life_fd: int, alone: threading.Event) -> None:
+    """Set `alone` when the other end of the pipe is gone, and its process with it."""
+    with contextlib.suppress(OSError):
+        while os.read(life_fd, 64):
+            pass
+    alone.set()
+
+
+def execute(order: Order, alone: threading.Event) -> Report:
     """Execute the run of an order until it ends here, however it ends."""
     try:
-        _work(order)
+        _work(order, alone)
     except HoldfastError as error:
-        return Report(code_of(error), str(error))
+        unfit = isinstance(error, RunHeld) and bool(error.unfit_version)
+        return Report(code_of(error), str(error), unfit)
     except (KeyboardInterrupt, SystemExit):
         return Report(INTERRUPTED, "interrupted")
     except Exception as error:
@@ -99,7 +125,7 @@ def execute(order: Order) -> Report:
     return Report(OK)
 
 
-def _work(order: Order) -> None:
+def _work(order: Order, alone: threading.Event) -> None:
     import holdfast
     from holdfast._ops.cli import whereabouts
 
@@ -108,12 +134,25 @@ def _work(order: Order) -> None:
     # Not the default: the module may have opened a store of its own.
     store = holdfast.open(order.url, namespace=order.namespace, default=False)
     with store:
+        threading.Thread(target=_stop_when, args=(alone, store), daemon=True).start()
         args, kwargs = _arguments(order, flow, store.kept)
         going = flow.with_options(store=store).run(order.run_id, *args, **kwargs)
         if inspect.isawaitable(going):
             import asyncio
 
             asyncio.run(_awaited(going))
+
+
+def _stop_when(alone: threading.Event, store: Store) -> None:
+    """Stop what is executed here once nobody supervises it: at its next durable call, or now if it
+    only waits. Nothing is interrupted."""
+    alone.wait()
+    while not store.engine.closed:  # A child run may begin after a look.
+        for execution in store.engine.executing():
+            why = f"run {execution.run_id!r} was given back: its supervisor has died"
+            unwind = Unwind(RunError(execution.run_id, why), released="supervisor died")
+            execution.stop(unwind, later=True)
+        time.sleep(LOOK_S)
 
 
 async def _awaited(going: Any) -> Any:
@@ -211,8 +250,13 @@ def _arguments(order: Order, flow: Any, kept: Any) -> tuple[list[Any], dict[str,
         raise UsageError(
             "--input is a JSON object of arguments by name, or an array of them in order"
         )
+    return [], typed_arguments(flow, given)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def typed_arguments(flow: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Return JSON arguments by name as what the flow's annotations ask for."""
     hints = _hints(flow.fn)
-    return [], {str(n): _typed(hints.get(n), v, n) for n, v in given.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return {str(name): _typed(hints.get(name), value, name) for name, value in given.items()}
 
 
 def _recorded_input(kept: Any, run_id: str, flow: Any) -> dict[str, Any]:

@@ -9,9 +9,12 @@ import msgspec
 
 from holdfast._core.forking import NOT_GIVEN
 from holdfast._ops import fork
-from holdfast._ops.cli.acting import parsed, run_line
+from holdfast._ops.cli.acting import OBJECT, parsed, run_line
+from holdfast._ops.cli.child import module_named, typed_arguments
 from holdfast._ops.cli.session import Session, command
+from holdfast._ops.inspect import found
 from holdfast._ops.text import count
+from holdfast._runtime import registry
 from holdfast.errors import UsageError
 
 
@@ -24,6 +27,11 @@ def add_to(group: click.Group) -> None:
 @click.argument("new_run_id")
 @click.option("--before", metavar="STEP", required=True, help="The first call that is made anew.")
 @click.option("--input", "input_", metavar="JSON", help="An object: these inputs are others.")
+@click.option(
+    "--module",
+    metavar="MODULE",
+    help="Where the flow is, as for `holdfast run`: --input is checked against its annotations.",
+)
 @click.option("--state", metavar="JSON", help="The state with which the turn of STEP begins.")
 @click.option(
     "--result", "results", metavar="STEP=JSON", multiple=True, help="This step gave something else."
@@ -35,6 +43,7 @@ def _fork(
     new_run_id: str,
     before: str,
     input_: str | None,
+    module: str | None,
     state: str | None,
     results: tuple[str, ...],
     yes: bool,
@@ -45,40 +54,54 @@ def _fork(
     STEP is a step key, as `holdfast show RUN_ID` tells it, or a turn such as turns[11]. What was
     recorded before it comes along and is not executed again; effects that the new run may execute
     again are listed, and have to be confirmed. Values are plain JSON; a value of a class of yours is
-    given from Python: store.fork(…).
+    given from Python: store.fork(…), or as --input with --module.
     """
     store = session.store()
+    given = _object(input_)
+    checked = None if given is None else False
+    flow = _flow(module, found(store, run_id).flow)
+    if given is not None and flow is not None:
+        given, checked = typed_arguments(flow, given), True
     planned = fork.plan(
         store,
         run_id,
         new_run_id,
         before=before,
-        input=_object(input_),
+        input=given,
         state=NOT_GIVEN if state is None else parsed("--state", state),
         results=dict(_result(text) for text in results),
         actor=actor,
     )
     if planned.repeats and not yes and not _confirmed(session, planned):
         return None
-    made = fork.make(store, planned)
+    made = msgspec.structs.replace(fork.make(store, planned), input_checked=checked)
     _tell(session, made)
     return None
 
 
+def _flow(module: str | None, name: str) -> Any:
+    """Return the flow of the run, if its code is at hand."""
+    if module is not None:
+        module_named(module)
+    flow = registry.flows.get(name)
+    if flow is None and module is not None:
+        raise UsageError(f"--module {module}: it has no flow {name!r}, which the run is of")
+    return flow
+
+
 def _confirmed(session: Session, planned: fork.Plan) -> bool:
     asked = fork.not_confirmed(planned)
-    if session.as_json:
-        raise asked
-    session.say("The new run may execute these again, under keys of its own:")
-    for effect in asked.effects:
-        session.say(f"  {effect}")
-    return click.confirm("Is this meant?", err=True)
+    if not session.as_json:
+        session.say("The new run may execute these again, under keys of its own:")
+        for effect in asked.effects:
+            session.say(f"  {effect}")
+    return session.confirmed("Is this meant?", "--yes", refusal=asked)
 
 
 def _object(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
-    value = parsed("--input", text)
+    value = parsed("--input", text, like=OBJECT)
     if not isinstance(value, dict):
         raise UsageError("--input takes a JSON object: names of inputs and their values")
     return cast("dict[str, Any]", value)
@@ -106,6 +129,12 @@ def _tell(session: Session, made: fork.Fork) -> None:
     )
     if made.differences:
         session.say(f"It was given otherwise: {', '.join(made.differences)}.")
+    if made.input_checked is False:
+        session.say(
+            "Its input was not checked: the code of its flow is not at hand. If the input does not "
+            "fit, the run fails. To have it checked, give --module.",
+            "yellow",
+        )
     if go_on is None:
         session.say("It is a block of a script: run that script with this run id.")
         return

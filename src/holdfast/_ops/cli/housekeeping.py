@@ -13,10 +13,10 @@ from holdfast._ops.cli.session import OK, Session, command
 from holdfast._ops.cli.tables import cell, table
 from holdfast._ops.housekeeping import Collected
 from holdfast._ops.text import count
-from holdfast.errors import UsageError
+from holdfast._store.sweeping import Swept
 
 SHOWN = 20
-"""How many runs that stay are listed."""
+"""How many runs that go, and how many that stay, are listed."""
 
 
 def add_to(group: click.Group) -> None:
@@ -70,10 +70,10 @@ def _gc(
             plan = housekeeping.collect(
                 store, older_than=age, flow=flow, status=statuses, dry_run=True, progress=tell
             )
-        if plan.removed and session.as_json:
-            raise UsageError("gc removes runs: say --yes, or --dry-run to see which")
-        runs = count(len(plan.removed), "run")
-        if plan.removed and not click.confirm(f"Remove {runs}, for good?", err=True):
+        if not session.as_json:
+            _list(session, "TO BE REMOVED", plan.removed)
+        asked = f"Remove {count(len(plan.removed), 'run')}, for good?"
+        if plan.removed and not session.confirmed(asked, "--yes, or --dry-run to see which"):
             session.say("Nothing was removed.")
             return OK
     with session.progress() as tell:
@@ -96,18 +96,29 @@ def _tell(session: Session, collected: Collected) -> int:
     removed, left = collected.removed, collected.left
     would = "would be removed" if collected.dry_run else "removed"
     session.say(f"{count(len(removed), 'run')} {would}.")
+    if collected.dry_run:
+        _list(session, "WOULD BE REMOVED", removed)
     if collected.beside:
         session.say(f"{count(collected.beside, 'old value')} of memories removed.")
     if collected.measures:
         session.say(f"{count(collected.measures, 'old measure')} removed.")
-    if left:
-        rows = table("LEFT", "FLOW", "STATUS", "WHY")
-        for run in left[:SHOWN]:
-            rows.add_row(cell(run.run_id), cell(run.flow), cell(run.status), cell(run.why))
-        session.show(rows)
-        if len(left) > SHOWN:
-            session.say(f"… and {len(left) - SHOWN:,} more; all of them with --json.")
+    _list(session, "LEFT", left)
     return OK
+
+
+def _list(session: Session, title: str, runs: list[Swept]) -> None:
+    """Print runs, and how many more there are."""
+    if not runs:
+        return
+    rows = table(title, "FLOW", "STATUS", *(["WHY"] if runs[0].why else []))
+    for run in runs[:SHOWN]:
+        why = [cell(run.why)] if runs[0].why else []
+        rows.add_row(cell(run.run_id), cell(run.flow), cell(run.status), *why)
+    session.show(rows)
+    if len(runs) > SHOWN:
+        session.say(
+            f"… and {len(runs) - SHOWN:,} more; all of them: the same with --dry-run --json."
+        )
 
 
 @click.argument("run_id")
@@ -137,9 +148,9 @@ def _import(session: Session, path: Path) -> None:
     ended are read in: one that can still go on lives in one store (`holdfast copy` moves it). A run
     that is here already, the same, is left as it is.
     """
-    store = session.store(create=True)
     with session.progress() as tell:
-        imported = exporting.import_runs(store, path, tell)
+        read = exporting.read_runs(path, tell)  # A file that is refused makes no store.
+        imported = exporting.import_runs(session.store(create=True), path, tell, read)
     if session.as_json:
         session.answer(imported=imported.new, there=imported.there)
         return

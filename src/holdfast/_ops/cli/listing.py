@@ -16,7 +16,7 @@ from holdfast._ops.inspect import MOVED, RunSummary
 from holdfast._ops.text import length
 from holdfast._store.addresses import NoStore, place, shown
 from holdfast._store.contract import Query
-from holdfast.errors import UsageError
+from holdfast.errors import RunNotFound, UsageError
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -94,6 +94,8 @@ def _runs(
         parent=parent,
         limit=limit,
     )
+    if parent is not None and store.get(parent) is None:
+        raise RunNotFound(parent, place(store.url, store.namespace))
     found = inspect.summaries(store, query, version, finding)
     filters = (status, search, flow, tag, queue, held, finding, version, parent)
     if session.as_json:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from holdfast._ops import memories
@@ -33,13 +35,22 @@ def add_to(group: click.Group) -> None:
 def _get(session: Session, memory: str, key: str) -> int:
     """Print a value."""
     found = memories.get(session.store(), memory, key)
+    if found is None:
+        return _refused(session, NOT_FOUND, f"memory {memory!r} has no {key!r}", value=None)
     if session.as_json:
         session.answer(value=found)
-    elif found is None:
-        session.note(f"holdfast: memory {memory!r} has no {key!r}")
     else:
         session.say(shown(found.value, 1_000_000))
-    return NOT_FOUND if found is None else OK
+    return OK
+
+
+def _refused(session: Session, code: int, why: str, **answer: Any) -> int:
+    """Say why a command ends with this exit code."""
+    if session.as_json:
+        session.answer(**answer, error={"message": why}, exit_code=code)
+    else:
+        session.note(f"holdfast: {why}")
+    return code
 
 
 @click.argument("memory")
@@ -59,13 +70,14 @@ def _set(
     written = memories.put(
         session.store(create=True), memory, key, given, duration(ttl), if_version
     )
+    if written is None:
+        why = f"{key!r} has another version by now; nothing was written"
+        return _refused(session, BUSY, why, value=None)
     if session.as_json:
         session.answer(value=written)
-    elif written is None:
-        session.note(f"holdfast: {key!r} has another version by now; nothing was written")
     else:
         session.say(f"Written: {key}, version {written.version}.")
-    return BUSY if written is None else OK
+    return OK
 
 
 @click.argument("memory")
@@ -99,10 +111,11 @@ def _list(session: Session, memory: str, prefix: str, limit: int) -> None:
 def _delete(session: Session, memory: str, key: str, if_version: int | None) -> int:
     """Remove a value."""
     removed = memories.remove(session.store(), memory, key, if_version)
+    if not removed:
+        why = f"{key!r} has another version by now; nothing was removed"
+        return _refused(session, BUSY, why, removed=False)
     if session.as_json:
-        session.answer(removed=removed)
-    elif removed:
-        session.say(f"Removed: {key}.")
+        session.answer(removed=True)
     else:
-        session.note(f"holdfast: {key!r} has another version by now; nothing was removed")
-    return OK if removed else BUSY
+        session.say(f"Removed: {key}.")
+    return OK

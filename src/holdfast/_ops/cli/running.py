@@ -14,7 +14,7 @@ from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import Status
 from holdfast._core.resume import facts_of
 from holdfast._ops import inspect
-from holdfast._ops.cli.acting import parsed
+from holdfast._ops.cli.acting import OBJECT, parsed
 from holdfast._ops.cli.child import Order, Report
 from holdfast._ops.cli.following import Follower, Lines
 from holdfast._ops.cli.looking import explained
@@ -64,7 +64,7 @@ def _run(session: Session, target: str, run_id: str, given: str | None) -> int:
     and HOLDFAST_URL the store is the one that the module opens, if it opens one.
     """
     if given is not None:
-        parsed("--input", given)
+        parsed("--input", given, like=OBJECT)
     session.follow([target.rpartition(":")[0]])
     store = session.store(create=True)
     order = Order(target, run_id, session.url, session.namespace, given)
@@ -130,7 +130,7 @@ def _tell(session: Session, store: Store, run_id: str, report: Report, restarts:
     elif code == FAILED and ended == FAILED:
         _tell_failure(session, store, run_id)
     else:
-        session.note(f"holdfast: {report.message}")
+        session.note(f"holdfast: {session.pointed(report.message)}")
     return code
 
 

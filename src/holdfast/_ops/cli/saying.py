@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from holdfast._core.approvals import APPROVE
 from holdfast._core.commands import command as command_line
 from holdfast._ops import exact, people, signals
 from holdfast._ops.cli.acting import goes_on_text, of_a_block
@@ -168,7 +169,8 @@ def _approve(
 ) -> int | None:
     """Approve one call of an effect, with exactly the arguments that are stored, or refuse it.
 
-    Without --digest (which `holdfast questions` prints) they are shown, and you are asked.
+    Without --digest (which `holdfast questions` prints) they are shown, and you are asked. Without a
+    terminal, and with --json, give --digest or --yes.
     """
     store = session.store()
     if refuse is not None:
@@ -177,13 +179,17 @@ def _approve(
         told = people.refuse(store, run_id, step, reason=refuse, actor=actor)
         _tell(session, told, "--refuse", refuse)
         return None
-    if digest is None and not yes and not session.as_json:
+    if digest is None and not yes:
+        digest = ""  # What was not shown is not approved.
         asked = people.questions(store, run_id=run_id, limit=10_000, plain=True)
         for question in asked:
-            if question.kind == "approval" and question.name == step:
-                _print_question(session, question, store.now_us())
+            if question.kind == "approval" and question.name == step.removeprefix(APPROVE):
+                if not session.as_json:
+                    _print_question(session, question, store.now_us())
                 digest = question.digest
-        if digest is not None and not click.confirm(f"Approve {step}?", err=True):
+        shows = command_line("questions", "--run", run_id)
+        instead = f"--digest DIGEST, which `{shows}` shows, or --yes"
+        if digest and not session.confirmed(f"Approve {step}?", instead):
             return None
     try:
         _tell(session, people.approve(store, run_id, step, digest=digest, actor=actor))

@@ -14,6 +14,7 @@ import getpass
 import os
 import re
 import shlex
+import sys
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -80,6 +81,7 @@ ERROR_CODES: list[tuple[type[HoldfastError], int]] = [
     (Regressed, DAMAGED),
     (RunCancelled, CANCELLED),
     (RunRolledBack, CANCELLED),
+    (NotConfirmed, USAGE),
     (UsageError, USAGE),
 ]
 """By kind of error, the exit code that tells it. Every other error is `ERROR`."""
@@ -165,6 +167,17 @@ class Session:
         if not self._options:
             return text
         return _OURS.sub(lambda found: self.pasteable(found[0]), text)
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def confirmed(self, asked: str, instead: str, refusal: Exception | None = None) -> bool:
+        """Ask at the terminal whether this is meant. Where nobody can be asked, with `--json` or
+        without a terminal, the command refuses, and says which option answers `instead`."""
+        if self.as_json or not at_a_terminal():
+            why = "with --json" if self.as_json else "without a terminal"
+            told = f"{self.command} asks before it acts, and cannot ask {why}"
+            raise refusal or UsageError(f"{told}: give {instead}. Nothing was changed.")
+        return click.confirm(visible(asked), err=True)
 
     # -- answering -----------------------------------------------------------------------------
 
@@ -311,6 +324,11 @@ def open_store(url: str, namespace: str, *, create: bool = True) -> Store:
     from holdfast._store import locate
 
     return locate.open_store(url, namespace=namespace, create=create)
+
+
+def at_a_terminal() -> bool:
+    """Say whether somebody can be asked."""
+    return sys.stdin.isatty()
 
 
 def os_user() -> str:

@@ -95,6 +95,10 @@ class TokenView(msgspec.Struct, frozen=True):
 _OTHER = Field(str | None, "what the run waits for now, if that is something else")
 _NEXT = Field(list[str], "commands that execute what was freed")
 _CODE = Field(int, "the exit code")
+_REFUSED = {
+    "error": Field(ErrorData | UnsetType, "why not, only if nothing was found or changed"),
+    "exit_code": Field(int | UnsetType, "the exit code, only with `error`"),
+}
 _SECRET = {"name": Field(str), "token": Field(str, "the secret; shown only now")}
 
 SHAPES: dict[str, dict[str, Field]] = {
@@ -156,10 +160,13 @@ SHAPES: dict[str, dict[str, Field]] = {
             ErrorData | UnsetType, "if it cannot start; else standard output is the assistant's"
         ),
     },
-    "memory delete": {"removed": Field(bool)},
-    "memory get": {"value": Field(MemoView | None)},
+    "memory delete": {"removed": Field(bool), **_REFUSED},
+    "memory get": {"value": Field(MemoView | None, "null if there is none"), **_REFUSED},
     "memory list": {"values": Field(list[MemoView])},
-    "memory set": {"value": Field(MemoView | None, "null if it has another version by now")},
+    "memory set": {
+        "value": Field(MemoView | None, "null if it has another version by now"),
+        **_REFUSED,
+    },
     "pause": {
         "answer": Field(Stopped),
         "next": Field(list[str], "the command that lets it go on"),

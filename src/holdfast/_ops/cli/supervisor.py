@@ -38,15 +38,17 @@ class Child:
         self, order: Order, *, stdout: int | None, env: dict[str, str] | None = None
     ) -> None:
         self._reads, writes = os.pipe()
-        order = msgspec.structs.replace(order, report_fd=writes)
+        life_reads, self._life = os.pipe()
+        order = msgspec.structs.replace(order, report_fd=writes, life_fd=life_reads)
         self.process = start(
             "holdfast._ops.cli.child",
             order,
-            (writes,),
+            (writes, life_reads),
             stdout=stdout,
             env=None if env is None else os.environ | env,
         )
         os.close(writes)
+        os.close(life_reads)
 
     @property
     def pid(self) -> int:
@@ -60,6 +62,7 @@ class Child:
     def report(self) -> Report | None:
         """Return how it ended, or None if it died."""
         self.process.wait()
+        os.close(self._life)
         with os.fdopen(self._reads, "rb") as pipe:
             raw = pipe.read()
         return msgspec.json.decode(raw, type=Report) if raw else None
@@ -101,8 +104,8 @@ class Supervisor:
                 return self._interrupt(child, 0.0)
             report = child.report()
             self.follower.follow()
-            if report is not None and report.code == HELD and self._goes_on():
-                continue  # Somebody settled it while its process was still at work.
+            if report is not None and self._was_freed(report):
+                continue
             if report is not None:
                 return report
             if not self._goes_on():
@@ -126,6 +129,11 @@ class Supervisor:
         except StoreError:
             # What cannot be read cannot be followed. The process meets it too, and reports it.
             child.process.wait()
+
+    def _was_freed(self, report: Report) -> bool:
+        """Say whether somebody settled the run while its process was still at work. A run that this
+        version of its flow does not fit can go on too, but not with this code."""
+        return report.code == HELD and not report.unfit and self._goes_on()
 
     def _goes_on(self) -> bool:
         row = self.follower.store.get(self.follower.run_id)

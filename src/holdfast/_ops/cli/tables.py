@@ -96,7 +96,14 @@ def _ends(line: str, at: int, room: int) -> int:
 
 
 def status_told(run: RunSummary | RunView) -> str:
-    """Return the status of a run, with why it is held or what it waits for."""
+    """Return the status of a run, with why it is held or what it waits for, and whether it is being
+    rolled back."""
+    if not run.rolling_back:
+        return _status(run)
+    return f"{_status(run)} ({'to be' if run.status == 'queued' else 'being'} rolled back)"
+
+
+def _status(run: RunSummary | RunView) -> str:
     if run.status == "held":
         return f"held: {run.held_reason}"
     if run.owner_died and run.status == "running":

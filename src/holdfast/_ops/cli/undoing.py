@@ -8,7 +8,6 @@ import msgspec
 from holdfast._ops import rollback
 from holdfast._ops.cli.acting import goes_on_text, run_line
 from holdfast._ops.cli.session import OK, Session, command
-from holdfast._ops.text import visible
 
 
 def add_to(group: click.Group) -> None:
@@ -46,11 +45,10 @@ def _rollback(
         return OK
     if not session.as_json:
         session.say(str(plan))
-        if not yes and not click.confirm(visible(_question(plan)), err=True):
-            session.say("Nothing was changed.")
-            return OK
-    confirm = yes or not session.as_json
-    answer = rollback.rollback(store, run_id, actor=actor, reason=reason, to=to, confirm=confirm)
+    if not yes and not session.confirmed(_question(plan), "--yes, or --plan to see what it undoes"):
+        session.say("Nothing was changed.")
+        return OK
+    answer = rollback.rollback(store, run_id, actor=actor, reason=reason, to=to, confirm=True)
     run = run_line(session, run_id)
     go_on = [run] if answer.goes_on and run is not None else []
     if session.as_json:

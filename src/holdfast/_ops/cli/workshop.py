@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast._ops.cli.child import module_named, ordered
+from holdfast._ops.cli.child import module_named, ordered, outlives
 from holdfast._ops.cli.instruments import Instruments, Wanted
 from holdfast._ops.cli.session import ERROR, OK, code_of
 from holdfast._ops.figures import Figures
@@ -94,7 +94,7 @@ def main(argv: list[str]) -> int:
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _ends(ending))
-    threading.Thread(target=_outlives, args=(order.life_fd, ending), daemon=True).start()
+    threading.Thread(target=outlives, args=(order.life_fd, ending), daemon=True).start()
     reports = Reports(order.report_fd)
     imported = False
     try:
@@ -136,14 +136,6 @@ def _ends(ending: threading.Event) -> Callable[[int, FrameType | None], None]:
         ending.set()
 
     return told
-
-
-def _outlives(life_fd: int, ending: threading.Event) -> None:
-    """End when the other end of the pipe is gone."""
-    with contextlib.suppress(OSError):
-        while os.read(life_fd, 64):
-            pass
-    ending.set()
 
 
 def work(order: Order, ending: threading.Event, reports: Reports) -> int:

@@ -14,19 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast._core.entries import Kind
-from holdfast._core.rows import Applied, KeyState, Lease, RunRow, Write, apply
-from holdfast._store import decisions, lookups, records
-from holdfast._store.contract import Broken, Committed, Fenced, KeyTaken, Outcome
+from holdfast._core.rows import Applied, Lease, Refused, RunRow, Write, apply
+from holdfast._store import decisions
+from holdfast._store.contract import Broken, Committed, Fenced, Outcome
 from holdfast._store.postgres import regressing
-from holdfast._store.postgres.beside import Beside
+from holdfast._store.postgres.beside import Beside, ServerTables, name_locks
 from holdfast._store.postgres.database import Database
 from holdfast._store.postgres.link import Link
 from holdfast._store.postgres.owners import Owners
 from holdfast._store.postgres.packing import fetch_with
 from holdfast._store.postgres.remembering import Remembered
 from holdfast._store.postgres.sending import send
-from holdfast._store.records import SEQ_MASK, MessageRow
-from holdfast.errors import HoldfastError, Regressed, StoreError, StoreFailed
+from holdfast._store.side_tables import Overlay, Place, Put
+from holdfast.errors import HoldfastError, KeyConflict, Regressed, StoreError, StoreFailed
 
 _OWN_FAULT = (HoldfastError, AssertionError, ValueError, LookupError, TypeError)
 """What a write can do wrong by itself."""
@@ -76,7 +76,7 @@ class Appender:
             return Broken(error)
 
     def _together(self, writes: Sequence[Write]) -> list[Outcome]:
-        looks_first = any(write.has_more for write in writes)
+        looks_first = any(write.changes for write in writes)
         before: list[Batch] = []
 
         def work(link: Link, tries: int) -> Batch:
@@ -88,7 +88,7 @@ class Appender:
                 return batch
             with link.writing():
                 batch = self.batch(link)
-                batch.lock_names(writes)
+                batch.lock_names(link, writes)
                 found = next((batch for batch in before if batch.was_committed(link)), None)
                 if found is not None:
                     return found
@@ -103,9 +103,8 @@ class Appender:
 
     def batch(self, link: Link) -> Batch:
         """Return an empty batch."""
-        beside = Beside(fetch_with(link), self._namespace, self._now_us)
-        lost = self._remembered.lost
-        return Batch(link, self._owners, self._lease_until_us(), self._namespace, lost, beside)
+        lost, until_us = self._remembered.lost, self._lease_until_us()
+        return Batch(link, self._owners, until_us, self._namespace, lost, self._now_us)
 
     def concluded(self, batch: Batch) -> list[Outcome]:
         """Hand out what a committed batch came to."""
@@ -151,7 +150,7 @@ class Batch:
         lease_until_us: int,
         namespace: str,
         lost: str | None,
-        beside: Beside,
+        now_us: Callable[[], int],
     ) -> None:
         self.outcomes: list[Outcome] = []
         self._fetch = fetch_with(link)
@@ -159,13 +158,15 @@ class Batch:
         self._lease_until_us = lease_until_us
         self._namespace = namespace
         self._lost = lost
-        self._beside = beside
+        self._now_us = now_us
+        self._beside = Beside()
+        self._tables = ServerTables(self._fetch, namespace, self._run)
+        self._overlay = Overlay(self._tables.read)
+        self._puts: dict[Place, Put] = {}
         self._ids: dict[str, int] = {}
         self._was: dict[int, RunRow] = {}
         self._made: dict[int, Applied] = {}
         self._chunks: list[tuple[int, int, bytes]] = []
-        self._keys: dict[tuple[str, str], tuple[int, KeyState]] = {}
-        self._took: list[MessageRow] = []
         self._leases: list[tuple[int, Lease, RunRow]] = []
         self._changed: set[int] = set()
         self.tells = False
@@ -193,36 +194,42 @@ class Batch:
         row = self._base(write)
         if row is None:
             return Fenced()
-        if write.claim is not None:
-            taken = self._key(write.claim.effect, write.claim.key)
-            if taken is not None and not decisions.may_claim_key(taken, write.claim, row):
-                return KeyTaken(taken) if self._stands(row) else Fenced()
-        refused = self._beside.refusal(write)
-        if refused is not None:
-            return refused if self._stands(row) else Fenced()
         applied = apply(row, write, self._lease_until_us)
-        if write.has_more:
+        if write.changes:
             _make_known(applied.row, row)
-        keys = self._changed_keys(write, applied.row)
-        took = self._taken(write, applied.row)
-        if any(message.taken_seq is not None for message in took):
-            # Whoever took it has written to the run: this write does not stand on it any more.
-            assert not self._stands(row), f"a message of {row.run_id!r} was taken before"
-            return Fenced()
-        took = [_taken_by(message, applied.row) for message in took]
+            refused = self._decided(write, row, applied)
+            if refused is not None:
+                return refused
         self._keep(write, row, applied)
-        self._keys.update({(key.effect, key.key): (row.run_no, key) for key in keys})
-        if self._beside.stands(self._was[row.run_no]) is not False:
-            self._took += self._beside.taken(took)
-            self._beside.keep(write, applied.row, self._made_so_far)
         return Committed(applied.entries)
 
-    def _made_so_far(self, run_id: str) -> RunRow | None:
-        """Return a row as the writes before have made it, if they will be committed."""
+    def _decided(self, write: Write, row: RunRow, applied: Applied) -> Refused | Fenced | None:
+        """Let the changes of a write decide. What a run that is somebody else's wants is fenced."""
+        try:
+            refused = self._overlay.decide(write.changes, applied, self._now_us())
+        except (AssertionError, KeyConflict):
+            if self._stands(row):
+                raise
+            return Fenced()
+        if not self._stands(row):
+            self._overlay.discard()
+            return Fenced()
+        if refused is None:
+            self._accept()
+        return refused
+
+    def _accept(self) -> None:
+        """Gather what accepted writes put: one statement for each row, as the last one left it."""
+        for put in self._overlay.accept():
+            first = self._puts.pop(put.place, put)  # The newest comes last.
+            self._puts[put.place] = Put(put.place, first.before, put.after)
+
+    def _run(self, run_id: str) -> RunRow | None:
+        """Return the row of a run that gets a message, as the writes before have made it."""
         run_no = self._ids.get(run_id)
-        if run_no is None or not self._beside.stands(self._was[run_no]):
-            return None
-        return self._made[run_no].row
+        if run_no is not None and self._beside.stands(self._was[run_no]):
+            return self._made[run_no].row
+        return self._beside.targets.get(run_id)
 
     def _base(self, write: Write) -> RunRow | None:
         """Return the row that the write stands on, or None if it has lost the run."""
@@ -251,34 +258,23 @@ class Batch:
             self.tells
             or row.status is not before.status
             or row.owner != before.owner
-            or bool(write.posts or write.opens or write.closes)
+            or any(change.notifies for change in write.changes)
             or any(draft.kind is Kind.EMITTED for draft in write.drafts)
         )
 
-    # -- keys and messages ---------------------------------------------------------------------
+    # -- what is beside the runs ---------------------------------------------------------------
 
-    def lock_names(self, writes: Sequence[Write]) -> None:
+    def lock_names(self, link: Link, writes: Sequence[Write]) -> None:
         """Let no other transaction look at the same keys, memories and inboxes meanwhile; always in
         the same order."""
-        keys = {
-            (part.effect, part.key)
-            for write in writes
-            for part in [*([write.claim] if write.claim else ()), *write.keys]
-        }
-        numbers = {records.name_hash(self._namespace, *key) for key in keys}
-        numbers.update(self._beside.names(writes))
+        numbers = name_locks(self._namespace, writes)
         if numbers:
-            self._fetch("lock_names", (sorted(numbers),))
+            link.fetch("lock_names", (numbers,))
 
     def look(self, link: Link, writes: Sequence[Write]) -> None:
         """See what the writes depend on beside their runs."""
-        self._beside.look(link, writes)
-
-    def _key(self, effect: str, key: str) -> KeyState | None:
-        known = self._keys.get((effect, key))
-        if known is not None:
-            return known[1]
-        return lookups.find_key(self._fetch, self._namespace, effect, key)
+        if any(write.changes for write in writes):
+            self._overlay.know(self._beside.look(link, self._fetch, self._namespace, writes))
 
     def _stands(self, row: RunRow) -> bool:
         was = self._was.get(row.run_no, row)
@@ -286,30 +282,6 @@ class Batch:
         if stands is not None:
             return stands
         return bool(self._fetch("run_stands", (was.run_no, was.epoch, was.last_seq, was.digest)))
-
-    def _changed_keys(self, write: Write, row: RunRow) -> list[KeyState]:
-        states: dict[tuple[str, str], KeyState] = {}
-        claim = write.claim
-        if claim is not None:
-            states[claim.effect, claim.key] = decisions.claimed_key(claim, row)
-        last = write.drafts[-1] if write.drafts else None
-        for change in write.keys:
-            at = (change.effect, change.key)
-            existing = states.get(at) or self._key(*at)
-            states[at] = decisions.changed_key(existing, change, row, last)
-        return list(states.values())
-
-    def _taken(self, write: Write, row: RunRow) -> list[MessageRow]:
-        if not write.took:
-            return []
-        found = self._fetch("messages_by_ids", (row.run_no, list(write.took)))
-        known = {message.message_id: message for message in map(records.message_row, found)}
-        taken: list[MessageRow] = []
-        for message_id in write.took:
-            message = self._beside.posted(row.run_no, message_id) or known.get(message_id)
-            assert message is not None, f"message {message_id!r} was never posted"
-            taken.append(message)
-        return taken
 
     # -- the server ----------------------------------------------------------------------------
 
@@ -320,18 +292,14 @@ class Batch:
         self.broken({run_no: None for run_no in self._made if run_no not in self._changed})
 
     def send_rest(self, link: Link) -> None:
-        """Write the keys and messages of the runs that changed, and what is beside them, inside the
-        transaction."""
-        rest = self._beside.statements(self._changed)
-        if rest:
-            link.fetch_each(*rest)
-        for run_no, key in self._keys.values():
-            if run_no in self._changed:
-                link.change("put_key", records.key_values(key))
-        for message in self._took:
-            if message.run_no in self._changed:
-                at = (message.taken_seq, message.digest, message.run_no, message.id & SEQ_MASK)
-                assert link.change("take_message", at) == 1, "the message was taken meanwhile"
+        """Write what is beside the runs, inside the transaction. Their rows are locked, so every
+        write that was accepted has changed its run."""
+        statements = self._tables.statements(self._puts.values())
+        if others := [it for it in statements if it[0] != "take_message"]:
+            link.fetch_each(*others)
+        for name, values in statements:
+            if name == "take_message":
+                assert link.change(name, values) == 1, "the message was taken meanwhile"
 
     def was_committed(self, link: Link) -> bool:
         """Tell, under the lock of its rows, whether an earlier try went through."""
@@ -357,11 +325,6 @@ class Batch:
     def stale(self) -> list[RunRow]:
         """Return the rows that were not as they were seen."""
         return [was for run_no, was in self._was.items() if run_no not in self._changed]
-
-
-def _taken_by(message: MessageRow, row: RunRow) -> MessageRow:
-    message.taken_seq = row.last_seq
-    return message.sealed()
 
 
 def _make_known(new: RunRow, before: RunRow) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import psycopg
 
+from holdfast._core.changes import posted as posted_row
 from holdfast._core.rows import Applied, KeyState, Lease, Pot, Question, RunRow, Write
 from holdfast._store import beside_rows, decisions, lookups, reading, records
 from holdfast._store.contract import (
@@ -32,7 +33,6 @@ from holdfast._store.postgres.lending import USERS_PATIENCE_S, lent
 from holdfast._store.postgres.link import Link, idle_ms
 from holdfast._store.postgres.origins import keep_origins
 from holdfast._store.postgres.packing import fetch_with
-from holdfast._store.records import SEQ_BITS
 from holdfast.errors import RunConflict
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class PostgresFleet:
             return False
         with lent(link, began, row.run_id):
             write = work(link)
-        batch.lock_names([write])
+        batch.lock_names(link, [write])
         batch.look(link, [write])
         batch.work_out([write])
         batch.send(link)
@@ -273,7 +273,7 @@ class PostgresFleet:
                     raise RunConflict(row.run_id, "by another process, just now")
                 self._put_keys(link, run.keys, row)
                 for number, (message, taken_seq) in enumerate(run.messages, 1):
-                    posted = records.posted(row.run_no << SEQ_BITS | number, row.run_no, message)
+                    posted = posted_row(row.run_no, number, message)
                     posted.taken_seq = taken_seq
                     link.change("add_message", message_values(posted.sealed()))
                 for question in run.questions:

@@ -7,17 +7,17 @@ import builtins
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from holdfast._core import changes
 from holdfast._core.lifecycle import ENDED
 from holdfast._core.measures import Measure
-from holdfast._core.rows import Applied, Memo, Message, Pot, Question, RunRow
-from holdfast._store import beside_rows, decisions, lookups, measure_rows, records, sharing
+from holdfast._core.rows import Applied, Memo, Message, MessageRow, Pot, Question, RunRow
+from holdfast._store import beside_rows, decisions, lookups, measure_rows, records
 from holdfast._store.contract import Measured, Posted
 from holdfast._store.lookups import Fetch
 from holdfast._store.postgres.beside import inbox_lock, memo_lock, memo_values, message_values
 from holdfast._store.postgres.origins import has_fork
 from holdfast._store.postgres.packing import fetch_with, in_order
 from holdfast._store.postgres.sending import send
-from holdfast._store.records import SEQ_BITS, MessageRow
 from holdfast.errors import RunNotFound
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class PostgresBeside:
                 before = before or beside_rows.find_pot(fetch_with(link), self.namespace, pot.root)
                 if before is not None and only_new:
                     return before
-                made = sharing.new_limits(pot, before)
+                made = changes.new_limits(pot, before)
                 link.change("put_pot", beside_rows.pot_values(self.namespace, made))
             return made
 
@@ -107,7 +107,7 @@ class PostgresBeside:
 
     def memo(self, space: str, key: str) -> Memo | None:
         memo = beside_rows.find_memo(self._fetch, self.namespace, space, key)
-        return memo if sharing.is_there(memo, self.now_us()) else None
+        return memo if changes.is_there(memo, self.now_us()) else None
 
     def memos(
         self, space: str, prefix: str = "", after: str = "", limit: int = 100
@@ -137,9 +137,9 @@ class PostgresBeside:
                     link.fetch("lock_memo", (*at[:2], in_order(memo.key)))
                     return before  # An earlier try went through.
                 now_us = self.now_us()
-                if expected not in (None, sharing.current_version(before, now_us)):
+                if expected not in (None, changes.current_version(before, now_us)):
                     return None
-                made = sharing.next_memo(memo, before, now_us)
+                made = changes.next_memo(memo, before, now_us)
                 tried.append(made)
                 link.change("put_memo", memo_values(self.namespace, made))
             return made
@@ -166,10 +166,10 @@ class PostgresBeside:
                     link.fetch("lock_memo", at)
                     return True  # An earlier try went through.
                 for memo in expected:
-                    if sharing.current_version(before(memo), now_us) != memo.expected:
+                    if changes.current_version(before(memo), now_us) != memo.expected:
                         return False
                 for memo in memos:
-                    made = sharing.next_memo(memo, before(memo), now_us)
+                    made = changes.next_memo(memo, before(memo), now_us)
                     if memo is memos[0]:
                         tried.append(made)
                     link.change("put_memo", memo_values(self.namespace, made))
@@ -273,11 +273,11 @@ def _posted(link: Link, row: RunRow, message: Message, tries: int, seen: str | N
         link.fetch("lock_message", (row.run_no, message.message_id))
         return Posted.ACCEPTED  # By an earlier try.
     decisions.check_seen(row, seen)
-    if not decisions.reads_mail(row):
+    if not changes.reads_mail(row):
         return Posted.REFUSED
     ends = dict(link.fetch("inbox_ends", (row.namespace, [row.run_id])))
     number = ends.get(row.run_no, 0) + 1
-    posted = records.posted(row.run_no << SEQ_BITS | number, row.run_no, message)
+    posted = changes.posted(row.run_no, number, message)
     link.change("add_message", message_values(posted))
     return Posted.ACCEPTED
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from holdfast._core.rows import SEQ_BITS, SEQ_MASK
 from holdfast._store.lookups import Fetch
 from holdfast._store.postgres.link import Link
-from holdfast._store.records import SEQ_BITS, SEQ_MASK
 
 _RANGES = frozenset({"entries", "chunk_range"})
 _BOTH_WAYS = frozenset({"messages_both_ways", "messages_since"})

@@ -79,6 +79,6 @@ def _hold(link: Link, row: RunRow, acknowledged_seq: int, at_us: int) -> None:
     }
     draft = Draft(Kind.RUN_HELD, at_us, body=msgspec.json.encode(facts))
     changes = {"held_reason": HeldReason.CORRUPT.value, "wake_us": None, "waiting_on": None}
-    write = Write(Lease(row, acting=True), [draft], changes=changes)
+    write = Write(Lease(row, acting=True), [draft], row=changes)
     applied = apply(row, write, 0)
     send(link, [(row, applied)], [])
