@@ -292,7 +292,7 @@ class Stores(RuleBasedStateMachine):
                 *([more["spend"]] if more.get("spend") else []),
                 *map(PutMemo, more.get("memos", [])),
             ]
-            takes = map(TakeMessage, took)
+            takes = [TakeMessage(message_id) for message_id in took]
             claims = [] if claimed is None else [ClaimKey("pay", claimed, "s", digest)]
             keys = [] if key is None else [SetKey("pay", key[0], key[1], result=True)]
             for batch, lease in zip(batches, pair, strict=True):

@@ -113,6 +113,29 @@ def test_until_says_what_is_the_case_instead():
         assert store.until("r", waiting=False).run_id == "r"
 
 
+def test_until_does_not_take_an_old_wait_for_the_present_one(monkeypatch):
+    @flow(name="kit-sleeper")
+    def sleeper() -> int:
+        sleep("1h")
+        return double(1)
+
+    with testing.store(clock=FakeClock(), url="sqlite:") as store:
+        handle = sleeper.start("r")
+        store.until("r", waiting="timer")
+        get, reads = store.kept.get, iter(range(1_000_000))
+
+        def ends_before_the_second_read(run_id):
+            if next(reads) == 1:
+                monkeypatch.undo()
+                store.clock.advance("2h")
+                assert handle.result(timeout=20) == 2
+            return get(run_id)
+
+        monkeypatch.setattr(store.kept, "get", ends_before_the_second_read)
+        with pytest.raises(TimeoutError, match="it is completed"):
+            store.until("r", waiting=True, done="kit-double", timeout_s=0.01)
+
+
 def test_a_held_run_is_a_fact():
     with testing.store() as store:
         with pytest.raises(RunHeld):

@@ -75,11 +75,16 @@ class PrivateStore(Store):
             self.kept.wait_for_change(min(LOOK_S, max(0.0, left_s())))
 
     def _facts(self, run_id: str) -> _Facts:
+        if self.kept.get(run_id) is None:
+            return _Facts(None, None, {})
+        steps = _states(self.kept, run_id)
+        # The row is read last: an outcome stays, while a row that was read before it may still
+        # show the wait that the outcome ended.
         row = self.kept.get(run_id)
         if row is None:
             return _Facts(None, None, {})
         waits = None if Tried.read(row.waiting_on) is not None else row.waiting_on
-        return _Facts(row.status, waits, _states(self.kept, run_id))
+        return _Facts(row.status, waits, steps)
 
 
 class _Facts:
