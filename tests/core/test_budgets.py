@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast._core import budgets
-from holdfast._core.budgets import NANOS, Budget, Price, dollars, limits_of, nanos, new_pot
+from holdfast._core.attempts import started
+from holdfast._core.budgets import (
+    NANOS,
+    Budget,
+    BudgetGate,
+    Price,
+    Spending,
+    dollars,
+    limits_of,
+    nanos,
+    new_pot,
+)
 from holdfast._core.changes import Exhausted, Spend, is_exhausted, spent
 from holdfast._core.entries import Kind
-from holdfast._core.requests import Append, Note, Now, Spec, StepCall, Unreserved, Wrote
-from holdfast._core.rows import Pot
+from holdfast._core.requests import Append, Note, Now, Poll, Spec, StepCall, Wrote
+from holdfast._core.rows import Change, Pot, Write
 from holdfast._core.stops import Unwind
 from holdfast.errors import RunHeld, UsageError
 
@@ -117,11 +129,12 @@ class Till:
 
     def attempt(self, declared: int, actual: int, dies: str) -> bool:
         """Pay for one attempt that dies before, after or never; False if the pot refused it."""
-        call = StepCall(Spec("s"), "s", 0, None, "", None, pot="r", cost_nanos=declared)
+        gate = BudgetGate(Spending(self.pot), "s", declared)
+        call = call_with(gate)
         if dies == "before":
             return True
         try:
-            self._drive(budgets.begun(call, [Note(Kind.STEP_STARTED)], "r"))
+            self._drive(started(call, [Note(Kind.STEP_STARTED)], "r"))
         except Unwind as unwind:
             return not isinstance(unwind.error, RunHeld)
         if dies == "unbegun":
@@ -133,8 +146,7 @@ class Till:
             self.reserved_by_the_dead += declared
             return True
         call.usage = {"cost": actual / NANOS}
-        rest = budgets.settlement(call)
-        if rest is not None:
+        for rest in settlement(gate, call):
             self.pot = spent(self.pot, rest)
         self.settled += actual
         return True
@@ -147,15 +159,20 @@ class Till:
                 if isinstance(request, Append):
                     answer = self._append(request)
                 else:
-                    assert isinstance(request, Unreserved | Now)
-                    answer = 0 if isinstance(request, Now) else False
+                    assert isinstance(request, Poll | Now)
+                    answer = 0 if isinstance(request, Now) else request.look(0)
+                    assert answer is not None, "no other branch can give anything back"
         except StopIteration:
             return
 
     def _append(self, request: Append) -> Wrote:
+        for gate in request.call.gates:
+            assert not gate.changes(request)
         for spend in request.changes:
             assert isinstance(spend, Spend)
             if is_exhausted(self.pot, spend, 0):
+                for gate in request.call.gates:
+                    gate.withdrawn(write_of(request.changes))
                 return Wrote(refused=Exhausted(self.pot))
             self.pot = spent(self.pot, spend)
         return Wrote()
@@ -189,56 +206,99 @@ def test_whatever_dies_the_pot_knows_of_all_that_was_spent_and_the_limit_holds(l
 def test_without_a_reservation_deaths_would_overspend(monkeypatch):
     """The planted bug: the cost is counted only when the outcome is there."""
 
-    def free(call: StepCall, notes: list[Note], run_id: str, claim: Any = None) -> Any:
-        yield Append(call, notes)
-        call.reserved_nanos = 0
+    def free(gate: BudgetGate, call: StepCall) -> list[Spend]:
+        return [Spend("r", steps=1, checks=True)]
 
     deaths = [(30 * CENT, 1, "inside", False)] * 4
     check(*played(100 * CENT, deaths))
-    monkeypatch.setattr(budgets, "begun", free)
+    monkeypatch.setattr(BudgetGate, "start", free)
     till, highest = played(100 * CENT, deaths)
     assert till.spent_outside > highest
     with pytest.raises(AssertionError):
         check(till, highest)
 
 
-def call_with(**fields: Any) -> StepCall:
-    return StepCall(Spec("s"), "s", 0, None, "", None, pot="r", **fields)
+def call_with(gate: BudgetGate, **fields: Any) -> StepCall:
+    return StepCall(Spec("s"), "s", 0, None, "", None, gates=[gate], **fields)
 
 
-def settled(call: StepCall) -> Spend:
-    spend = budgets.settlement(call)
-    assert spend is not None
-    return spend
+def reserving(cost_nanos: int, **fields: Any) -> tuple[BudgetGate, StepCall]:
+    """Return a gate that has reserved so much for an attempt, and the call."""
+    gate = BudgetGate(Spending(Pot("r", 0)), "s", cost_nanos)
+    call = call_with(gate, **fields)
+    reserve(gate, call)
+    return gate, call
+
+
+def write_of(changes: Sequence[Change]) -> Write:
+    """Return a write of any run."""
+    return Write(cast("Any", None), [], changes=changes)
+
+
+def reserve(gate: BudgetGate, call: StepCall) -> None:
+    start = Append(call, [Note(Kind.STEP_STARTED)], changes=gate.start(call))
+    assert not gate.changes(start), "the start has the reservation itself"
+
+
+def settlement(gate: BudgetGate, call: StepCall) -> list[Spend]:
+    """Return what a write behind the start takes from the pot."""
+    found = gate.changes(Append(call, [Note(Kind.STEP_IN_DOUBT)]))
+    return [change for change in found if isinstance(change, Spend)]
 
 
 def test_an_attempt_costs_what_it_reports_or_else_what_it_declares():
-    assert budgets.settlement(call_with(reserved_nanos=None)) is None
-    silent = call_with(reserved_nanos=30, begun=True)
-    assert budgets.settlement(silent) is None, "the reservation is what it cost"
-    free = call_with(reserved_nanos=30 * CENT, begun=True, usage={"cost": 0})
-    assert settled(free).usd_nanos == -30 * CENT
-    dear = call_with(
-        reserved_nanos=30 * CENT,
-        begun=True,
-        usage={"cost": 0.5, "input_tokens": 7, "output_tokens": 3},
-    )
-    paid = settled(dear)
+    unreserved = BudgetGate(Spending(Pot("r", 0)), "s", 30)
+    assert settlement(unreserved, call_with(unreserved)) == []
+    assert settlement(*reserving(30, begun=True)) == [], "the reservation is what it cost"
+    [free] = settlement(*reserving(30 * CENT, begun=True, usage={"cost": 0}))
+    assert free.usd_nanos == -30 * CENT
+    usage = {"cost": 0.5, "input_tokens": 7, "output_tokens": 3}
+    gate, call = reserving(30 * CENT, begun=True, usage=usage)
+    [paid] = settlement(gate, call)
     assert (paid.usd_nanos, paid.tokens, paid.steps, paid.checks) == (20 * CENT, 10, 0, False)
-    assert budgets.settlement(dear) is None, "it is settled once"
+    assert settlement(gate, call) == [], "it is settled once"
 
 
 def test_a_body_that_was_never_called_gives_everything_back():
-    back = settled(call_with(reserved_nanos=30, begun=False))
+    [back] = settlement(*reserving(30, begun=False))
     assert (back.usd_nanos, back.steps) == (-30, -1)
 
 
 def test_what_an_attempt_in_doubt_reported_is_not_counted_again():
-    call = call_with(reserved_nanos=0, begun=True, usage={"cost": 0.2, "input_tokens": 5})
-    assert settled(call).usd_nanos == 20 * CENT
-    call.reserved_nanos = 10 * CENT
-    assert budgets.settlement(call) is None, "the second reported nothing: as declared"
-    call.reserved_nanos = 10 * CENT
+    gate, call = reserving(10 * CENT, begun=True, usage={"cost": 0.2, "input_tokens": 5})
+    [first] = settlement(gate, call)
+    assert first.usd_nanos == 10 * CENT
+    reserve(gate, call)
+    assert settlement(gate, call) == [], "the second reported nothing: as declared"
+    reserve(gate, call)
     call.usage = {"cost": 0.25, "input_tokens": 8}
-    paid = settled(call)
+    [paid] = settlement(gate, call)
     assert (paid.usd_nanos, paid.tokens) == (-5 * CENT, 3)
+
+
+def test_a_settlement_that_was_not_written_goes_with_the_next_one():
+    gate, call = reserving(10 * CENT, begun=True, usage={"cost": 0.25})
+    owed = settlement(gate, call)
+    gate.withdrawn(write_of(owed))
+    assert settlement(gate, call) == owed
+
+
+def test_a_branch_waits_only_for_what_others_have_reserved():
+    spending, pot = Spending(Pot("r", 0, usd_nanos=CENT)), Pot("r", 0, usd_nanos=CENT)
+    gate, other = BudgetGate(spending, "s", CENT), BudgetGate(spending, "t", CENT)
+    full = msgspec.structs.replace(pot, spent_usd_nanos=CENT)
+    call = call_with(gate)
+
+    def poll() -> Poll:
+        reserve(gate, call)
+        gate.withdrawn(write_of(gate.start(call)))
+        request: Any = next(gate.refused(call, Exhausted(full), "r"))
+        assert isinstance(request, Poll)
+        return request
+
+    assert poll().look(0) is False, "nobody can give anything back"
+    reserve(other, call_with(other))
+    waiting = poll()
+    assert waiting.look(0) is None
+    settlement(other, call_with(other, begun=True))
+    assert waiting.look(0) is True

@@ -57,7 +57,7 @@ def approved_then_changed() -> list[int]:
 
 def test_the_digest_of_an_approval_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     assert approved_then_changed() == []
-    monkeypatch.setattr(approvals, "_is_void", lambda *_: None)
+    monkeypatch.setattr(approvals.ApprovalGate, "_is_void", lambda *_: None)
     assert approved_then_changed() == [7000], "the planted bug executes what nobody approved"
 
 

@@ -13,8 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Budget, Price, Retry, effect, flow, step, testing, usage
-from holdfast._core import scripts
-from holdfast._core.requests import Append
+from holdfast._core.budgets import BudgetGate
 from holdfast._runtime import prices as pricing, spending
 from holdfast.errors import RunHeld, UsageError
 from holdfast.testing import FakeClock
@@ -245,10 +244,7 @@ def test_ten_parallel_steps_of_a_third_give_three(store):
 
 
 def test_the_planted_bug_without_a_reservation_is_caught(store, monkeypatch):
-    def unchecked(call: Any, notes: Any, run_id: str, claim: Any = None) -> Any:
-        return (yield Append(call, notes, changes=[] if claim is None else [claim]))
-
-    monkeypatch.setattr(scripts, "begun", unchecked)
+    monkeypatch.setattr(BudgetGate, "start", lambda gate, call: ())
 
     @flow(name="budget-planted", budget=Budget(usd=1))
     def planted() -> list[int]:

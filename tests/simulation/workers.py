@@ -394,7 +394,7 @@ class Life:
         yield "has written"
         outcome = execution.settled(ticket)
         if isinstance(outcome, Refused):
-            execution.undo_prediction(ticket.write)
+            execution.undo_prediction(ticket.write, request.call)
             return Wrote(refused=outcome)
         return Wrote(copy)
 

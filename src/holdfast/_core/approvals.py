@@ -2,7 +2,7 @@
 
 The question shows the stored arguments and their digest; the answer brings the digest back. It is
 good for this run, generation, step key and digest, and is used up by the entry of the intent, in one
-transaction. Before each attempt it is looked at again: one that has expired, or was given for other
+transaction. `ApprovalGate` does that for one call. Before each attempt it is looked at again: one that has expired, or was given for other
 arguments, is void, and a new one is asked for.
 
     QUESTION_ASKED(approve:STEP) ── approved ──► STEP_STARTED(approved: who, when) takes the message
@@ -13,7 +13,7 @@ arguments, is void, and a new one is asked for.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -27,16 +27,16 @@ from holdfast._core.messages import ANSWER, refusal, refusal_in, refused_note, t
 from holdfast._core.record import Record, facts
 from holdfast._core.requests import (
     Append,
-    Approval,
     Await,
     FindQuestion,
     FoundQuestion,
+    Gate,
     Note,
     Now,
     Script,
     StepCall,
 )
-from holdfast._core.rows import Message, Question
+from holdfast._core.rows import Change, Message, Question, Write
 from holdfast.errors import UsageError
 
 APPROVE = "approve:"
@@ -69,7 +69,7 @@ def checked(option: object, effect: str) -> Any:
 
 def needed(
     option: Any, arguments: dict[str, Any], record: Record | None, generation: int, effect: str
-) -> Approval | None:
+) -> ApprovalGate | None:
     """Return what a call of an effect needs before it is executed. What was decided when it was
     called first stands in the journal, and a function is not asked again."""
     if record is not None and record.begun is not None:
@@ -81,15 +81,15 @@ def needed(
     if option is False:
         return None
     to, expires_us = _terms(option, effect) if isinstance(option, Approve) else (None, None)
-    return Approval(generation, to, expires_us)
+    return ApprovalGate(generation, to, expires_us)
 
 
-def _asked_before(record: Record, asked: Entry) -> Approval:
+def _asked_before(record: Record, asked: Entry) -> ApprovalGate:
     said = facts(asked)
-    approval = Approval(record.generation, said.get("to"), said.get("expires_us"))
+    gate = ApprovalGate(record.generation, said.get("to"), said.get("expires_us"))
     if record.intent is not None:
-        approval.grant = facts(record.intent).get("approved")
-    return approval
+        gate.grant = facts(record.intent).get("approved")
+    return gate
 
 
 def _terms(option: Approve, effect: str) -> tuple[str | None, int | None]:
@@ -102,108 +102,136 @@ def _terms(option: Approve, effect: str) -> tuple[str | None, int | None]:
 # -- before an attempt -------------------------------------------------------------------------
 
 
-def approved(call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
-    """See that the call is approved now: the next entry of it uses the approval up."""
-    approval = call.approval
-    if approval is None:
+class ApprovalGate(Gate):
+    """The consent of a person that one call needs before each attempt."""
+
+    def __init__(
+        self, generation: int, to: str | None = None, expires_us: int | None = None
+    ) -> None:
+        self.generation = generation
+        """The generation of the run in which it is asked for: part of what is approved."""
+        self.to = to
+        self.expires_us = expires_us
+        """How long an approval is valid; None: as long as the call has no outcome."""
+        self.grant: dict[str, Any] | None = None
+        """Who approved, when, until when: a fact of the intent."""
+        self._unused: list[Change] = []
+        """What the next entry of an attempt uses up: the message that approved, and its question."""
+        self._written: list[Change] = []
+
+    def before(self, call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
+        while True:
+            now_us: int = yield Now()
+            grant = self.grant
+            if grant is not None:
+                void = self._is_void(call, grant, now_us)
+                if void is None:
+                    return None
+                unused, self._unused, self.grant = self._unused, [], None
+                if unused:
+                    by = {name: grant[name] for name in ("id", "actor", "sent_us")}
+                    yield from self._reject_grant(call, by, void, unused, now_us, run_id)
+            yield from self._ask(call, now_us, run_id)
+            message: Message = yield Await(call, None, ANSWER + APPROVE + call.key)
+            reason = refusal_in(message)
+            if reason is not None:
+                yield from _refused(call, message, reason, run_id, in_doubt=in_doubt)
+            self.grant = self._granted(message)
+            self._unused = [TakeMessage(message.message_id), CloseQuestion(APPROVE + call.key)]
+
+    def facts(self) -> dict[str, Any]:
+        return {} if self.grant is None else {"approved": self.grant}
+
+    def changes(self, request: Append) -> Sequence[Change]:
+        notes = request.notes
+        if not (self._unused and notes):
+            return ()
+        if notes[0].kind is not Kind.STEP_STARTED and not notes[-1].ends_attempt:
+            return ()
+        self._written, self._unused = self._unused, []
+        return self._written
+
+    def withdrawn(self, write: Write) -> None:
+        if any(change in self._written for change in write.changes):
+            self._unused, self._written = self._written, []
+
+    def _granted(self, message: Message) -> dict[str, Any]:
+        # An answer that approves nothing is void, and is taken as such.
+        grant: dict[str, Any] = dict(msgspec.json.decode(message.body).get("approved") or {})
+        grant |= told(message)
+        if self.expires_us is not None:
+            grant["until_us"] = message.at_us + self.expires_us
+        return grant
+
+    def _is_void(self, call: StepCall, grant: dict[str, Any], now_us: int) -> str | None:
+        """Say why an approval is not valid for this call now, or None."""
+        if grant.get("digest") != _digest(call):
+            return "it was given for other arguments"
+        if grant.get("generation") != self.generation:
+            return "it was given in another generation of the run"
+        until_us = grant.get("until_us")
+        if until_us is not None and until_us <= now_us:
+            return f"it had expired {shown(max(now_us - until_us, 1000))} before it was used"
         return None
-    while True:
-        now_us: int = yield Now()
-        grant = approval.grant
-        if grant is not None:
-            void = _is_void(call, grant, now_us)
-            if void is None:
-                return None
-            if approval.took:
-                by = {name: grant[name] for name in ("id", "actor", "sent_us")}
-                yield from _void(call, by, void, now_us, run_id)
-            approval.grant, approval.took, approval.closes = None, [], []
-        yield from _ask(call, now_us, run_id)
-        message: Message = yield Await(call, None, ANSWER + APPROVE + call.key)
-        reason = refusal_in(message)
-        if reason is not None:
-            yield from _refused(call, message, reason, run_id, in_doubt=in_doubt)
-        approval.grant = _granted(approval, message)
-        approval.took, approval.closes = [message.message_id], [APPROVE + call.key]
 
+    def _reject_grant(
+        self,
+        call: StepCall,
+        by: dict[str, Any],
+        why: str,
+        unused: Sequence[Change],
+        now_us: int,
+        run_id: str,
+    ) -> Script:
+        """Take an approval that is void, and ask again; `by` says whose it was."""
+        taken = [change for change in unused if isinstance(change, TakeMessage)]
+        found: FoundQuestion = yield FindQuestion(APPROVE + call.key)
+        note = Note(Kind.MESSAGE_REFUSED, {**by, "why": why})
+        number = found.number + 1
+        row = self._row(call, run_id, number, now_us)
+        yield Append(call, [note, self._note(call, number)], changes=[*taken, OpenQuestion(row)])
 
-def _granted(approval: Approval, message: Message) -> dict[str, Any]:
-    # An answer that was no approval is one of nothing: it is void, and taken as such.
-    grant: dict[str, Any] = dict(msgspec.json.decode(message.body).get("approved") or {})
-    grant |= told(message)
-    if approval.expires_us is not None:
-        grant["until_us"] = message.at_us + approval.expires_us
-    return grant
+    def _ask(self, call: StepCall, now_us: int, run_id: str) -> Script:
+        """Ask for the approval, unless it is being asked for already with these arguments."""
+        found: FoundQuestion = yield FindQuestion(APPROVE + call.key)
+        row = self._row(call, run_id, found.number, now_us)
+        if found.open is not None and found.open.body == row.body:
+            return
+        yield Append(call, [self._note(call, found.number)], changes=[OpenQuestion(row)])
 
+    def _note(self, call: StepCall, number: int) -> Note:
+        said: dict[str, Any] = {
+            "name": APPROVE + call.key,
+            "number": number,
+            "digest": _digest(call),
+        }
+        if self.to is not None:
+            said["to"] = self.to
+        if self.expires_us is not None:
+            said["expires_us"] = self.expires_us
+        if call.attempt:
+            said["args"] = msgspec.Raw(call.args_node)
+        return Note(Kind.QUESTION_ASKED, said)
 
-def _is_void(call: StepCall, grant: dict[str, Any], now_us: int) -> str | None:
-    """Say why an approval is not good for this call now, or None."""
-    assert call.approval is not None
-    if grant.get("digest") != _digest(call):
-        return "it was given for other arguments"
-    if grant.get("generation") != call.approval.generation:
-        return "it was given in another generation of the run"
-    until_us = grant.get("until_us")
-    if until_us is not None and until_us <= now_us:
-        return f"it had expired {shown(max(now_us - until_us, 1000))} before it was used"
-    return None
-
-
-def _void(call: StepCall, by: dict[str, Any], why: str, now_us: int, run_id: str) -> Script:
-    """Take an approval that is good for nothing, and ask again; `by` is what is told of it."""
-    assert call.approval is not None
-    took = call.approval.took
-    found: FoundQuestion = yield FindQuestion(APPROVE + call.key)
-    note = Note(Kind.MESSAGE_REFUSED, {**by, "why": why})
-    row = _row(call, run_id, found.number + 1, now_us)
-    yield Append(
-        call,
-        [note, _note(call, found.number + 1)],
-        changes=[*map(TakeMessage, took), OpenQuestion(row)],
-    )
-
-
-def _ask(call: StepCall, now_us: int, run_id: str) -> Script:
-    """Ask for the approval, unless it is being asked for already with these arguments."""
-    found: FoundQuestion = yield FindQuestion(APPROVE + call.key)
-    row = _row(call, run_id, found.number, now_us)
-    if found.open is not None and found.open.body == row.body:
-        return
-    yield Append(call, [_note(call, found.number)], changes=[OpenQuestion(row)])
-
-
-def _note(call: StepCall, number: int) -> Note:
-    assert call.approval is not None
-    said: dict[str, Any] = {"name": APPROVE + call.key, "number": number, "digest": _digest(call)}
-    if call.approval.to is not None:
-        said["to"] = call.approval.to
-    if call.approval.expires_us is not None:
-        said["expires_us"] = call.approval.expires_us
-    if call.attempt:
-        said["args"] = msgspec.Raw(call.args_node)
-    return Note(Kind.QUESTION_ASKED, said)
-
-
-def _row(call: StepCall, run_id: str, number: int, at_us: int) -> Question:
-    assert call.approval is not None
-    body = {
-        "effect": call.spec.name,
-        "step": call.key,
-        "digest": _digest(call),
-        "generation": call.approval.generation,
-        "key": call.idempotency_key,
-        "expires_us": call.approval.expires_us,
-    }
-    return Question(
-        run_id,
-        APPROVE + call.key,
-        number,
-        "approval",
-        call.approval.to,
-        msgspec.json.encode(body),
-        at_us,
-        None,
-    )
+    def _row(self, call: StepCall, run_id: str, number: int, at_us: int) -> Question:
+        body = {
+            "effect": call.spec.name,
+            "step": call.key,
+            "digest": _digest(call),
+            "generation": self.generation,
+            "key": call.idempotency_key,
+            "expires_us": self.expires_us,
+        }
+        return Question(
+            run_id,
+            APPROVE + call.key,
+            number,
+            "approval",
+            self.to,
+            msgspec.json.encode(body),
+            at_us,
+            None,
+        )
 
 
 def _digest(call: StepCall) -> str:

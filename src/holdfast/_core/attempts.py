@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast._core import effects
-from holdfast._core.changes import SetKey
+from holdfast._core.changes import ClaimKey, SetKey
 from holdfast._core.claims import CLAIMED_AS, claimed_name
 from holdfast._core.entries import Kind
 from holdfast._core.keys import name_of
@@ -28,6 +28,7 @@ from holdfast._core.requests import (
     Wrote,
 )
 from holdfast._core.retry import Retry, pause_s
+from holdfast._core.rows import Change
 from holdfast.errors import StepFailed, ValueRefused
 
 _STEP = "__holdfast_step__"
@@ -48,6 +49,30 @@ def begin(call: StepCall) -> Script:
     return None
 
 
+def admitted(call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
+    """Pass the gates of a call before its next attempt."""
+    for gate in call.gates:
+        yield from gate.before(call, run_id, in_doubt=in_doubt)
+    return None
+
+
+def started(
+    call: StepCall, notes: list[Note], run_id: str, claim: ClaimKey | None = None
+) -> Script:
+    """Write what starts an attempt, with the changes that its gates demand in that transaction. A
+    refusal of a gate's change runs the gate's script; one of the claim is returned."""
+    claims: list[Change] = [] if claim is None else [claim]
+    while True:
+        demanded = [change for gate in call.gates for change in gate.start(call)]
+        if not (notes or demanded):
+            return Wrote()
+        wrote: Wrote = yield Append(call, notes, changes=[*claims, *demanded])
+        if wrote.refused is None or wrote.taken is not None:
+            return wrote
+        for gate in call.gates:
+            yield from gate.refused(call, wrote.refused, run_id)
+
+
 def intent(call: StepCall) -> Note:
     """Return the entry that says that an effect is about to be called."""
     spec = call.spec
@@ -65,8 +90,8 @@ def intent(call: StepCall) -> Note:
         facts["key_ttl_s"] = spec.key_ttl_s
     if spec.timeout_s is not None:
         facts["timeout_s"] = spec.timeout_s
-    if call.approval is not None and call.approval.grant is not None:
-        facts["approved"] = call.approval.grant
+    for gate in call.gates:
+        facts |= gate.facts()
     if spec.has_undo:
         facts["undo"] = True
     if call.undoes is not None:
@@ -100,8 +125,7 @@ def failed_attempt(call: StepCall, error: BaseException, wait_s: float) -> Scrip
     retry_at_us = now_us + int(wait_s * 1e6)
     facts = {"error": told(error), "final": False, "retry_at_us": retry_at_us}
     note = Note(Kind.STEP_FAILED, facts, ends_attempt=True)
-    yield Append(call, ending(call, note), changes=call.consumes)
-    call.used_up()
+    yield Append(call, ending(call, note))
     yield Sleep(call, retry_at_us)
     return None
 
@@ -122,7 +146,7 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
                     call,
                     ending(call, note),
                     degraded=1,
-                    changes=[*key_change(call, "not_done"), *call.consumes],
+                    changes=key_change(call, "not_done"),
                 )
                 return wrote.value
             except ValueRefused as refused:
@@ -130,9 +154,8 @@ def give_up(call: StepCall, error: BaseException, run_id: str, *, unknown: bool 
     facts: dict[str, Any] = {"error": told(error), "final": True}
     if unknown:
         facts["unknown"] = True
-    keys = key_change(call, "in_doubt" if unknown else "not_done")
+    changes = key_change(call, "in_doubt" if unknown else "not_done")
     note = Note(Kind.STEP_FAILED, facts, ends_attempt=True)
-    changes = [*keys, *call.consumes]
     declared = _declared(call.spec, error)
     if declared is not None:
         try:

@@ -14,15 +14,15 @@ Money is counted in nano dollars, as whole numbers, so that sums are exact.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
-from holdfast._core.changes import ClaimKey, Exhausted, Spend
+from holdfast._core.changes import Exhausted, Spend, is_exhausted, spent
 from holdfast._core.commands import command
 from holdfast._core.durations import Duration, micros, shown
-from holdfast._core.requests import Append, Note, Now, Script, StepCall, Unreserved, Wrote
-from holdfast._core.rows import Change, Pot
+from holdfast._core.requests import Append, Gate, Now, Poll, Script, StepCall
+from holdfast._core.rows import Change, Pot, Refused, Write
 from holdfast._core.stops import Unwind
 from holdfast.errors import RunHeld, UsageError
 
@@ -153,51 +153,137 @@ def new_pot(root: str, limits: Mapping[str, int], opened_us: int) -> Pot:
 # -- an attempt pays ---------------------------------------------------------------------------
 
 
-def begun(call: StepCall, notes: list[Note], run_id: str, claim: ClaimKey | None = None) -> Script:
-    """Write what begins an attempt. In a run with a budget, what the attempt may cost is taken
-    from the pot in that transaction; a pot that has not got it holds the run."""
-    changes: list[Change] = [] if claim is None else [claim]
-    if notes:
-        changes += call.consumes  # An approval is used up by the intent itself.
-    if call.pot is None:
-        return (yield Append(call, notes, changes=changes))
-    spend = Spend(call.pot, usd_nanos=call.cost_nanos, steps=1, checks=True)
-    while True:
-        wrote: Wrote = yield Append(call, notes, changes=[*changes, spend])
-        if not isinstance(wrote.refused, Exhausted):
-            break
+class Spending:
+    """What one execution knows of its pot: what its calls have reserved, and what they still owe.
+    The pot itself is the store's."""
+
+    def __init__(self, pot: Pot) -> None:
+        self.root = pot.root
+        self.counts_usd = pot.usd_nanos is not None
+        self._reserved: dict[str, int] = {}
+        """What was taken from the pot for calls that are under way, by step key."""
+        self._asked: dict[str, int] = {}
+        """How many calls had settled when a call asked the pot."""
+        self._settled = 0
+        self._owed: Spend | None = None
+
+    def reserve(self, key: str, cost_nanos: int) -> None:
+        """Take note that an attempt asks the pot for what it may cost."""
+        self._reserved[key] = cost_nanos
+        self._asked[key] = self._settled
+
+    def settle(self, key: str, spend: Spend | None) -> Spend | None:
+        """Take note that an attempt settles; returns that with what earlier ones still owe."""
+        self._reserved.pop(key, None)
+        self._settled += 1
+        owed, self._owed = self._owed, None
+        return together(spend, owed)
+
+    def owe(self, spend: Spend) -> None:
+        """A settlement was not written: it goes with the next one."""
+        self._owed = together(self._owed, spend)
+
+    def give_back(self, key: str) -> None:
+        """Forget what was reserved for a call."""
+        self._reserved.pop(key, None)
+
+    def has_settled(self, key: str) -> bool:
+        """Tell whether any call has settled since this one asked the pot, which refused it."""
+        return self._asked.get(key) != self._settled
+
+    def may_get(self, cost_nanos: int, pot: Pot, now_us: int) -> bool:
+        """Tell whether a pot that refused a call would have enough for it if the other branches of
+        the run gave back all that they have reserved."""
+        others = sum(self._reserved.values())
+        if not others or pot.usd_nanos is None:
+            return False
+        cost = Spend(pot.root, usd_nanos=cost_nanos, steps=1)
+        gives_back = Spend(pot.root, usd_nanos=-others)
+        return not is_exhausted(spent(pot, gives_back), cost, now_us)
+
+
+class BudgetGate(Gate):
+    """Reserves what an attempt of one call may cost, and settles what it did cost."""
+
+    def __init__(self, spending: Spending, key: str, cost_nanos: int = 0) -> None:
+        self._spending = spending
+        self._key = key
+        self._cost_nanos = cost_nanos
+        self._reserved_nanos: int | None = None
+        """What was taken from the pot for the attempt that is under way."""
+        self._counted = (0, 0)
+        """The part of the call's usage that the pot has counted: nano dollars and tokens."""
+
+    def start(self, call: StepCall) -> Sequence[Change]:
+        cost = self._cost_nanos
+        return (Spend(self._spending.root, usd_nanos=cost, steps=1, checks=True),)
+
+    def refused(self, call: StepCall, refusal: Refused, run_id: str) -> Script:
+        if not isinstance(refusal, Exhausted):
+            return None
+        pot = refusal.pot
+
+        def look(now_us: int) -> bool | None:
+            if self._spending.has_settled(self._key):
+                return True
+            return None if self._spending.may_get(self._cost_nanos, pot, now_us) else False
+
         # What other branches have reserved may come back: then there is enough after all.
-        changed: bool = yield Unreserved(call, wrote.refused.pot)
+        changed: bool = yield Poll(call, look)
         if not changed:
             now_us: int = yield Now()
-            raise _held(call, wrote.refused.pot, now_us, run_id)
-    if wrote.taken is None:
-        call.reserved_nanos = call.cost_nanos
-    return wrote
-
-
-def settlement(call: StepCall) -> Spend | None:
-    """Return what the end of an attempt takes from the pot beside what was reserved for it.
-
-    It cost what `usage(cost=…)` said, or what it was declared to cost. An attempt whose body was
-    never called gives everything back.
-    """
-    reserved = call.reserved_nanos
-    if reserved is None or call.pot is None:
+            raise self._held(call, pot, now_us, run_id)
         return None
-    call.reserved_nanos = None
-    if not call.begun:
-        return Spend(call.pot, usd_nanos=-reserved, steps=-1)
-    usage = call.usage or {}
-    reported = nanos(min(usage.get("cost", 0), USD_MAX), "usage(cost=…)")
-    tokens = min(COUNT_MAX, int(usage.get("input_tokens", 0) + usage.get("output_tokens", 0)))
-    # What an earlier attempt that is in doubt has reported stands in the same record.
-    reported_before, tokens_before = call.counted
-    call.counted = (reported, tokens)
-    says_nothing = "cost" not in usage or reported == reported_before > 0
-    cost = reserved if says_nothing else reported - reported_before
-    spend = Spend(call.pot, usd_nanos=cost - reserved, tokens=tokens - tokens_before)
-    return spend if spend.usd_nanos or spend.tokens else None
+
+    def changes(self, request: Append) -> Sequence[Change]:
+        call = request.call
+        if any(isinstance(change, Spend) for change in request.changes):
+            self._reserved_nanos = self._cost_nanos
+            self._spending.reserve(self._key, self._cost_nanos)
+            return ()
+        spend = self._spending.settle(self._key, self._settlement(call))
+        if request.notes and request.notes[-1].ends_attempt:
+            self._counted = (0, 0)  # The usage is recorded now; the next attempt starts at zero.
+        return () if spend is None else (spend,)
+
+    def withdrawn(self, write: Write) -> None:
+        for spend in write.of(Spend):
+            if spend.checks:
+                self._reserved_nanos = None
+            else:
+                self._spending.owe(spend)
+        self._spending.give_back(self._key)
+
+    def _settlement(self, call: StepCall) -> Spend | None:
+        """Return what the end of an attempt takes from the pot beside what was reserved for it.
+
+        It cost what `usage(cost=…)` said, or what it was declared to cost. An attempt whose body was
+        never called gives everything back.
+        """
+        reserved, root = self._reserved_nanos, self._spending.root
+        if reserved is None:
+            return None
+        self._reserved_nanos = None
+        if not call.begun:
+            return Spend(root, usd_nanos=-reserved, steps=-1)
+        usage = call.usage or {}
+        reported = nanos(min(usage.get("cost", 0), USD_MAX), "usage(cost=…)")
+        tokens = min(COUNT_MAX, int(usage.get("input_tokens", 0) + usage.get("output_tokens", 0)))
+        # What an earlier attempt that is in doubt has reported stands in the same record.
+        reported_before, tokens_before = self._counted
+        self._counted = (reported, tokens)
+        says_nothing = "cost" not in usage or reported == reported_before > 0
+        cost = reserved if says_nothing else reported - reported_before
+        spend = Spend(root, usd_nanos=cost - reserved, tokens=tokens - tokens_before)
+        return spend if spend.usd_nanos or spend.tokens else None
+
+    def _held(self, call: StepCall, pot: Pot, now_us: int, run_id: str) -> Unwind:
+        cost = self._cost_nanos
+        detail = f"{call.key} was not executed: {why_not(pot, cost, now_us)}"
+        if pot.root != run_id:
+            detail += f"; the budget is that of run {pot.root!r}"
+        action = command("raise-budget", run_id, *more(pot, cost, now_us))
+        return Unwind(RunHeld(run_id, "budget", detail, (action,), step=call.key))
 
 
 def together(one: Spend | None, other: Spend | None) -> Spend | None:
@@ -214,14 +300,6 @@ def together(one: Spend | None, other: Spend | None) -> Spend | None:
 
 
 # -- what people are told ----------------------------------------------------------------------
-
-
-def _held(call: StepCall, pot: Pot, now_us: int, run_id: str) -> Unwind:
-    detail = f"{call.key} was not executed: {why_not(pot, call.cost_nanos, now_us)}"
-    if pot.root != run_id:
-        detail += f"; the budget is that of run {pot.root!r}"
-    action = command("raise-budget", run_id, *more(pot, call.cost_nanos, now_us))
-    return Unwind(RunHeld(run_id, "budget", detail, (action,), step=call.key))
 
 
 def why_not(pot: Pot, cost_nanos: int, now_us: int) -> str:

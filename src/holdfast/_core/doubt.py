@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from holdfast._core import effects
-from holdfast._core.approvals import approved
 from holdfast._core.attempts import (
+    admitted,
     begin,
     failed_attempt,
     give_up,
@@ -20,9 +20,9 @@ from holdfast._core.attempts import (
     key_change,
     marked,
     pause,
+    started,
     told,
 )
-from holdfast._core.budgets import begun
 from holdfast._core.changes import ClaimKey, SetKey
 from holdfast._core.claims import claim_of, find_name
 from holdfast._core.doubted import OTHER_ARGS, Doubt, held, held_on_key
@@ -111,24 +111,19 @@ def _claim(call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
     """Commit the intent of the next attempt, together with the claim of the business key if there
     is one; NOTHING means: call it. A key that this call has already is claimed again: another run
     may have got it meanwhile, if it was known not to have happened."""
-    yield from approved(call, run_id, in_doubt=in_doubt)
+    yield from admitted(call, run_id, in_doubt=in_doubt)
     if call.attempt:
         yield from _check_lifetime(call, run_id)
     yield from begin(call)
     claim = claim_of(call)
-    if claim is None:
-        yield from begun(call, [intent(call)], run_id)
-        call.used_up()
-        return NOTHING
     while True:
-        wrote: Wrote = yield from begun(call, [intent(call)], run_id, claim)
+        wrote: Wrote = yield from started(call, [intent(call)], run_id, claim)
         if wrote.taken is None:
-            call.used_up()
             return NOTHING
         found = yield from key_is_taken(call, wrote.taken, run_id)
         if found is not NOTHING:
             return found
-        yield from approved(call, run_id, in_doubt=in_doubt)
+        yield from admitted(call, run_id, in_doubt=in_doubt)
 
 
 def _check_lifetime(call: StepCall, run_id: str) -> Script:
@@ -155,7 +150,6 @@ def key_is_taken(call: StepCall, taken: KeyState, run_id: str) -> Script:
         wrote: Wrote = yield Append(
             call,
             [Note(Kind.SKIPPED_DUPLICATE, facts, {"result": result}, ends_attempt=True)],
-            changes=call.consumes,
         )
         return wrote.value
     stranded: bool = yield FindKey(call, taken)
@@ -170,23 +164,23 @@ def _refused(call: StepCall, why: str, taken: KeyState) -> Script:
     conflict = {"key": error.key, "why": why, "other_run": taken.run_id}
     facts = {"error": told(error), "final": True, "conflict": conflict}
     failed = Note(Kind.STEP_FAILED, facts, ends_attempt=True)
-    yield Append(call, [failed], changes=call.consumes)
+    yield Append(call, [failed])
     raise marked(error, call.key)
 
 
 def ended_by_itself(
-    call: StepCall, started: Note, claim: ClaimKey | None, error: BaseException, run_id: str
+    call: StepCall, begun: Note, claim: ClaimKey | None, error: BaseException, run_id: str
 ) -> Script:
     """The body of a transactional effect committed, or rolled back, by itself: only a person can
     say what has happened. Its key, if it can still be had, is kept from others until then."""
     doubt = Doubt("error", True, error)
-    notes = [started, doubt.note(call.spec)]
+    notes = [begun, doubt.note(call.spec)]
     keys: list[Change] = []
     if claim is not None:
         keys = [claim, SetKey(claim.effect, claim.key, "in_doubt")]
-    wrote: Wrote = yield Append(call, notes, changes=[*keys, *call.consumes])
+    wrote: Wrote = yield Append(call, notes, changes=keys)
     if wrote.taken is not None:
-        yield Append(call, notes, changes=call.consumes)
+        yield Append(call, notes)
     raise held(call, doubt, run_id)
 
 

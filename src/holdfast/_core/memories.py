@@ -102,27 +102,28 @@ def remember_script(call: StepCall, memo: Memo, history: History, decode: Decode
 
 def kept_back(call: StepCall, memo: Memo) -> None:
     """Keep what a step writes until its outcome is written; the last one of a key counts."""
-    if call.memos is None:
-        call.memos = {}
-    call.memos[memo.space, memo.key] = memo
+    others = [
+        change
+        for change in call.outcome_changes or ()
+        if not (isinstance(change, PutMemo) and _place(change.memo) == _place(memo))
+    ]
+    call.outcome_changes = [*others, PutMemo(memo)]
 
 
-def kept_by(request: Append) -> list[PutMemo]:
-    """Return the values of memories that commit with a write: if it is the outcome of a step that was
-    done, those that the step wrote."""
-    memos = request.call.memos
-    done = request.notes and request.notes[-1].kind in (Kind.STEP_COMPLETED, Kind.STEP_SETTLED)
-    return [PutMemo(memo) for memo in memos.values()] if memos and done else []
+def _place(memo: Memo) -> tuple[str, str]:
+    return memo.space, memo.key
 
 
 def overlaid(found: list[Memo], call: StepCall | None, space: str, prefix: str) -> list[Memo]:
     """Return values as a step sees them: what it wrote itself stands over what is stored."""
-    if call is None or not call.memos:
+    if call is None or not call.outcome_changes:
         return found
     seen = {memo.key: memo for memo in found}
-    for (of_space, key), memo in call.memos.items():
-        if of_space == space and key.startswith(prefix):
-            seen[key] = memo
+    for change in call.outcome_changes:
+        if not isinstance(change, PutMemo) or change.memo.space != space:
+            continue
+        if change.memo.key.startswith(prefix):
+            seen[change.memo.key] = change.memo
     return [
         msgspec.structs.replace(seen[key]) for key in sorted(seen) if seen[key].value is not None
     ]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from holdfast._core import effects
-from holdfast._core.changes import ClaimKey, CloseQuestion, KeyTaken, SetKey, TakeMessage
+from holdfast._core.changes import ClaimKey, KeyTaken, SetKey
 from holdfast._core.effects import OnDoubt
 from holdfast._core.entries import Kind
 from holdfast._core.retry import Retry
-from holdfast._core.rows import Change, KeyState, Memo, Pot, Question, Refused
+from holdfast._core.rows import Change, KeyState, Question, Refused, Write
 
 
 class Returns(Protocol):
@@ -59,21 +59,38 @@ class Undoes(msgspec.Struct, frozen=True):
     key: str | None
 
 
-class Approval(msgspec.Struct):
-    """What a call of an effect needs before each attempt: the consent of a person to exactly these
-    arguments."""
+class Gate:
+    """What a feature demands of every attempt of one call, such as an approval or a budget.
 
-    generation: int
-    """The generation of the run in which it is asked for: part of what is approved."""
-    to: str | None = None
-    expires_us: int | None = None
-    """How long it holds after it was given; None: as long as the call is not through."""
-    grant: dict[str, Any] | None = None
-    """Who gave it, when, until when: as the intent says."""
-    took: list[str] = []
-    """The message that gave it, until an entry has taken it."""
-    closes: list[str] = []
-    """The question by which it was asked for: closed by the same entry."""
+        before      a script that runs before an attempt; it may wait, or stop the run
+        facts       what the intent of an effect says about it
+        start       changes of the transaction that records the start; they may refuse it
+        refused     a script that runs after such a refusal: return to try again, or stop the run
+        changes     changes of any write of this call, such as the settlement of a cost
+        withdrawn   a write was refused and nothing of it is stored
+
+    A plain step has no gate. `changes` and `withdrawn` are called under the lock of the run.
+    """
+
+    def before(self, call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
+        return None
+        yield
+
+    def facts(self) -> Mapping[str, Any]:
+        return {}
+
+    def start(self, call: StepCall) -> Sequence[Change]:
+        return ()
+
+    def refused(self, call: StepCall, refusal: Refused, run_id: str) -> Script:
+        return None
+        yield
+
+    def changes(self, request: Append) -> Sequence[Change]:
+        return ()
+
+    def withdrawn(self, write: Write) -> None:
+        return None
 
 
 class StepCall(msgspec.Struct):
@@ -109,32 +126,10 @@ class StepCall(msgspec.Struct):
     """What is recorded with its outcome: the fingerprint of its code, declared versions."""
     undoes: Undoes | None = None
     """Set in the call of an undo: what it takes back."""
-    pot: str | None = None
-    """Whose pot it spends from; None in a run without a budget."""
-    cost_nanos: int = 0
-    """What an attempt is declared to cost."""
-    reserved_nanos: int | None = None
-    """What was taken from the pot for the attempt that is under way."""
-    counted: tuple[int, int] = (0, 0)
-    """What of `usage` the pot knows of already: nano dollars and tokens."""
-    memos: dict[tuple[str, str], Memo] | None = None
-    """What this attempt wrote to memories, by space and key; it commits with the outcome."""
-    approval: Approval | None = None
-    """Set if a person has to approve it."""
-
-    @property
-    def consumes(self) -> list[Change]:
-        """What the next entry of this call uses up: the approval, with the question that asked for
-        it."""
-        approval = self.approval
-        if approval is None:
-            return []
-        return [*map(TakeMessage, approval.took), *map(CloseQuestion, approval.closes)]
-
-    def used_up(self) -> None:
-        """An entry has taken the approval: there is nothing more to be taken."""
-        if self.approval is not None:
-            self.approval.took, self.approval.closes = [], []
+    gates: Sequence[Gate] = ()
+    """What features demand of each attempt."""
+    outcome_changes: list[Change] | None = None
+    """What this attempt asked to be changed if it succeeds; it commits with the outcome."""
 
 
 # -- what a script may ask for -----------------------------------------------------------------
@@ -234,12 +229,12 @@ class Await(msgspec.Struct):
     """What people are told that it waits for, if that is no message."""
 
 
-class Unreserved(msgspec.Struct):
-    """Wait until other branches of the run have given back what they reserved, if a pot that is
-    exhausted would then have enough; sends back whether it is worth another try."""
+class Poll(msgspec.Struct):
+    """Ask `look` with the store's time, again and again, until it returns something other than None;
+    sends that back. The branch keeps its place, and the run is not unloaded."""
 
     call: StepCall
-    pot: Pot
+    look: Callable[[int], Any]
 
 
 class FindChild(msgspec.Struct):
@@ -348,7 +343,7 @@ Request = (
     | FindChild
     | StartChild
     | ReadChild
-    | Unreserved
+    | Poll
     | Now
     | Chance
     | FindKey

@@ -6,7 +6,7 @@ and one awaiting, and the simulation has a third. One step, from the call to the
 
     step_script ── match ──► replayed                              (nothing is executed)
         │
-        ├─ a plain step ── [budget: Append(start)] ── Call ── Append(outcome) ── [Sleep, again]
+        ├─ a plain step ── [gates: Append(start)] ── Call ── Append(outcome) ── [Sleep, again]
         │
         ├─ an effect in the store's own database ── Transact (`transactions`)
         │
@@ -16,7 +16,7 @@ and one awaiting, and the simulation has a third. One step, from the call to the
                                        "ask": hold · "retry": again, same key          │
                                        "fail": StepFailed · function: ask the world ◄──┘
 
-An effect that a person has to approve asks before each intent (`approvals`).
+What features demand of an attempt, such as an approval or a budget, are its gates (`Gate`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from holdfast._core.attempts import (
     marked,
     pause,
     rebuilt,
+    started,
     step_failed,
 )
-from holdfast._core.budgets import begun
 from holdfast._core.commands import command
 from holdfast._core.differing import told
 from holdfast._core.digest import digest
@@ -258,8 +258,8 @@ def _plain(call: StepCall, record: Record | None, run_id: str) -> Script:
         call.attempt -= 1  # The attempt that a crash cut short does not count against the policy.
     while True:
         yield from begin(call)
-        if call.pot is not None:
-            yield from begun(call, [Note(Kind.STEP_STARTED)], run_id)
+        if call.gates:
+            yield from started(call, [Note(Kind.STEP_STARTED)], run_id)
         called: Called = yield Call(call, "body")
         if called.error is None:
             try:

@@ -12,9 +12,16 @@ step. The start and the outcome are two entries of one commit.
 
 from __future__ import annotations
 
-from holdfast._core.approvals import approved
-from holdfast._core.attempts import begin, failed_attempt, give_up, intent, key_change, pause
-from holdfast._core.budgets import begun
+from holdfast._core.attempts import (
+    admitted,
+    begin,
+    failed_attempt,
+    give_up,
+    intent,
+    key_change,
+    pause,
+    started,
+)
 from holdfast._core.claims import claim_of, find_name
 from holdfast._core.doubt import NOTHING, ended_by_itself, key_is_taken, resume_effect
 from holdfast._core.entries import Kind
@@ -34,16 +41,16 @@ def transaction_script(call: StepCall, record: Record | None, run_id: str) -> Sc
             yield Sleep(call, record.retry_at_us)
     policy = call.spec.retry or ONCE
     while True:
-        yield from approved(call, run_id)
+        yield from admitted(call, run_id)
         yield from begin(call)
-        if call.pot is not None:
-            yield from begun(call, [], run_id)
+        if call.gates:
+            yield from started(call, [], run_id)
         done: Transacted = yield _transact(call)
         while done.taken is not None:
             found = yield from key_is_taken(call, done.taken, run_id)
             if found is not NOTHING:
                 return found
-            yield from approved(call, run_id)
+            yield from admitted(call, run_id)
             done = yield _transact(call)
         if done.error is None:
             return done.value

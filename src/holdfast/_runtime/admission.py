@@ -134,7 +134,7 @@ def execution_of(
             row = lease.row
             history = load(engine, row) if entries is None else _folded(row, entries)
             execution = Execution(engine, lease, history, engine.values(row), awaits=awaits)
-            execution.spending = spending.opened(engine, row, history)
+            execution.budget = spending.opened(engine, row, history)
             execution.after_gap.compares = entries is None
             if version is not None and version != row.version:
                 execution.upgrade = Upgrade(row.flow, version)

@@ -88,7 +88,7 @@ def _invoke(execution: Execution, body: Body, what: str, observed: observing.Uno
     try:
         args, kwargs = body.arguments()
         body.call.begun = True
-        body.call.memos = None  # What an earlier try wrote to memories was never committed.
+        body.call.outcome_changes = None  # What an earlier try asked for was never committed.
         with observed:
             result = body.target(what)(*args, **kwargs)
     finally:

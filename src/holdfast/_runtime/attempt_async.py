@@ -32,7 +32,7 @@ async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:
         if body.resources:
             args, kwargs = await _ready(args, kwargs)
         body.call.begun = True
-        body.call.memos = None
+        body.call.outcome_changes = None
         with observing.attempt(execution, body.call, what) as observed:
             called = await _awaited(target(*args, **kwargs), body, what)
             observed.came_to(called.error)

@@ -20,13 +20,13 @@ from holdfast._core.requests import (
     FindUnmet,
     LookUpKey,
     Now,
+    Poll,
     ReadChild,
     Recall,
     Script,
     Sleep,
     StartChild,
     Transact,
-    Unreserved,
     Wrote,
 )
 from holdfast._core.stops import Unwind
@@ -36,6 +36,7 @@ from holdfast._runtime.attempt_async import Interrupted
 from holdfast._runtime.committer import Ticket
 from holdfast._runtime.drivers import (
     KEY_POLL_S,
+    POLL_S,
     is_stranded,
     key_takes_long,
     note_interrupt,
@@ -45,7 +46,6 @@ from holdfast._runtime.drivers import (
 )
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.repeating import find_unmet_async
-from holdfast._runtime.spending import await_others
 from holdfast._runtime.transactions import transact
 from holdfast._runtime.waiting import await_async
 from holdfast.errors import ClassChanged, StoreError, ValueRefused
@@ -117,7 +117,7 @@ async def _append(execution: Execution, request: Append) -> tuple[Wrote, BaseExc
         return Wrote(copy), None
     ticket, copy = execution.append(request, execution.engine.wakes(asyncio.get_running_loop()))
     cancelled = await written(ticket)
-    return wrote(execution, ticket, copy), cancelled
+    return wrote(execution, request.call, ticket, copy), cancelled
 
 
 async def written(ticket: Ticket) -> BaseException | None:
@@ -145,8 +145,11 @@ async def _perform(execution: Execution, request: Any) -> Any:
     if isinstance(request, FindChild | ReadChild | FindQuestion):
         work = functools.partial(perform, execution, request)
         return await asyncio.get_running_loop().run_in_executor(engine.threads(), work)
-    if isinstance(request, Unreserved):
-        return await await_others(execution, request)
+    if isinstance(request, Poll):
+        while (found := request.look(engine.now_us())) is None:
+            await asyncio.sleep(POLL_S)
+            execution.check()
+        return found
     if isinstance(request, FindUnmet):
         return await find_unmet_async(execution, request)
     if isinstance(request, FindKey):

@@ -29,6 +29,7 @@ from holdfast._core.requests import (
     LookUpKey,
     Note,
     Now,
+    Poll,
     ReadChild,
     Recall,
     Script,
@@ -36,7 +37,6 @@ from holdfast._core.requests import (
     StartChild,
     StepCall,
     Transact,
-    Unreserved,
     Wrote,
 )
 from holdfast._core.rows import KeyState, Refused, Write
@@ -50,11 +50,12 @@ from holdfast._runtime.questions import find_question
 from holdfast._runtime.recalling import recalled
 from holdfast._runtime.repeating import find_unmet
 from holdfast._runtime.shield import Shield
-from holdfast._runtime.spending import wait_for_others
 from holdfast._runtime.transactions import transact
 from holdfast._runtime.waiting import await_blocking
 from holdfast.errors import ClassChanged, StoreError, ValueRefused
 
+POLL_S = 0.02
+"""A branch that waits for other branches of its run looks this often."""
 KEY_POLL_S = 0.05
 """Another run's key is looked at this often."""
 KEY_PATIENCE_S = 1.0
@@ -120,7 +121,7 @@ def _append(execution: Execution, request: Append) -> Wrote:
         return Wrote(copy)
     ticket, copy = execution.append(request, None)
     _wait(execution, ticket)
-    return wrote(execution, ticket, copy)
+    return wrote(execution, request.call, ticket, copy)
 
 
 def _wait(execution: Execution, ticket: Ticket) -> None:
@@ -131,11 +132,11 @@ def _wait(execution: Execution, ticket: Ticket) -> None:
             raise
 
 
-def wrote(execution: Execution, ticket: Ticket, copy: Any) -> Wrote:
+def wrote(execution: Execution, call: StepCall, ticket: Ticket, copy: Any) -> Wrote:
     """Return what a finished write did, as the script is told."""
     outcome = execution.settled(ticket)
     if isinstance(outcome, Refused):
-        execution.undo_prediction(ticket.write)
+        execution.undo_prediction(ticket.write, call)
         return Wrote(refused=outcome)
     if ticket.write.changes and settles_doubt(ticket.write):
         from holdfast._runtime.inbox import free_waiting
@@ -172,8 +173,11 @@ def perform(execution: Execution, request: Any) -> Any:
         return family.failed_generation(engine, request.run_id)
     if isinstance(request, ReadChild):
         return family.read(execution, request)
-    if isinstance(request, Unreserved):
-        return wait_for_others(execution, request)
+    if isinstance(request, Poll):
+        while (found := request.look(engine.now_us())) is None:
+            execution.interrupted.wait(POLL_S)
+            execution.check()
+        return found
     if isinstance(request, FindQuestion):
         return find_question(execution, request)
     if isinstance(request, FindUnmet):
@@ -235,7 +239,7 @@ def _interrupted(call: StepCall, interrupt: BaseException) -> Append:
     facts: dict[str, Any] = {"why": "interrupted", "by": type(interrupt).__name__}
     if call.spec.transaction:
         note = Note(Kind.STEP_CANCELLED, {**facts, "rolled_back": True})
-        return Append(call, ending(call, note), changes=call.consumes)
+        return Append(call, ending(call, note))
     if not call.begun:
         note = Note(Kind.STEP_CANCELLED, {**facts, "begun": False})
         return Append(call, [note], changes=key_change(call, "not_done"))

@@ -19,7 +19,6 @@ from holdfast._core.commands import command
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.keys import Scope, derived_key
-from holdfast._core.memories import kept_by
 from holdfast._core.requests import Append, Note, StepCall
 from holdfast._core.rows import Change, Lease, Write
 from holdfast._core.secrets import hide
@@ -32,7 +31,7 @@ from holdfast._runtime.gap import AfterGap, used_since
 from holdfast._runtime.mail import Mail
 from holdfast._runtime.questions import closed_by
 from holdfast._runtime.skipping import Loop, Skipping
-from holdfast._runtime.spending import Spending
+from holdfast._runtime.spending import RunBudget
 from holdfast._runtime.totals import Totals
 from holdfast._runtime.upgrades import Upgrade
 from holdfast._runtime.waiting import Waits
@@ -45,6 +44,9 @@ if TYPE_CHECKING:
 
 EFFECT_PATIENCE_S = 20.0
 """How long an effect waits for a full disk, with its intent as with its outcome: most of a lease."""
+
+DONE = frozenset({Kind.STEP_COMPLETED, Kind.STEP_SETTLED})
+"""Outcomes of a step that succeeded."""
 
 INPUT = "the input"
 
@@ -121,7 +123,7 @@ class Execution:
         self.shield: Shield | None = None
         """What keeps signals from the thread that executes the flow."""
         self.after_gap = AfterGap()
-        self.spending: Spending | None = None
+        self.budget: RunBudget | None = None
         """Of a run with a budget; set before its first step."""
 
     def derived_key(self, step: str) -> str:
@@ -237,13 +239,17 @@ class Execution:
         return Write(self.lease, drafts, row=row, changes=changes), copy
 
     def _changes(self, request: Append) -> Sequence[Change]:
-        """Return what a write changes beside the run: what its script says, what its call still owes
-        to a budget, and what its step wrote to memories."""
-        spend = None if self.spending is None else self.spending.of(request)
-        if spend is None and not request.call.memos:
+        """Return what a write changes beside the run: what its script says, what the gates of its
+        call add, and what the step asked for if this is its success."""
+        call = request.call
+        if not (call.gates or call.outcome_changes):
             return request.changes
-        paid = [] if spend is None else [spend]
-        return [*request.changes, *paid, *kept_by(request)]
+        changes = [*request.changes]
+        for gate in call.gates:
+            changes += gate.changes(request)
+        if call.outcome_changes and request.notes and request.notes[-1].kind in DONE:
+            changes += call.outcome_changes
+        return changes
 
     def write(
         self,
@@ -356,14 +362,14 @@ class Execution:
         elif isinstance(ticket.outcome, Fenced):
             self.stop(Unwind(LeaseLost(self.run_id)))
 
-    def undo_prediction(self, write: Write) -> None:
+    def undo_prediction(self, write: Write, call: StepCall) -> None:
         """A refused write (a taken key) gave its numbers back, and its chunks are still to go."""
         with self.lock:
             self.values.put_back(write.chunks)
             self._totals.refused(write)
             self.skipping.take_back(write.drafts)
-            if self.spending is not None:
-                self.spending.refused(write)
+            for gate in call.gates:
+                gate.withdrawn(write)
             if "version" in write.row:
                 self.upgrade = Upgrade(self.lease.row.flow, write.row["version"])
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from holdfast._core import approvals, differing, effects
 from holdfast._core.effects import OnDoubt
 from holdfast._core.keys import check_name, checked_business_key, quoted, rendered_key
-from holdfast._core.requests import Spec, StepCall
+from holdfast._core.record import Record
+from holdfast._core.requests import Gate, Spec, StepCall
 from holdfast._core.retry import Retry
 from holdfast._core.scripts import step_script
 from holdfast._runtime import engine as engines, keyed, registry, undoing
@@ -242,14 +243,10 @@ class Recorded(Generic[P, R]):
             args_now=differing.now(record, digest, recorded, key, execution.values.redact),
             made_by=settings.drift.made_by(settings.fn) if node else b"",
         )
-        if node and execution.spending is not None:
-            execution.spending.prepare(call, settings.cost, arguments)
         if settings.spec.effect and business_key is None:
             call.idempotency_key = execution.derived_key(key)
-        if node and settings.spec.effect:
-            call.approval = approvals.needed(
-                settings.approve, arguments, record, execution.generation, self.name
-            )
+        if node:
+            call.gates = self._gates(execution, call, arguments, record)
         return Body(
             call,
             self._function(),
@@ -259,6 +256,26 @@ class Recorded(Generic[P, R]):
             awaits=self._awaits,
             resources=bool(settings.signature.resources),
         )
+
+    def _gates(
+        self,
+        execution: Execution,
+        call: StepCall,
+        arguments: dict[str, Any],
+        record: Record | None,
+    ) -> Sequence[Gate]:
+        """Return what features demand of each attempt of a call."""
+        settings = self._settings
+        gates: list[Gate] = []
+        if settings.spec.effect:
+            approval = approvals.needed(
+                settings.approve, arguments, record, execution.generation, self.name
+            )
+            if approval is not None:
+                gates.append(approval)
+        if execution.budget is not None:
+            gates.append(execution.budget.gate(call, settings.cost, arguments))
+        return gates
 
     def _business_key(self, arguments: dict[str, Any], recorded: dict[str, Any]) -> str | None:
         key = self._settings.key

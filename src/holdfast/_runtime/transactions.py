@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast._core.changes import ClaimKey, KeyTaken
 from holdfast._core.requests import Append, Called, StepCall, Transact, Transacted
-from holdfast._core.rows import KeyState, Write
+from holdfast._core.rows import Change, KeyState, Write
 from holdfast._core.secrets import hide
 from holdfast._core.stops import Unwind
 from holdfast._runtime import attempt
@@ -182,7 +182,7 @@ class _Work:
         request, execution = self._request, self._execution
         *before, last = request.notes
         last = msgspec.structs.replace(last, values={"result": value})
-        changes = [*request.keys, *self.call.consumes]
+        changes: list[Change] = [*request.keys]
         if request.claim is not None:
             changes.append(request.claim)
         append = Append(self.call, [*before, last], changes)
@@ -196,7 +196,7 @@ class _Work:
         """Take back what was foreseen: nothing has happened."""
         self.call.noted = False
         if self._write is not None:
-            self._execution.undo_prediction(self._write)
+            self._execution.undo_prediction(self._write, self.call)
             self._write = None
 
     def tell(self) -> None:
