@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast._core.known import KNOWN
 from tests.postgres.server import Server
 
 IN_MEMORY = Path("/dev/shm")
@@ -34,6 +35,20 @@ def pytest_configure() -> None:
     if shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES:
         os.environ["TMPDIR"] = str(IN_MEMORY)
         tempfile.tempdir = None
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _classes_of_a_module(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Forget the classes that the tests of a module made known while they ran: modules that run in
+    one process may each have a `Chat`."""
+    before = set(KNOWN._by_name)
+    yield
+    for name in set(KNOWN._by_name) - before:
+        cls = KNOWN._by_name[name]
+        if cls.__module__ == request.module.__name__:
+            del KNOWN._by_name[name]
+            for table in (KNOWN._names, KNOWN._shapes, KNOWN._upgrades):
+                table.pop(cls, None)
 
 
 @pytest.fixture(autouse=True)

@@ -93,10 +93,10 @@ def test_what_a_refused_claim_refers_to_is_stored_all_the_same(store, monkeypatc
             return "refused"
         return "claimed"
 
-    def looks(execution: Execution, write: Any) -> None:
+    def looks(execution: Execution, write: Any, call: Any) -> None:
         chunks = execution.engine.kept.chunks(execution.run_no, 1)
         stored.append("the other" in chunks[1].decode())
-        taken_back(execution, write)
+        taken_back(execution, write, call)
 
     monkeypatch.setattr(Execution, "undo_prediction", looks)
 

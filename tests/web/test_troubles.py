@@ -246,13 +246,21 @@ def test_half_an_answer_is_not_taken_for_an_answer(page: Page, stage: Stage):
 def test_a_page_that_waited_for_an_answer_goes_on_looking(page: Page, stage: Stage):
     """What changes while the page reads the run is looked at afterwards, and so is what comes then."""
     held: list[Route] = []
+    is_holding = True
     status = page.locator(".run-head .badge").first
+
+    def hold(route: Route) -> None:
+        if is_holding:
+            held.append(route)
+        else:
+            route.continue_()
+
     with stage.working(module="tests.web.talking"):
         stage.submit(talking.then_waits, "slow", 2)
         stage.until_status("slow", "waiting")
         page.goto(f"{stage.origin}/run?id=slow#journal")
         expect(status).to_contain_text("waiting")
-        page.route(lambda url: url.endswith("/run?id=slow"), lambda route: held.append(route))
+        page.route(lambda url: url.endswith("/run?id=slow"), hold)
         stage.store.pause("slow")
         while not held:
             page.wait_for_timeout(20)
@@ -260,7 +268,9 @@ def test_a_page_that_waited_for_an_answer_goes_on_looking(page: Page, stage: Sta
         stage.store.resume("slow")
         expect(page.locator(".journal > li").last).not_to_contain_text("run held")
         page.wait_for_timeout(1000)
-        page.unroute_all()  # What is held goes on.
+        is_holding = False
+        for route in held:
+            route.continue_()
         expect(status).to_contain_text("waiting")
         stage.store.signal("slow", "go")
     expect(status).to_contain_text("completed")
