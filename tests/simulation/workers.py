@@ -282,11 +282,14 @@ class Life:
 
     def _act(self, act: Act, frame: Frame, before: str) -> Moves:
         step = step_of(act)
-        prepared = step._prepared(frame, (), {"number": act.number, "before": _of(act, before)})  # pyright: ignore[reportPrivateUsage]
+        prepared = step._prepared(
+            frame, None, (), {"number": act.number, "before": _of(act, before)}
+        )  # pyright: ignore[reportPrivateUsage]
         call = prepared.call
         try:
             history, decode = self.execution.history, self.execution.decode
-            value = yield from self._perform(call, step_script(call, history, decode), frame)
+            script = step_script(call, history, decode, prepared.found)
+            value = yield from self._perform(call, script, frame)
         except StepFailed:
             if act.handled:
                 return f"{call.key} failed"

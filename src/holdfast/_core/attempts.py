@@ -14,13 +14,13 @@ from holdfast._core.claims import CLAIMED_AS, claimed_name
 from holdfast._core.entries import Kind
 from holdfast._core.keys import name_of
 from holdfast._core.requests import (
+    NOW,
     Append,
     Call,
     Called,
     Chance,
     Decode,
     Note,
-    Now,
     Script,
     Sleep,
     Spec,
@@ -39,13 +39,8 @@ _OWN = frozenset(kind for kind in vars(builtins).values() if isinstance(kind, ty
 
 def begin(call: StepCall) -> Script:
     """Begin the next attempt."""
-    now_us: int = yield Now()
-    call.attempt += 1
-    call.started_us = now_us
-    call.noted = False
-    call.begun = False
-    if call.first_started_us == 0:
-        call.first_started_us = now_us
+    now_us: int = yield NOW
+    call.begin(now_us)
     return None
 
 
@@ -108,7 +103,7 @@ def ending(call: StepCall, note: Note) -> list[Note]:
 def pause(call: StepCall, policy: Retry, error: BaseException) -> Script:
     """Return how long to wait before the next attempt, or None to give up."""
     chance: float = yield Chance()
-    now_us: int = yield Now()
+    now_us: int = yield NOW
     return pause_s(
         policy,
         attempt=call.attempt,
@@ -121,7 +116,7 @@ def pause(call: StepCall, policy: Retry, error: BaseException) -> Script:
 
 def failed_attempt(call: StepCall, error: BaseException, wait_s: float) -> Script:
     """Record an attempt that failed and is tried again, and wait."""
-    now_us: int = yield Now()
+    now_us: int = yield NOW
     retry_at_us = now_us + int(wait_s * 1e6)
     facts = {"error": told(error), "final": False, "retry_at_us": retry_at_us}
     note = Note(Kind.STEP_FAILED, facts, ends_attempt=True)

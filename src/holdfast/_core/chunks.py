@@ -75,15 +75,25 @@ class Values:
         """The node of a value; its new chunks wait in `take_fresh`. Refused: nothing has changed."""
         if self.redact is not None:
             value = redacted(value, path, self.redact, self.known)
-        return self._flat_node(value) or self._write(value, path, copying=False)[0]
+        if self.inline_limit == INLINE_LIMIT_BYTES:
+            node = flat.node_of(value)
+            if node is not None:
+                return node
+        return self._write(value, path, copying=False)[0]
 
     def copy(self, value: object, path: str) -> tuple[bytes, Any]:
         """The node, and the value that reading it would give."""
         if self.redact is not None:
             value = redacted(value, path, self.redact, self.known)
-        node = self._flat_node(value)
-        if node is not None:
-            return node, dict(value)  # type: ignore[call-overload]  # it is a dict of scalars
+        if self.inline_limit == INLINE_LIMIT_BYTES:
+            if class_of(value) is not dict:
+                node = flat.scalar_node_of(value)
+                if node is not None:
+                    return node, value
+            else:
+                node = flat.node_of(value)
+                if node is not None:
+                    return node, dict(value)  # type: ignore[call-overload]  # it is a dict of scalars
         return self._write(value, path, copying=True)
 
     def decode(self, node: bytes) -> Any:
@@ -104,9 +114,6 @@ class Values:
     def put_back(self, chunks: list[tuple[int, bytes]]) -> None:
         """Take chunks back that were handed over and refused: they go with the next write."""
         self._fresh = {**dict(chunks), **self._fresh}
-
-    def _flat_node(self, value: Any) -> bytes | None:
-        return flat.node_of(value) if self.inline_limit == INLINE_LIMIT_BYTES else None
 
     def _write(self, value: object, path: str, *, copying: bool) -> tuple[bytes, Any]:
         writer = ChunkWriter(self, copying=copying)

@@ -190,7 +190,7 @@ def seal(prev: bytes, parts: Sequence[int | str | bytes | None]) -> bytes:
     MessagePack is just that: each part with its type and its length, and one form for each value.
     """
     try:
-        return _hash(prev + _packed(parts))
+        return hashlib.blake2b(prev + _packed(parts), digest_size=DIGEST_BYTES).digest()
     except (OverflowError, UnicodeEncodeError):
         # Bytes from a damaged file can become such a number or text; no row of ours has them.
         return _hash(prev + repr(parts).encode("utf-8", "backslashreplace"))

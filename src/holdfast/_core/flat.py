@@ -32,6 +32,14 @@ def node_of(value: Any) -> bytes | None:
     return node if len(node) < NODE_MAX_BYTES else None
 
 
+def scalar_node_of(value: Any) -> bytes | None:
+    """Return the node of a small scalar, or None: go the long way."""
+    kind = class_of(value)
+    if value is None or kind is bool or (kind is int and -INT_MAX <= value <= INT_MAX):
+        return _to_json(value)
+    return None
+
+
 def digest_of(value: Any) -> bytes | None:
     """Return the digest of a small flat dict, or None: go the long way."""
     if not _is_flat(value):

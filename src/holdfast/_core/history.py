@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from holdfast._core.drift import Gap
 from holdfast._core.entries import Entry
 from holdfast._core.folding import FOLD, Folding
-from holdfast._core.keys import name_of, scope_of
+from holdfast._core.keys import name_of
 from holdfast._core.lifecycle import Status, next_status
 from holdfast._core.reach import Reach
 from holdfast._core.record import OUTCOMES, Accepted, Record, State, facts
@@ -113,6 +113,15 @@ class History(Folding):
 
     # -- replay ------------------------------------------------------------------------------
 
+    def look_up(
+        self, key: str, position: int | None, args_digest: bytes | None
+    ) -> Record | Divergence | None:
+        """Return the record of a call as it takes its key, or why it does not fit."""
+        try:
+            return self.match(key, position, args_digest)
+        except Divergence as divergence:
+            return divergence
+
     def match(self, key: str, position: int | None, args_digest: bytes | None) -> Record | None:
         """Return the record of this call, None if there is none, or raise Divergence."""
         if position is None:
@@ -120,8 +129,10 @@ class History(Folding):
                 return self._whatever(self.old[key], args_digest)
             record = self.records.get(key)
         else:
-            record = self.placed.get((scope_of(key), position))
+            record = self.placed.get((key.rpartition("/")[0], position))
             if record is None:
+                if key not in self.old and key not in self.records:
+                    return None
                 record = self._elsewhere(key, position)
                 return record if record is None else self._whatever(record, args_digest)
         if record is None:

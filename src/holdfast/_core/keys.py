@@ -125,7 +125,10 @@ class Scope:
         """Return the key and position of the next call of this name."""
         position = self.position
         self.position = position + 1
-        return self.take_key(name), position
+        seen = self._seen
+        count = seen[name] = seen.get(name, 0) + 1
+        key = name if count == 1 else f"{name}#{count}"
+        return (f"{self.path}/{key}" if self.path else key), position
 
     def take_key(self, name: str) -> str:
         """Return the key of the next call of this name, without a position."""

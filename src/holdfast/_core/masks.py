@@ -4,8 +4,8 @@ from __future__ import annotations
 
 _texts: dict[str, str] = {}
 """The secrets of this process, by name."""
-_masks: list[tuple[str, str]] = []
-"""What is looked for, the longest first, and what stands in its place."""
+registered: list[tuple[str, str]] = []
+"""What is looked for, the longest first, and what stands in its place. Empty: there is no secret."""
 _in_json: list[tuple[bytes, bytes]] = []
 """The same inside of encoded JSON."""
 
@@ -16,13 +16,13 @@ def mask(name: str, text: str) -> None:
     import urllib.parse
 
     _texts[name] = text
-    found = dict(_masks)
+    found = dict(registered)
     for form in (text, json.dumps(text)[1:-1], repr(text)[1:-1], urllib.parse.quote(text, safe="")):
         found[form] = f"[secret {name}]"
-    _masks[:] = sorted(found.items(), key=lambda pair: -len(pair[0]))
+    registered[:] = sorted(found.items(), key=lambda pair: -len(pair[0]))
     _in_json[:] = [
         (json.dumps(form, ensure_ascii=False)[1:-1].encode(), json.dumps(shown)[1:-1].encode())
-        for form, shown in _masks
+        for form, shown in registered
     ]
 
 
@@ -33,12 +33,12 @@ def text_of(name: str) -> str | None:
 
 def any_masked() -> bool:
     """Say whether this process has any secret."""
-    return bool(_masks)
+    return bool(registered)
 
 
 def masked(text: str) -> str:
     """Return a text in which every registered secret is replaced by its name."""
-    for form, shown in _masks:
+    for form, shown in registered:
         if form in text:
             text = text.replace(form, shown)
     return text
@@ -46,7 +46,7 @@ def masked(text: str) -> str:
 
 def holds_secret(text: str) -> bool:
     """Say whether a registered secret is part of a text."""
-    return any(form in text for form, _ in _masks)
+    return any(form in text for form, _ in registered)
 
 
 def masked_json(body: bytes) -> bytes:

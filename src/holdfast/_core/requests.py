@@ -131,6 +131,15 @@ class StepCall(msgspec.Struct):
     outcome_changes: list[Change] | None = None
     """What this attempt asked to be changed if it succeeds; it commits with the outcome."""
 
+    def begin(self, now_us: int) -> None:
+        """Begin the next attempt."""
+        self.attempt += 1
+        self.started_us = now_us
+        self.noted = False
+        self.begun = False
+        if self.first_started_us == 0:
+            self.first_started_us = now_us
+
 
 # -- what a script may ask for -----------------------------------------------------------------
 
@@ -273,6 +282,9 @@ class ChildEnd(msgspec.Struct):
 
 class Now(msgspec.Struct):
     """Ask for the store's time, in microseconds."""
+
+
+NOW = Now()
 
 
 class Chance(msgspec.Struct):

@@ -358,7 +358,19 @@ def apply(row: RunRow, write: Write, lease_until_us: int) -> Applied:
     for draft in write.drafts:
         if draft.at_us < new.updated_us:  # A clock that is behind, or a line that wrote later.
             draft = msgspec.structs.replace(draft, at_us=new.updated_us)  # noqa: PLW2901
-        entry = _seal(new, draft)
+        seq = new.last_seq + (1 if draft.started_us is None else 2)
+        entry = Entry(
+            seq,
+            draft.kind,
+            draft.at_us,
+            draft.step,
+            draft.attempt,
+            draft.position,
+            draft.args_digest,
+            draft.started_us,
+            draft.body,
+            entry_digest(new.head, new.run_id, seq, draft),
+        )
         entries.append(entry)
         _fold(new, draft, entry)
     for name, value in write.row.items():
@@ -372,24 +384,8 @@ def apply(row: RunRow, write: Write, lease_until_us: int) -> Applied:
         new.lease_until_us = 0
     else:
         new.lease_until_us = max(new.lease_until_us, lease_until_us)
-    return Applied(entries, new.sealed())
-
-
-def _seal(row: RunRow, draft: Draft) -> Entry:
-    seq = row.last_seq + draft.span
-    digest = entry_digest(row.head, row.run_id, seq, draft)
-    return Entry(
-        seq,
-        draft.kind,
-        draft.at_us,
-        draft.step,
-        draft.attempt,
-        draft.position,
-        draft.args_digest,
-        draft.started_us,
-        draft.body,
-        digest,
-    )
+    new.digest = new.expected_digest()
+    return Applied(entries, new)
 
 
 def entry_digest(prev: bytes, run_id: str, seq: int, entry: Draft | Entry) -> bytes:

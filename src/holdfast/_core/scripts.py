@@ -26,7 +26,6 @@ from typing import Any
 import msgspec
 
 from holdfast._core.attempts import (
-    begin,
     failed_attempt,
     give_up,
     marked,
@@ -46,6 +45,7 @@ from holdfast._core.keys import is_undo
 from holdfast._core.messages import refused_before
 from holdfast._core.record import SCOPE, STEP, facts
 from holdfast._core.requests import (
+    NOW,
     Append,
     Call,
     Called,
@@ -72,61 +72,117 @@ UNCHANGED = (
 PUT_BACK = "put the old code back and run it again, or"
 
 
-def step_script(call: StepCall, history: History, decode: Decode) -> Script:
-    """Execute one call of a step, or replay it."""
-    record = find(call, history, decode, STEP)
+Found = Record | Divergence | None
+"""What the history has of a call, as `History.look_up` returns it."""
+_NOT_LOOKED_UP: Any = object()
+
+
+def step_script(
+    call: StepCall, history: History, decode: Decode, found: Found = _NOT_LOOKED_UP
+) -> Script:
+    """Execute one call of a step, or replay it. `found` is what the history has of it, if that was
+    looked up when the call took its key."""
+    if found is _NOT_LOOKED_UP:
+        found = history.look_up(call.key, call.position, call.args_digest)
+    record = found if found is None else checked(call, found, history, decode, STEP)
     if record is not None:
         if record.has_outcome:
             return replayed(call, record, decode, history.run_id)
         call.attempt = record.attempts
         if record.state is not State.WAITING:  # For an approval: it was not begun yet.
             call.first_started_us = record.first_started_us
-    if record is None and call.spec.effect:
+    elif history.closed:
+        raise _completed(call, history)
+    spec = call.spec
+    if spec.effect and record is None:
         yield from check_renamed(call, history)
-    if call.spec.transaction:
+    if spec.transaction:
         return (yield from transaction_script(call, record, history.run_id))
-    if call.spec.effect:
+    if spec.effect:
         return (yield from effect_script(call, record, history.run_id))
-    if record is not None and record.is_in_doubt:
-        raise was_effect(call, history.run_id)
-    return (yield from _plain(call, record, history.run_id))
+    if record is not None:
+        yield from _taken_up(call, record, history.run_id)
+    while True:
+        now_us: int = yield NOW
+        call.begin(now_us)
+        if call.gates:
+            yield from started(call, [Note(Kind.STEP_STARTED)], history.run_id)
+        called: Called = yield Call(call, "body")
+        error = called.error
+        if error is None:
+            outcome = Note(Kind.STEP_COMPLETED, {}, {"result": called.value}, ends_attempt=True)
+            try:
+                wrote: Wrote = yield Append(call, [outcome], waits=not spec.grouped)
+            except ValueRefused as refused:
+                # The next attempt would return the same type, and cost the same again.
+                return (yield from give_up(call, refused, history.run_id))
+            return wrote.value
+        wait_s = yield from pause(call, spec.retry or ONCE, error)
+        if wait_s is None:
+            return (yield from give_up(call, error, history.run_id))
+        yield from failed_attempt(call, error, wait_s)
+
+
+def _taken_up(call: StepCall, record: Record, run_id: str) -> Script:
+    """Go on with a plain step that an earlier process left without an outcome."""
+    if record.is_in_doubt:
+        raise was_effect(call, run_id)
+    if record.state is not State.RETRYING:
+        if call.attempt > 0:
+            call.attempt -= 1  # The attempt that a crash cut short does not count.
+    elif record.retry_at_us:
+        yield Sleep(call, record.retry_at_us)
+    return None
 
 
 def find(
     call: StepCall, history: History, decode: Decode | None = None, sort: str | None = None
 ) -> Record | None:
-    """Return the record of this call; a call that does not fit holds the run as diverged. One of
-    another `sort` (a step that became a flow) never fits, whatever change was accepted."""
-    found: Divergence | None = None
-    try:
-        record = history.match(call.key, call.position, call.args_digest)
-    except Divergence as divergence:
-        record, found = divergence.other, divergence
+    """Return the record of this call; a call that does not fit holds the run as diverged."""
+    found = history.look_up(call.key, call.position, call.args_digest)
+    return checked(call, found, history, decode, sort)
+
+
+def checked(
+    call: StepCall,
+    found: Found,
+    history: History,
+    decode: Decode | None = None,
+    sort: str | None = None,
+) -> Record | None:
+    """Return the record that was found for a call; one that does not fit holds the run as diverged.
+    One of another `sort` (a step that became a flow) never fits, whatever change was accepted."""
+    divergence = found if isinstance(found, Divergence) else None
+    record = found.other if isinstance(found, Divergence) else found
     another = record is not None and sort not in (None, record.sort) and not record.was_given
     if another:
         assert record is not None
-        found = Divergence(call.key, f"{call.key} as {record.sort}", f"it as {sort}")
-    elif found is not None and _same_today(call, record, decode):
+        divergence = Divergence(call.key, f"{call.key} as {record.sort}", f"it as {sort}")
+    elif divergence is not None and _same_today(call, record, decode):
         return record
-    if found is not None:
-        differ = _differences(call, found.other, decode)
+    if divergence is not None:
+        differ = _differences(call, divergence.other, decode)
         resume = command("resume", history.run_id, "--accept-change")
         raise Unwind(
             diverged(
                 history.run_id,
                 call.key,
-                f"{found}{differ}",
+                f"{divergence}{differ}",
                 f"give it another name (name=…), then: {resume}" if another else None,
             ),
             differs=SORT if another else None,
             about=call.spec.name if another else "",
         )
     if history.closed and sort != SCOPE and (record is None or not record.has_outcome):
-        raise UsageError(
-            f"run {history.run_id!r} has completed without an outcome of {call.key}, and a completed "
-            "run executes nothing more; give the script a run id of its own"
-        )
+        raise _completed(call, history)
     return record
+
+
+def _completed(call: StepCall, history: History) -> UsageError:
+    return UsageError(
+        f"run {history.run_id!r} has completed without an outcome of {call.key}, and a completed "
+        "run executes nothing more; give the script a run id of its own"
+    )
 
 
 def check_renamed(call: StepCall, history: History) -> Script:
@@ -248,33 +304,3 @@ def _given(call: StepCall, settled: Entry, value: Any, run_id: str) -> Any:
         differs=VALUE,
         about=call.spec.name,
     )
-
-
-def _plain(call: StepCall, record: Record | None, run_id: str) -> Script:
-    policy = call.spec.retry or ONCE
-    if record is not None and record.state is State.RETRYING and record.retry_at_us:
-        yield Sleep(call, record.retry_at_us)
-    if record is not None and record.state is not State.RETRYING and call.attempt > 0:
-        call.attempt -= 1  # The attempt that a crash cut short does not count against the policy.
-    while True:
-        yield from begin(call)
-        if call.gates:
-            yield from started(call, [Note(Kind.STEP_STARTED)], run_id)
-        called: Called = yield Call(call, "body")
-        if called.error is None:
-            try:
-                wrote: Wrote = yield Append(
-                    call,
-                    [Note(Kind.STEP_COMPLETED, {}, {"result": called.value}, ends_attempt=True)],
-                    waits=not call.spec.grouped,
-                )
-            except ValueRefused as refused:
-                # The next attempt would return the same type, and cost the same again.
-                return (yield from give_up(call, refused, run_id))
-            else:
-                return wrote.value
-        assert called.error is not None
-        wait_s = yield from pause(call, policy, called.error)
-        if wait_s is None:
-            return (yield from give_up(call, called.error, run_id))
-        yield from failed_attempt(call, called.error, wait_s)

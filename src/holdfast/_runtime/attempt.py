@@ -11,12 +11,13 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.requests import Called, StepCall
 from holdfast._core.stops import Unwind
 from holdfast._runtime import observing
-from holdfast._runtime.frames import Frame, current, here
+from holdfast._runtime.frames import Frame, current
 from holdfast.errors import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Body:
         "call",
         "fallback",
         "fn",
+        "found",
         "on_doubt",
         "resources",
         "timeout_s",
@@ -45,21 +47,25 @@ class Body:
         self,
         call: StepCall,
         fn: Callable[..., Any],
-        arguments: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]],
+        arguments: dict[str, Any] | Callable[[], tuple[tuple[Any, ...], dict[str, Any]]],
         on_doubt: Callable[..., Any] | None,
         fallback: Any,
         *,
         awaits: bool = False,
         resources: bool = False,
+        found: Any = None,
     ) -> None:
         self.call = call
         self.fn = fn
         self.arguments = arguments
+        """By name as they are bound, or a function that makes args and kwargs of them."""
         self.on_doubt = on_doubt
         self.fallback = fallback
         self.timeout_s = call.spec.timeout_s
         self.awaits = awaits
         self.resources = resources
+        self.found = found
+        """What the history has of the call: see `History.look_up`."""
 
     def target(self, what: str) -> Callable[..., Any]:
         """Return the function that a script asked to be called."""
@@ -78,39 +84,48 @@ def call_blocking(execution: Execution, body: Body, what: str) -> Called:
     """Call sync user code in this thread, or in a helper thread if it has a time limit."""
     if body.timeout_s is not None and what != "fallback":
         return _with_limit(execution, body, what, body.timeout_s)
-    observed = observing.attempt(execution, body.call, what)
-    return _called(lambda: _invoke(execution, body, what, observed))
+    observed = observing.attempt(execution, body.call, what) if observing.observers else None
+    return _called(execution, body, what, observed)
 
 
-def _invoke(execution: Execution, body: Body, what: str, observed: observing.Unobserved) -> Any:
-    frame = Frame(execution, execution.root, here(awaits=False), awaits=False, call=body.call)
+def _called(
+    execution: Execution, body: Body, what: str, observed: observing.Unobserved | None
+) -> Called:
+    """Call user code, and return its value or its error; what stops or interrupts goes on."""
+    try:
+        return Called(_invoke(execution, body, what, observed))
+    except (Unwind, *INTERRUPTS):
+        raise
+    except BaseException as error:
+        return Called(error=error)
+
+
+def _invoke(
+    execution: Execution, body: Body, what: str, observed: observing.Unobserved | None
+) -> Any:
+    call = body.call
+    frame = Frame(execution, execution.root, threading.get_ident(), awaits=False, call=call)
     token = current.set(frame)
     try:
-        args, kwargs = body.arguments()
-        body.call.begun = True
-        body.call.outcome_changes = None  # What an earlier try asked for was never committed.
-        with observed:
-            result = body.target(what)(*args, **kwargs)
+        given = body.arguments
+        args, kwargs = ((), given) if isinstance(given, dict) else given()
+        call.begun = True
+        call.outcome_changes = None  # What an earlier try asked for was never committed.
+        target = body.target(what)  # `testing` watches here which code is called.
+        if observed is None:
+            result = target(*args, **kwargs)
+        else:
+            with observed:
+                result = target(*args, **kwargs)
     finally:
         current.reset(token)
-    if is_coroutine(result):
+    if type(result) is CoroutineType:
         result.close()
         raise UsageError(
             f"{body.call.key}: {what} of a sync step returned a coroutine; "
             "make the step async, or the function sync"
         )
     return result
-
-
-def _called(invoke: Callable[[], Any]) -> Called:
-    try:
-        return Called(invoke())
-    except Unwind:
-        raise
-    except INTERRUPTS:
-        raise
-    except BaseException as error:
-        return Called(error=error)
 
 
 def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -> Called:
@@ -121,7 +136,7 @@ def _with_limit(execution: Execution, body: Body, what: str, timeout_s: float) -
 
     def work() -> None:
         try:
-            box.append(context.run(_called, lambda: _invoke(execution, body, what, observed)))
+            box.append(context.run(_called, execution, body, what, observed))
         except BaseException as error:
             box.append(error)
         finally:
@@ -160,8 +175,3 @@ def _waited(finished: threading.Event, timeout_s: float) -> bool:
         if time.monotonic() >= deadline:
             return finished.is_set()
     return True
-
-
-def is_coroutine(value: object) -> bool:
-    """Say whether a value is a coroutine that nobody awaited yet."""
-    return type(value).__name__ == "coroutine"

@@ -28,7 +28,8 @@ async def call_awaiting(execution: Execution, body: Body, what: str) -> Called:
     frame = Frame(execution, execution.root, asyncio.current_task(), awaits=True, call=body.call)
     token = current.set(frame)
     try:
-        args, kwargs = body.arguments()
+        given = body.arguments
+        args, kwargs = ((), given) if isinstance(given, dict) else given()
         if body.resources:
             args, kwargs = await _ready(args, kwargs)
         body.call.begun = True

@@ -15,19 +15,20 @@ store; after an I/O error the store acknowledges nothing any more.
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast._core.rows import Write
 from holdfast._store.contract import Broken, Committed, NewRun, Outcome, Started, Store
 from holdfast.errors import StoreFull
 
-T = TypeVar("T", bound="Ticket")
-
 _NO_WRITE: Any = None
+_write_of = operator.attrgetter("write")
+_patience_of = operator.attrgetter("patience_s")
 BATCH_MAX = 1000
 FULL_PAUSE_S = 0.2
 """Pause between tries when the disk is full and an outcome waits to be written."""
@@ -87,6 +88,11 @@ class StartTicket(Ticket):
         self.started: Started | None = None
 
 
+def _fail(batch: Sequence[Ticket], error: BaseException) -> None:
+    for ticket in batch:
+        ticket.error = error
+
+
 class Committer:
     """Group commit for one store handle."""
 
@@ -119,7 +125,7 @@ class Committer:
 
     def wait(self, ticket: Ticket) -> Outcome:
         """Lead or follow until the write is done; returns its outcome or raises its error."""
-        self._until_done(ticket)
+        self.until_done(ticket)
         if ticket.error is not None:
             raise ticket.error
         assert ticket.outcome is not None
@@ -140,13 +146,14 @@ class Committer:
         """Start a run, together with whatever else is being started or written."""
         ticket = StartTicket(new, owner)
         self._queue.append(ticket)
-        self._until_done(ticket)
+        self.until_done(ticket)
         if ticket.error is not None:
             raise ticket.error
         assert ticket.started is not None
         return ticket.started
 
-    def _until_done(self, ticket: Ticket) -> None:
+    def until_done(self, ticket: Ticket) -> None:
+        """Lead or follow until the write is done."""
         while not ticket.done:
             if ticket.parked:
                 ticket.block()
@@ -156,7 +163,8 @@ class Committer:
                         self._commit()
                 finally:
                     self._lead.release()
-                self._hand_over()
+                if self._queue:
+                    self._hand_over()
             else:
                 ticket.block()
 
@@ -180,40 +188,41 @@ class Committer:
 
     def _commit(self) -> None:
         """Take what has gathered and commit it. Called by the leader only."""
-        batch: list[Ticket] = []
-        while self._queue and len(batch) < BATCH_MAX:
-            batch.append(self._queue.popleft())
-        starts = [ticket for ticket in batch if isinstance(ticket, StartTicket)]
-        writes = (
-            [ticket for ticket in batch if not isinstance(ticket, StartTicket)] if starts else batch
-        )
+        starts: list[StartTicket] = []
+        writes: list[Ticket] = []
+        queue, room = self._queue, BATCH_MAX
+        while queue and room:
+            room -= 1
+            ticket = queue.popleft()
+            if isinstance(ticket, StartTicket):
+                starts.append(ticket)
+            else:
+                writes.append(ticket)
         if starts:
-            self._settle(starts, self._start_all)
+            try:
+                self._start_all(starts)
+            except BaseException as error:
+                _fail(starts, error)
+            self._wake_all(starts)
         if writes:
-            self._settle(writes, self._append)
+            try:
+                self._append(writes)
+            except BaseException as error:
+                _fail(writes, error)
+            self._wake_all(writes)
 
-    def _settle(self, batch: list[T], work: Callable[[list[T]], None]) -> None:
-        """Do the work of a batch and wake those who wait for it, whatever came out."""
-        try:
-            work(batch)
-        except BaseException as error:
+    def _wake_all(self, batch: Sequence[Ticket]) -> None:
+        """Wake those who wait for a batch that was committed or has failed."""
+        if self._wrote is not None:  # Before anybody goes on: who waits for a write finds it told.
             for ticket in batch:
-                ticket.error = error
-        if self._wrote is not None:
-            self._tell(
-                batch, self._wrote
-            )  # Before anybody goes on: who waits for a write finds it told.
+                if isinstance(ticket.outcome, Committed):
+                    self._wrote(ticket.write)
         for ticket in batch:
             ticket.done = True
             if ticket.callback is None:
                 ticket.nudge()
             else:
                 ticket.callback(ticket)
-
-    def _tell(self, batch: Sequence[Ticket], wrote: Callable[[Write], None]) -> None:
-        for ticket in batch:
-            if isinstance(ticket.outcome, Committed):
-                wrote(ticket.write)
 
     def _start_all(self, batch: list[StartTicket]) -> None:
         started = self._store.start_all([(ticket.new, ticket.owner) for ticket in batch])
@@ -222,33 +231,33 @@ class Committer:
 
     def _append(self, batch: list[Ticket]) -> None:
         """Append; wait for space if the disk is full and some write is worth waiting for."""
-        outcomes = self._append_patiently(
-            [ticket.write for ticket in batch], max(ticket.patience_s for ticket in batch)
-        )
+        writes = list(map(_write_of, batch))
+        outcomes: list[Outcome] | None = None
+        deadline_s: float | None = None
+        while outcomes is None:
+            try:
+                outcomes = self._store.append(writes)
+            except StoreFull:
+                if deadline_s is None:
+                    deadline_s = time.monotonic() + max(map(_patience_of, batch))
+                if time.monotonic() >= deadline_s:
+                    raise
+                time.sleep(FULL_PAUSE_S)
         for ticket, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, Broken):
                 ticket.error = outcome.error
             ticket.outcome = outcome
 
-    def _append_patiently(self, writes: list[Write], patience_s: float) -> list[Outcome]:
-        deadline = time.monotonic() + patience_s
-        while True:
-            try:
-                return self._store.append(writes)
-            except StoreFull:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(FULL_PAUSE_S)
-
     def _hand_over(self) -> None:
         """If writes came in meanwhile, see to it that somebody leads them."""
-        pressing = next((ticket for ticket in list(self._queue) if not ticket.lazy), None)
-        if pressing is None:
+        for pressing in list(self._queue):
+            if pressing.lazy:
+                continue
+            if pressing.callback is None:
+                pressing.nudge()
+            else:
+                self._rouse()
             return
-        if pressing.callback is None:
-            pressing.nudge()
-        else:
-            self._rouse()
 
     def _rouse(self) -> None:
         """Wake the background thread, once for however many writes."""

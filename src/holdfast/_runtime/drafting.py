@@ -28,7 +28,9 @@ def drafted(execution: Execution, call: StepCall, note: Note) -> tuple[Draft, An
     elif not call.noted and note.ends_attempt and not call.spec.effect:
         parts.append(b'"args":' + call.args_node)
         started_us = call.started_us
-    path = redact_facts(note.facts, call.key, execution.values.redact)
+    redact, path = execution.values.redact, ""
+    if redact is not None:
+        path = redact_facts(note.facts, call.key, redact)
     for name, fact in note.facts.items():
         parts.append(b'"%b":%b' % (name.encode(), _encode(fact)))
     copy: Any = None

@@ -49,7 +49,7 @@ from holdfast._runtime.execution import Execution
 from holdfast._runtime.questions import find_question
 from holdfast._runtime.recalling import recalled
 from holdfast._runtime.repeating import find_unmet
-from holdfast._runtime.shield import Shield
+from holdfast._runtime.shield import shield_here
 from holdfast._runtime.transactions import transact
 from holdfast._runtime.waiting import await_blocking
 from holdfast.errors import ClassChanged, StoreError, ValueRefused
@@ -69,50 +69,49 @@ KEY_PAUSE_US = 3_000_000
 
 def drive(script: Script, execution: Execution, body: Body) -> Any:
     """Perform a script in this thread."""
-    with Shield() as shield:
-        try:
-            return _drive(script, execution, body, shield)
-        except Unwind as unwind:
-            raise execution.stop(unwind) from None
-        except attempt.INTERRUPTS as interrupt:
-            note_interrupt(execution, body.call, interrupt)
-            raise
-        except StoreError as error:
-            raise execution.stop(Unwind(error)) from error
-        except ClassChanged as changed:
-            raise execution.class_changed(changed, body.call.key) from None
-
-
-def _drive(script: Script, execution: Execution, body: Body, shield: Shield) -> Any:
+    shield = shield_here()
     answer: Any = None
     refused: ValueRefused | None = None
     try:
         while True:
-            request = script.send(answer) if refused is None else script.throw(refused)
+            request: Any = script.send(answer) if refused is None else script.throw(refused)
             answer = refused = None
             kind = type(request)
             if kind is Now:
                 answer = execution.engine.now_us()
             elif kind is Append:
                 try:
-                    answer = _append(execution, request)  # type: ignore[arg-type]
+                    answer = _append(execution, request)
                 except ValueRefused as error:
                     refused = error
-            elif kind is Call:
-                if request.what != "look":  # type: ignore[union-attr]
-                    execution.open_calls[body.call.key] = body.call
-                shield.lower()
-                answer = attempt.call_blocking(execution, body, request.what)  # type: ignore[union-attr]
-                shield.raise_again()
             elif kind is Transact:
                 execution.open_calls[body.call.key] = body.call
-                answer = transact(execution, body, request, shield)  # type: ignore[arg-type]
+                answer = transact(execution, body, request, shield)
             else:
-                shield.lower()
-                answer = perform(execution, request)
-                shield.raise_again()
+                if shield is not None:
+                    shield.lower()
+                if kind is Call:
+                    if request.what != "look":
+                        execution.open_calls[body.call.key] = body.call
+                    answer = attempt.call_blocking(execution, body, request.what)
+                else:
+                    answer = perform(execution, request)
+                if shield is not None:
+                    shield.raise_again()
     except StopIteration as stop:
         return stop.value
+    except Unwind as unwind:
+        raise execution.stop(unwind) from None
+    except attempt.INTERRUPTS as interrupt:
+        note_interrupt(execution, body.call, interrupt)
+        raise
+    except StoreError as error:
+        raise execution.stop(Unwind(error)) from error
+    except ClassChanged as changed:
+        raise execution.class_changed(changed, body.call.key) from None
+    finally:
+        if shield is not None:
+            shield.lower()
 
 
 def _append(execution: Execution, request: Append) -> Wrote:
@@ -120,16 +119,12 @@ def _append(execution: Execution, request: Append) -> Wrote:
         _, copy = execution.append(request, execution.in_background)
         return Wrote(copy)
     ticket, copy = execution.append(request, None)
-    _wait(execution, ticket)
-    return wrote(execution, request.call, ticket, copy)
-
-
-def _wait(execution: Execution, ticket: Ticket) -> None:
     try:
-        execution.engine.committer.wait(ticket)
+        execution.engine.committer.until_done(ticket)
     except BaseException:
         if not ticket.done:
             raise
+    return wrote(execution, request.call, ticket, copy)
 
 
 def wrote(execution: Execution, call: StepCall, ticket: Ticket, copy: Any) -> Wrote:

@@ -133,7 +133,8 @@ class Engine:
     def wrote(self, write: Write) -> None:
         """A write of a run is committed: it is counted, and told to observers."""
         self.measuring.wrote(write)
-        observing.wrote(self.kept, write)
+        if observing.observers:
+            observing.wrote(self.kept, write)
 
     # -- runs at work --------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast._core import masks
 from holdfast._core.changes import PutMemo, TakeMessage
 from holdfast._core.chunks import Values
 from holdfast._core.commands import command
@@ -210,13 +211,13 @@ class Execution:
         value that the caller gets. Raises ValueRefused with nothing written."""
         call = request.call
         with self.lock:
-            if self.fenced:
-                assert self.stopped is not None
+            if self.stopped is not None and self.fenced:
                 raise self.stopped
             write, copy = self.prepared(request)
             ticket = Ticket(write, callback)
-            ticket.patience_s = EFFECT_PATIENCE_S if call.spec.effect else 0.0
             ticket.lazy = request.lazily
+            if call.spec.effect:
+                ticket.patience_s = EFFECT_PATIENCE_S
             self._submit(ticket)
             if request.notes and request.notes[-1].ends_attempt:
                 self.open_calls.pop(call.key, None)
@@ -226,14 +227,17 @@ class Execution:
 
     def prepared(self, request: Append) -> tuple[Write, Any]:
         """Encode what a script wants written, under the run's lock; the numbers are taken."""
+        call = request.call
         drafts: list[Draft] = []
         copy: Any = None
         for note in request.notes:
-            draft, copy = drafted(self, request.call, note)
+            draft, copy = drafted(self, call, note)
             drafts.append(draft)
-        changes = self._changes(request)
-        if request.call.usage and self.after_gap.compares:
-            drafts[:0] = used_since(self, request.call)
+        changes = request.changes
+        if call.gates or call.outcome_changes:
+            changes = self._changes(request)
+        if call.usage and self.after_gap.compares:
+            drafts[:0] = used_since(self, call)
         row = self._totals.changes(request)
         self._count(drafts, row)
         return Write(self.lease, drafts, row=row, changes=changes), copy
@@ -242,8 +246,6 @@ class Execution:
         """Return what a write changes beside the run: what its script says, what the gates of its
         call add, and what the step asked for if this is its success."""
         call = request.call
-        if not (call.gates or call.outcome_changes):
-            return request.changes
         changes = [*request.changes]
         for gate in call.gates:
             changes += gate.changes(request)
@@ -292,8 +294,10 @@ class Execution:
         self.skipping.count(drafts)
 
     def _submit(self, ticket: Ticket) -> None:
-        hide(ticket.write)
-        if ticket.write.changes:
+        write = ticket.write
+        if masks.registered:
+            hide(write)
+        if write.changes:
             self._expect(ticket)
         self.waits.moved()
         self._last = ticket
@@ -303,8 +307,8 @@ class Execution:
             self._parked.append(ticket)
             return
         chunks = self.values.take_fresh()
-        if not ticket.write.may_be_refused:
-            ticket.write.chunks = chunks
+        if not (write.changes and write.may_be_refused):
+            write.chunks = chunks
         elif chunks:
             # A claim may be refused, and another branch may refer to them already.
             apart = Ticket(Write(self.lease, [], chunks), self.in_background)

@@ -45,7 +45,9 @@ class Frame:
 
     def is_here(self) -> bool:
         """Say whether the executing thread or task is the one that the frame belongs to."""
-        return self.owner == here(awaits=self.awaits)
+        if self.awaits:
+            return self.owner is current_task()
+        return self.owner == threading.get_ident()
 
     def attempt_has_ended(self) -> bool:
         """Say whether this is what an abandoned thread still does of an attempt that is over."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from holdfast._core import approvals, differing, effects
 from holdfast._core.effects import OnDoubt
+from holdfast._core.history import Divergence
 from holdfast._core.keys import check_name, checked_business_key, quoted, rendered_key
 from holdfast._core.record import Record
 from holdfast._core.requests import Gate, Spec, StepCall
@@ -25,7 +26,7 @@ from holdfast._runtime.attempt import Body
 from holdfast._runtime.callables import check_function, is_method
 from holdfast._runtime.drivers import drive
 from holdfast._runtime.faking import Fake
-from holdfast._runtime.frames import Frame, current
+from holdfast._runtime.frames import Frame, check_owner, current
 from holdfast._runtime.gap import StepDrift
 from holdfast._runtime.returns import Returns
 from holdfast._runtime.signatures import Signature, digest_of
@@ -132,11 +133,6 @@ class Recorded(Generic[P, R]):
         """The name under which calls are recorded."""
         return self._settings.name
 
-    @property
-    def _is_unbound(self) -> bool:
-        """Whether this is a method that is called through its class: `self` comes first."""
-        return self._settings.method and self._bound is None
-
     def _function(self) -> Callable[..., Any]:
         if self._bound is None:
             return self._settings.fn
@@ -157,10 +153,6 @@ class Recorded(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<{self._settings.what} {self.name}>"
-
-    def _key_given(self) -> str | None:
-        """The key of this call, if it does not get one by its place in the flow."""
-        return keyed.given(self._step_key)
 
     def _copy(self, bound: Any = None, step_key: str | None = None) -> Any:
         other = copy.copy(self)
@@ -208,31 +200,49 @@ class Recorded(Generic[P, R]):
             )
         return self._bare(args, kwargs, lambda: frame.execution.engine)
 
-    def _prepared(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Body:
-        """Take the key and position of this call, and its arguments as they are now."""
-        execution = frame.execution
+    def _prepared(
+        self,
+        frame: Frame,
+        step_key: str | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Body:
+        """Take the key and position of this call, its arguments as they are now, and its record."""
+        execution, settings = frame.execution, self._settings
         execution.check()
-        settings = self._settings
-        arguments = settings.signature.bind(args, kwargs)
-        recorded = settings.signature.recorded(arguments)
-        key, position = keyed.take(
-            frame, self.name, self._key_given(), lambda: digest_of(execution, self.name, recorded)
-        )
+        signature, spec = settings.signature, settings.spec
+        arguments = signature.bind(args, kwargs)
+        recorded = signature.recorded(arguments) if signature.hidden else arguments
+        position: int | None
+        if step_key is None:
+            check_owner(frame, settings.name)
+            key, position = frame.scope.take(settings.name)
+        else:
+            key, position = keyed.take(
+                frame,
+                settings.name,
+                step_key,
+                lambda: digest_of(execution, settings.name, recorded),
+            )
+        history = execution.history
         if settings.aliases:
-            key = execution.history.known_key(key, settings.aliases)
-        business_key = self._business_key(arguments, recorded)
+            key = history.known_key(key, settings.aliases)
+        business_key = None if settings.key is None else self._business_key(arguments, recorded)
         with execution.lock:
             digest = digest_of(execution, key, recorded)
-            record = execution.history.match_quietly(key, position)
-            node = b""
+            found = record = history.look_up(key, position, digest)
+            if isinstance(record, Divergence):
+                record = record.other
             if record is not None:
                 execution.consumed.add(key)
-            if record is None or not record.has_outcome:
-                node = execution.values.encode(recorded, f"{key}: argument")
-            else:
+            is_done = record is not None and record.has_outcome
+            if is_done:
                 execution.unreplayed -= 1
+                node = b""
+            else:
+                node = execution.values.encode(recorded, f"{key}: argument")
         call = StepCall(
-            spec=settings.spec,
+            spec=spec,
             key=key,
             position=position,
             args_digest=digest,
@@ -240,21 +250,26 @@ class Recorded(Generic[P, R]):
             business_key=business_key,
             adopted=execution.adopted,
             args_node=node,
-            args_now=differing.now(record, digest, recorded, key, execution.values.redact),
-            made_by=settings.drift.made_by(settings.fn) if node else b"",
+            args_now=None
+            if record is None or record.args_digest == digest
+            else differing.now(record, digest, recorded, key, execution.values.redact),
+            made_by=b"" if is_done else settings.drift.made_by(settings.fn),
         )
-        if settings.spec.effect and business_key is None:
+        if spec.effect and business_key is None:
             call.idempotency_key = execution.derived_key(key)
-        if node:
+        if not is_done and (spec.effect or execution.budget is not None):
             call.gates = self._gates(execution, call, arguments, record)
         return Body(
             call,
-            self._function(),
-            lambda: settings.signature.call_form(arguments, execution.engine.resource),
-            self._on_doubt(),
-            self._with_self(settings.fallback),
+            settings.fn if self._bound is None else self._function(),
+            arguments
+            if signature.is_plain
+            else lambda: signature.call_form(arguments, execution.engine.resource),
+            self._on_doubt() if spec.effect else None,
+            self._with_self(settings.fallback) if spec.has_fallback else None,
             awaits=self._awaits,
-            resources=bool(settings.signature.resources),
+            resources=bool(signature.resources),
+            found=found,
         )
 
     def _gates(
@@ -306,34 +321,31 @@ class Step(Recorded[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it: recorded inside a flow, plain outside."""
-        if self._is_unbound and args:
+        if self._bound is None and self._settings.method and args:
             return cast("R", self._copy(bound=args[0])(*args[1:], **kwargs))
         frame = current.get()
         if frame is None:
             return cast("R", self._outside(args, kwargs))
         if frame.call is not None:
             return cast("R", self._within_step(frame, args, kwargs))
-        if keyed.awaits_here(frame, self._key_given()):
+        step_key = keyed.given(self._step_key)
+        if frame.awaits if step_key is None else keyed.awaits_here(frame, step_key):
             raise UsageError(
                 f"{self.name} is a sync {self._settings.what}; in an async flow write "
                 f"`await {self.name}.aio(…)`, which runs it in a thread; if a framework calls it as "
                 "a tool, give the agent Holdfast's adapter (docs/integrations)"
             )
-        body = self._prepared(frame, args, kwargs)
+        body = self._prepared(frame, step_key, args, kwargs)
         execution = frame.execution
-        script = step_script(body.call, execution.history, execution.decode)
+        script = step_script(body.call, execution.history, execution.decode, body.found)
         return cast("R", drive(script, execution, body))
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call it from an async flow: it runs in a thread, and is awaited."""
-        frame = current.get()
-        if (
-            frame is None
-            or frame.call is not None
-            or not keyed.awaits_here(frame, self._key_given())
-        ):
+        frame, step_key = current.get(), keyed.given(self._step_key)
+        if frame is None or frame.call is not None or not keyed.awaits_here(frame, step_key):
             raise UsageError(f"{self.name}.aio(…) is awaited inside an async flow")
-        return _called(frame.execution, self._prepared(frame, args, kwargs))
+        return _called(frame.execution, self._prepared(frame, step_key, args, kwargs))
 
     @overload
     def __get__(self, instance: None, owner: Any = None) -> Step[P, R]: ...
@@ -364,7 +376,7 @@ class AsyncStep(Recorded[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call it: the key is taken now, the work is done when it is awaited."""
-        if self._is_unbound and args:
+        if self._bound is None and self._settings.method and args:
             bound = self._copy(bound=args[0])
             return cast("Coroutine[Any, Any, R]", bound(*args[1:], **kwargs))
         frame = current.get()
@@ -372,12 +384,13 @@ class AsyncStep(Recorded[P, R]):
             return cast("Coroutine[Any, Any, R]", self._outside(args, kwargs))
         if frame.call is not None:
             return cast("Coroutine[Any, Any, R]", self._within_step(frame, args, kwargs))
-        if not keyed.awaits_here(frame, self._key_given()):
+        step_key = keyed.given(self._step_key)
+        if not keyed.awaits_here(frame, step_key):
             raise UsageError(
                 f"{self.name} is an async {self._settings.what}, and this flow is sync; make the "
                 "flow `async def`, or the step a plain function"
             )
-        return _called(frame.execution, self._prepared(frame, args, kwargs))
+        return _called(frame.execution, self._prepared(frame, step_key, args, kwargs))
 
     @overload
     def __get__(self, instance: None, owner: Any = None) -> AsyncStep[P, R]: ...
@@ -408,5 +421,5 @@ async def _awaiting(execution: Execution, body: Body) -> Any:
 
     execution.unawaited.discard(body.call.key)
     execution.check()
-    script = step_script(body.call, execution.history, execution.decode)
+    script = step_script(body.call, execution.history, execution.decode, body.found)
     return await drive_async(script, execution, body)

@@ -90,7 +90,7 @@ class StepDrift:
         """Return what is recorded with each outcome: a part of the entry's JSON."""
         code = of_code(fn)
         parts = [b'"code":"%b"' % code.encode()] if code else []
-        versions = self.versions()
+        versions = None if self._versions is None else self.versions()
         if versions:
             parts.append(b'"versions":' + _encode(versions))
         return b",".join(parts)

@@ -62,12 +62,16 @@ class Shield:
             if callable(handler):
                 handler(came, frame)
 
-    def raise_again(self) -> None:
-        """Defer signals again after `lower`."""
-        self.__enter__()
+    raise_again = __enter__
+    """Defer signals again after `lower`."""
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self._pending.append((number, frame))
+
+
+def shield_here() -> Shield | None:
+    """Return a shield that is up, or None in a thread that Python never interrupts."""
+    return Shield().__enter__() if threading.get_ident() == _main else None
 
 
 class InterruptsLast(Shield):

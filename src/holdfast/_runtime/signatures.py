@@ -77,6 +77,8 @@ class Signature:
             for parameter in parameters
             if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         )
+        self.is_plain = self._fast and not self.resources
+        """Whether a call takes all its arguments by name, as they are bound."""
         self._expected = frozenset(parameter.name for parameter in parameters)
         # Given values take the places of the defaults, so the order is that of the signature
         # only up to the first parameter without one; the digest does not depend on the order.

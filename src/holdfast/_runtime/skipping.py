@@ -51,7 +51,7 @@ class Skipping:
     def count(self, drafts: list[Draft]) -> None:
         """Foresee the numbers of entries that are queued."""
         for draft in drafts:
-            self._next_seq += draft.span
+            self._next_seq += 1 if draft.started_us is None else 2
             for loop in self._loops:
                 if draft.step is not None and not loop.holds(draft.step):
                     loop.clean = False

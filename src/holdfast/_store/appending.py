@@ -52,15 +52,17 @@ class Appender:
     def append(self, writes: Sequence[Write]) -> list[Outcome]:
         """Commit a batch; what one write did wrong is its own outcome."""
         with self._writer.database.lock:
-            if len(writes) == 1:
-                return [self._alone(writes[0])]
             if self._writer.regression is not None:
-                return self._one_by_one(writes)
+                return self._one_by_one(writes) if len(writes) > 1 else [self._alone(writes[0])]
             try:
-                return self._with_room(writes)
-            except (StoreFailed, StoreFull, StoreUnusable):
+                return self._together(writes)
+            except StoreFull as full:
+                return self._with_reserve(writes, full)
+            except (StoreFailed, StoreUnusable):
                 raise
             except Exception:
+                if len(writes) == 1:
+                    raise
                 return self._one_by_one(writes)
 
     def within(self, lease: Lease, work: Callable[[Any], Write]) -> Outcome:
@@ -109,7 +111,10 @@ class Appender:
         lost = self._writer.regression
         if lost is not None and decisions.starts_effect(write):
             raise self._regressed(lost)
-        return self._with_room([write])[0]
+        try:
+            return self._together([write])[0]
+        except StoreFull as full:
+            return self._with_reserve([write], full)[0]
 
     @staticmethod
     def _regressed(lost: str) -> Regressed:
@@ -129,23 +134,20 @@ class Appender:
                 outcomes.append(Broken(error))
         return outcomes
 
-    def _with_room(self, writes: Sequence[Write]) -> list[Outcome]:
-        """Commit; on a full disk what has already happened may use the reserve."""
-        try:
-            return self._together(writes)
-        except StoreFull:
-            if not (any(map(decisions.has_outcome, writes)) and self._reserve.free()):
-                raise
-            return self._together(writes)
+    def _with_reserve(self, writes: Sequence[Write], full: StoreFull) -> list[Outcome]:
+        """Commit on a full disk: what has already happened may use the reserve."""
+        if not (any(map(decisions.has_outcome, writes)) and self._reserve.free()):
+            raise full
+        return self._together(writes)
 
     def _together(self, writes: Sequence[Write]) -> list[Outcome]:
         writer = self._writer
         connection = writer.begin()
         try:
             batch = _Batch(connection, writer, self._is_dead, self._lease_us, self._namespace)
-            outcomes = [batch.add(write) for write in writes]
+            outcomes = list(map(batch.add, writes))
             if batch.changed:
-                writer.finish(connection, Changed(b"".join(batch.changed)))
+                writer.finish(connection, Changed(b"".join(batch.changed)), batch.now_us)
             else:
                 connection.execute(Q["rollback"])
         except BaseException as error:
@@ -176,8 +178,8 @@ class _Batch:
         self._connection = connection
         self._database = writer.database
         self._is_dead = is_dead
-        self._now_us = writer.now_us()
-        self._lease_until_us = self._now_us + lease_us
+        self.now_us = writer.now_us()
+        self._lease_until_us = self.now_us + lease_us
         self._namespace = namespace
 
     def stands(self, lease: Lease) -> bool:
@@ -202,7 +204,7 @@ class _Batch:
         try:
             applied = apply(row, write, self._lease_until_us)
             if write.changes:
-                refused = self._side.decide(write.changes, applied, self._now_us)
+                refused = self._side.decide(write.changes, applied, self.now_us)
         except (AssertionError, KeyConflict):
             if self._stands(row):
                 self._check_inbox(write)

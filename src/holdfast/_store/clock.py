@@ -107,10 +107,9 @@ class StoreClock:
             self._at_us = max(self._moved(), at_us)
 
     def anchor(self) -> Anchor:
-        """Return the time and the count that belong together now."""
+        """Return a time and a count that belong together: those of the last look."""
         with self._lock:
-            at_us = self._moved()
-            return Anchor(at_us, self._counted_us, self._boot)
+            return Anchor(self._at_us, self._counted_us, self._boot)
 
     def follow(self, anchor: Anchor) -> None:
         """Agree with another process that counts from the same boot."""

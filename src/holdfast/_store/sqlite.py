@@ -36,7 +36,6 @@ from holdfast._store.contract import (
     Busy,
     Finding,
     NewRun,
-    Outcome,
     Progress,
     Query,
     Started,
@@ -85,6 +84,7 @@ class SqliteStore(SqliteFleet, SqliteBeside):
             raise
         self.store_id = opened.row.store_id
         self._writer = Writer(self._database, self._witness, StoreClock(clock), read_only=read_only)
+        self.now_us = self._writer.now_us
         self._writer.take_up(opened.row)
         self._writer.follow_clock()
         self._writer.regression = opened.regression
@@ -97,12 +97,10 @@ class SqliteStore(SqliteFleet, SqliteBeside):
         self._appender = Appender(
             self._writer, reserve, self._owners.is_dead, self._lease_us(), namespace
         )
+        self.append = self._appender.append
         self._scanned_s: dict[str, float] = {}
 
     # -- the store as a whole ------------------------------------------------------------------
-
-    def now_us(self) -> int:
-        return self._writer.now_us()
 
     def regression(self) -> str | None:
         return self._writer.regression
@@ -138,9 +136,6 @@ class SqliteStore(SqliteFleet, SqliteBeside):
         self._witness.close()
 
     # -- writes --------------------------------------------------------------------------------
-
-    def append(self, writes: Sequence[Write]) -> list[Outcome]:
-        return self._appender.append(writes)
 
     def start(self, new: NewRun, owner: int | None) -> Started:
         return self.start_all([(new, owner)])[0]

@@ -8,7 +8,7 @@ that a pot or a value is not there is confirmed by a second path: "no pot" means
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -50,7 +50,8 @@ class SqliteBeside:
         _writer: Writer
         _database: Database
 
-        def now_us(self) -> int: ...
+        now_us: Callable[[], int]
+
         def get(self, run_id: str) -> RunRow | None: ...
         def by_number(self, run_no: int) -> RunRow | None: ...
         def _inside(self, connection: Connection) -> lookups.Fetch: ...

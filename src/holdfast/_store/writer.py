@@ -52,6 +52,9 @@ RESERVE_BYTES = 2 << 20
 
 T = TypeVar("T")
 
+_BEGIN, _COMMIT = Q["begin"], Q["commit"]
+_STORE_ADVANCED = Q["store_advanced"]
+
 
 class Changed(NamedTuple):
     """What a transaction changed: digests of rows, and numbers in the row of the store."""
@@ -71,6 +74,8 @@ class Writer:
         self.row: StoreRow
         self.regression: str | None = None
         self._clock = clock
+        self.now_us = clock.now_us
+        """The store's time; it never runs backwards and never stands still."""
         self._read_only = read_only
         self._looked_s = 0.0
         self._dead: HoldfastError | None = None
@@ -80,10 +85,6 @@ class Writer:
         )
 
     # -- time ----------------------------------------------------------------------------------
-
-    def now_us(self) -> int:
-        """Return the store's time; it never runs backwards and never stands still."""
-        return self._clock.now_us()
 
     def take_up(self, row: StoreRow) -> None:
         """Go on from this row of the store."""
@@ -147,38 +148,42 @@ class Writer:
                 f"{self.database.path} is being written to by a transactional effect of this "
                 "thread; start, signal or change runs after it, not inside"
             )
-        self._lock_side()
+        if self._side_lock is not None:
+            self._lock_side(self._side_lock)
         try:
-            connection.execute(Q["begin"])
+            connection.execute(_BEGIN)
         except apsw.Error as error:
             self.unlock_side()
             raise self._failed(error, connection.system_errno) from error
         return connection
 
-    def finish(self, connection: Connection, changed: Changed) -> None:
-        """Count the commit, commit, and tell the witness."""
-        row = self._counted(changed)
+    def finish(self, connection: Connection, changed: Changed, now_us: int | None = None) -> None:
+        """Count the commit, commit, and tell the witness. `now_us` is the time, if the transaction
+        was begun a moment ago and read it."""
+        if now_us is None:
+            now_us = self.now_us()
+        row = self._counted(changed, now_us)
         if not self._put(connection, row):
             self.refresh(connection)
-            row = self._counted(changed)
+            row = self._counted(changed, self.now_us())
             if not self._put(connection, row):
                 raise Corrupt("the row of the store", why="it cannot be found by its counter")
-        connection.execute(Q["commit"])
+        connection.execute(_COMMIT)
         self.row = row
         self.witness.write(row, self._clock.anchor(), lost=self.regression is not None)
         if self.database.wal_pages >= CHECKPOINT_PAGES:
             self._checkpoint(connection)
 
-    def _counted(self, changed: Changed) -> StoreRow:
+    def _counted(self, changed: Changed, now_us: int) -> StoreRow:
         row = msgspec.structs.replace(self.row, **changed.numbers)
         row.commits += 1
-        row.clock_us = max(row.clock_us, self.now_us())
+        row.clock_us = max(row.clock_us, now_us)
         row.head = seal(row.head, (row.commits, row.clock_us, changed.digests))
         return row.sealed()
 
     def _put(self, connection: Connection, row: StoreRow) -> bool:
         connection.execute(
-            Q["store_advanced"],
+            _STORE_ADVANCED,
             (
                 row.commits,
                 row.head,
@@ -305,10 +310,8 @@ class Writer:
 
     _side_handle: int | None = None
 
-    def _lock_side(self) -> None:
-        if self._side_lock is None:
-            return
-        self._side_handle = open_companion(self._side_lock, create=True)
+    def _lock_side(self, path: str) -> None:
+        self._side_handle = open_companion(path, create=True)
         assert self._side_handle is not None
         fcntl.flock(self._side_handle, fcntl.LOCK_EX)
 
