@@ -76,7 +76,7 @@ def the_end_is_not_awaited(patch: pytest.MonkeyPatch) -> None:
 
     def finish(execution: Execution, end: Any) -> Any:
         try:
-            execution.write(end.drafts, execution.in_background, end.changes)
+            execution.recorder.write(end.drafts, execution.recorder.in_background, end.changes)
             execution.engine.committer.flush()
         finally:
             execution.engine.leave(execution)

@@ -19,6 +19,7 @@ from holdfast._ops import fork as forks
 from holdfast._runtime import ending, inbox, recovery
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.mail import Mail
+from holdfast._runtime.recorder import Recorder
 from holdfast._store import decisions, lineage, memory
 from holdfast._store.clock import StoreClock
 from holdfast._store.memory import MemoryStore
@@ -232,13 +233,13 @@ def the_clock_stands_still(patch: pytest.MonkeyPatch) -> None:
 
 def signals_are_not_taken(patch: pytest.MonkeyPatch) -> None:
     """The entry that receives a signal leaves it in the inbox."""
-    real = Execution.append
+    real = Recorder.append
 
-    def append(self: Execution, request: Any, *rest: Any) -> Any:
+    def append(self: Recorder, request: Any, *rest: Any) -> Any:
         request.changes = [it for it in request.changes if not isinstance(it, TakeMessage)]
         return real(self, request, *rest)
 
-    patch.setattr(Execution, "append", append)
+    patch.setattr(Recorder, "append", append)
 
 
 def signals_are_overlooked(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import holdfast
 from holdfast import effect, flow, step, testing
-from holdfast._runtime.execution import Execution
+from holdfast._runtime.recorder import Recorder
 from holdfast.errors import KeyConflict
 
 LONG_S = 1.0
@@ -80,7 +80,7 @@ def test_threads_with_lazy_and_grouped_writes(sqlite):
 def test_what_a_refused_claim_refers_to_is_stored_all_the_same(store, monkeypatch):
     """Another branch may have recorded the same long text meanwhile: it is stored once."""
     stored: list[bool] = []
-    taken_back = Execution.undo_prediction
+    taken_back = Recorder.withdraw
 
     @effect(name="refused-claim", key="k")
     def claims(text: str) -> None: ...
@@ -93,12 +93,13 @@ def test_what_a_refused_claim_refers_to_is_stored_all_the_same(store, monkeypatc
             return "refused"
         return "claimed"
 
-    def looks(execution: Execution, write: Any, call: Any) -> None:
+    def looks(recorder: Recorder, write: Any, call: Any) -> None:
+        execution = recorder._execution
         chunks = execution.engine.kept.chunks(execution.run_no, 1)
         stored.append("the other" in chunks[1].decode())
-        taken_back(execution, write, call)
+        taken_back(recorder, write, call)
 
-    monkeypatch.setattr(Execution, "undo_prediction", looks)
+    monkeypatch.setattr(Recorder, "withdraw", looks)
 
     assert claiming.run("a", "short") == "claimed"
     assert claiming.run("b", "the other ") == "refused"

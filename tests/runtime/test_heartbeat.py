@@ -229,7 +229,7 @@ def test_beats_while_hundreds_of_branches_begin_and_end(store):
         while not over.wait(0.001):
             for execution in store.engine.executing():
                 try:
-                    execution.beat()
+                    execution.recorder.beat()
                 except BaseException as error:
                     wrong.append(error)
 

@@ -93,7 +93,7 @@ def test_attempts_and_the_pause_survive_a_restart():
         from holdfast._core.rows import Write
 
         store.kept.append([Write(other, [Draft(Kind.RUN_RELEASED, clock(), body=b"{}")])])  # type: ignore[arg-type]
-        store.engine.executing()[0].beat()
+        store.engine.executing()[0].recorder.beat()
         store.engine.committer.flush()
         while store.engine.executing():
             threading.Event().wait(0.01)

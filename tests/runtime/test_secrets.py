@@ -19,11 +19,11 @@ CANARY = "canary-3f9a/b+c\"d'é"
 
 @pytest.fixture
 def canary():
-    before = dict(masks._texts), list(masks._masks)
+    before = dict(masks._texts), list(masks.registered)
     yield holdfast.secret("canary", CANARY)
     masks._texts.clear()
     masks._texts.update(before[0])
-    masks._masks[:] = before[1]
+    masks.registered[:] = before[1]
 
 
 @step

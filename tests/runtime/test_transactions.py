@@ -16,7 +16,7 @@ import holdfast
 from holdfast import Retry, effect, flow, step, testing
 from holdfast._core.rows import Lease
 from holdfast._runtime import transactions
-from holdfast._runtime.execution import Execution
+from holdfast._runtime.recorder import Recorder
 from holdfast.errors import (
     KeyConflict,
     LeaseLost,
@@ -308,17 +308,17 @@ def test_a_write_that_is_refused_at_the_end_is_rolled_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The fence is passed before the body, and is no longer passed after it."""
-    prepared = Execution.prepared
+    prepared = Recorder.prepared
 
-    def outdated(execution: Execution, request: Any) -> Any:
-        write, copy = prepared(execution, request)
-        row = msgspec.structs.replace(execution.lease.row, epoch=execution.lease.row.epoch - 1)
+    def outdated(recorder: Recorder, request: Any) -> Any:
+        write, copy = prepared(recorder, request)
+        row = msgspec.structs.replace(write.lease.row, epoch=write.lease.row.epoch - 1)
         return msgspec.structs.replace(write, lease=Lease(row.sealed())), copy
 
     @effect(name="tx-outdated", transaction=True)
     def late() -> None:
         bench.order("tea")
-        monkeypatch.setattr(Execution, "prepared", outdated)
+        monkeypatch.setattr(Recorder, "prepared", outdated)
 
     @flow(name="tx-fenced")
     def fenced() -> None:
@@ -507,24 +507,24 @@ def test_a_write_that_waits_for_the_transaction_shares_its_chunks(
     def short() -> str:
         return text
 
-    submit, unpark = Execution._submit, Execution.unpark
+    submit, unpark = Recorder._submit, Recorder.unpark
 
-    def submits(execution: Execution, ticket: Any) -> None:
-        submit(execution, ticket)
+    def submits(recorder: Recorder, ticket: Any) -> None:
+        submit(recorder, ticket)
         drafts = ticket.write.drafts
         if ticket.parked and drafts and drafts[-1].kind == "step_completed":
             kept_back.set()
 
-    def looks_first(execution: Execution) -> None:
+    def looks_first(recorder: Recorder) -> None:
         try:
             with holdfast.open(bench.url, default=False) as other:
                 done = [e for e in other.history("r") if e.kind == "step_completed"]
                 seen.extend((e.step, e.body["result"]) for e in done)
         finally:
-            unpark(execution)
+            unpark(recorder)
 
-    monkeypatch.setattr(Execution, "_submit", submits)
-    monkeypatch.setattr(Execution, "unpark", looks_first)
+    monkeypatch.setattr(Recorder, "_submit", submits)
+    monkeypatch.setattr(Recorder, "unpark", looks_first)
 
     def second() -> str:
         assert begun.wait(30)

@@ -413,7 +413,7 @@ def test_what_a_step_declares_stands_with_its_start(store):
     handle = has_limited.start("r")
     gate.begun.wait(20)
     [execution] = store.engine.executing()
-    execution.beat()
+    execution.recorder.beat()
     until(lambda: "step_started" in kinds(store, "r"))
     [begun] = [e for e in store.history("r") if e.kind == "step_started"]
     assert begun.body["timeout_s"] == 30

@@ -252,7 +252,7 @@ class Life:
             if end.drafts:
                 ticket = finishing.end_write(execution, end, None)
                 engine.committer.wait(ticket)
-                execution.settled(ticket)
+                execution.recorder.settled(ticket)
         except (Unwind, HoldfastError) as error:
             if not execution.fenced:
                 engine.abandon(execution.lease)
@@ -364,7 +364,7 @@ class Life:
                 elif isinstance(request, Append):
                     answer = yield from self._append(request)
                 elif isinstance(request, Call):
-                    execution.open_calls[call.key] = call
+                    execution.recorder.open_calls[call.key] = call
                     call.begun = True
                     answer = yield from self._worker.outside.perform(self, call, request.what)
                 elif isinstance(request, CopyResult):
@@ -390,14 +390,14 @@ class Life:
         yield "is about to write"
         execution = self.execution
         if not request.waits:
-            _, copy = execution.append(request, execution.in_background)
+            _, copy = execution.recorder.append(request, execution.recorder.in_background)
             return Wrote(copy)
-        ticket, copy = execution.append(request, None)
+        ticket, copy = execution.recorder.append(request, None)
         self._worker.engine.committer.wait(ticket)
         yield "has written"
-        outcome = execution.settled(ticket)
+        outcome = execution.recorder.settled(ticket)
         if isinstance(outcome, Refused):
-            execution.undo_prediction(ticket.write, request.call)
+            execution.recorder.withdraw(ticket.write, request.call)
             return Wrote(refused=outcome)
         return Wrote(copy)
 

@@ -137,7 +137,7 @@ def execution_of(
             execution.budget = spending.opened(engine, row, history)
             execution.after_gap.compares = entries is None
             if version is not None and version != row.version:
-                execution.upgrade = Upgrade(row.flow, version)
+                execution.recorder.upgrade = Upgrade(row.flow, version)
             if messages is not None:
                 cancel_if_requested(engine, lease, history)
                 execution.mail.begin(messages)

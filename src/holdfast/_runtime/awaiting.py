@@ -84,7 +84,7 @@ async def _drive(script: Script, execution: Execution, body: Body) -> Any:
                     refused = error
             elif isinstance(request, Call):
                 if request.what != "look":
-                    execution.open_calls[body.call.key] = body.call
+                    execution.recorder.open_calls[body.call.key] = body.call
                 if cancelled is not None:
                     raise cancelled
                 try:
@@ -92,7 +92,7 @@ async def _drive(script: Script, execution: Execution, body: Body) -> Any:
                 except Interrupted as interrupted:
                     answer, cancelled = interrupted.outcome, asyncio.CancelledError()
             elif isinstance(request, Transact):
-                execution.open_calls[body.call.key] = body.call
+                execution.recorder.open_calls[body.call.key] = body.call
                 if cancelled is not None:
                     raise cancelled
                 work = functools.partial(transact, execution, body, request)
@@ -113,9 +113,11 @@ async def _drive(script: Script, execution: Execution, body: Body) -> Any:
 async def _append(execution: Execution, request: Append) -> tuple[Wrote, BaseException | None]:
     """Write and wait; a cancellation meanwhile is returned, not raised: the write goes on."""
     if not request.waits:
-        _, copy = execution.append(request, execution.in_background)
+        _, copy = execution.recorder.append(request, execution.recorder.in_background)
         return Wrote(copy), None
-    ticket, copy = execution.append(request, execution.engine.wakes(asyncio.get_running_loop()))
+    ticket, copy = execution.recorder.append(
+        request, execution.engine.wakes(asyncio.get_running_loop())
+    )
     cancelled = await written(ticket)
     return wrote(execution, request.call, ticket, copy), cancelled
 

@@ -85,14 +85,14 @@ def drive(script: Script, execution: Execution, body: Body) -> Any:
                 except ValueRefused as error:
                     refused = error
             elif kind is Transact:
-                execution.open_calls[body.call.key] = body.call
+                execution.recorder.open_calls[body.call.key] = body.call
                 answer = transact(execution, body, request, shield)
             else:
                 if shield is not None:
                     shield.lower()
                 if kind is Call:
                     if request.what != "look":
-                        execution.open_calls[body.call.key] = body.call
+                        execution.recorder.open_calls[body.call.key] = body.call
                     answer = attempt.call_blocking(execution, body, request.what)
                 else:
                     answer = perform(execution, request)
@@ -116,9 +116,9 @@ def drive(script: Script, execution: Execution, body: Body) -> Any:
 
 def _append(execution: Execution, request: Append) -> Wrote:
     if not request.waits:
-        _, copy = execution.append(request, execution.in_background)
+        _, copy = execution.recorder.append(request, execution.recorder.in_background)
         return Wrote(copy)
-    ticket, copy = execution.append(request, None)
+    ticket, copy = execution.recorder.append(request, None)
     try:
         execution.engine.committer.until_done(ticket)
     except BaseException:
@@ -129,9 +129,9 @@ def _append(execution: Execution, request: Append) -> Wrote:
 
 def wrote(execution: Execution, call: StepCall, ticket: Ticket, copy: Any) -> Wrote:
     """Return what a finished write did, as the script is told."""
-    outcome = execution.settled(ticket)
+    outcome = execution.recorder.settled(ticket)
     if isinstance(outcome, Refused):
-        execution.undo_prediction(ticket.write, call)
+        execution.recorder.withdraw(ticket.write, call)
         return Wrote(refused=outcome)
     if ticket.write.changes and settles_doubt(ticket.write):
         from holdfast._runtime.inbox import free_waiting
@@ -203,7 +203,7 @@ def waits_for_key(execution: Execution, request: FindKey) -> Await:
 
 def is_stranded(execution: Execution, key: KeyState) -> bool:
     """Say whether the run that has a key goes no further by itself."""
-    execution.wait_on(key_token(key.effect, key.key), f"key {key.key!r} of {key.effect}")
+    execution.recorder.wait_on(key_token(key.effect, key.key), f"key {key.key!r} of {key.effect}")
     kept = execution.engine.kept
     row = kept.by_number(key.run_no)
     if row is not None and row.status is not Status.HELD and row.status not in ENDED:
@@ -218,10 +218,10 @@ def is_stranded(execution: Execution, key: KeyState) -> bool:
 
 def note_interrupt(execution: Execution, call: StepCall, interrupt: BaseException) -> None:
     """Write down that a call was interrupted: an effect is in doubt, a plain step is not done."""
-    if call.key not in execution.open_calls or execution.fenced:
+    if call.key not in execution.recorder.open_calls or execution.fenced:
         return
-    execution.append(_interrupted(call, interrupt), execution.in_background)
-    execution.open_calls.pop(call.key, None)
+    execution.recorder.append(_interrupted(call, interrupt), execution.recorder.in_background)
+    execution.recorder.open_calls.pop(call.key, None)
     if getattr(interrupt, "again", True):
         keyed.give_back(execution, call)
     if call.spec.effect and call.begun and not call.spec.transaction:

@@ -234,7 +234,7 @@ def stopped(execution: Execution, unwind: Unwind, *, swallowed: bool = False) ->
         }
         if unwind.differs is not None and not swallowed:
             said["differs"] = unwind.differs
-        other_version = execution.upgrade is not None
+        other_version = execution.recorder.upgrade is not None
         code = execution.code if error.reason == HeldReason.DIVERGED else ""
         if code and (other_version or "differs" not in said):
             said["code"] = code
@@ -274,7 +274,9 @@ def _is_same_code(execution: Execution) -> bool:
     flow, started = registry.flows.get(execution.lease.row.flow), execution.history.started
     was = "" if started is None else facts(started).get("fingerprint", "")
     same = bool(was) and flow is not None and of_source(flow.fn) == was
-    return same and execution.upgrade is None  # Another version says that something changed.
+    return (
+        same and execution.recorder.upgrade is None
+    )  # Another version says that something changed.
 
 
 def _repeats_nothing(held: errors.RunHeld) -> errors.RunHeld:

@@ -1,57 +1,33 @@
-"""One run being executed: its lease, its history, its values, and everything it writes.
+"""One run being executed: its lease, its history, its values, and what stops it.
 
-All writes of a run go through `write`, under one lock, so that sequence numbers, chunk numbers
-and the order of the queue agree. The lock is held while a value is encoded and the write is
-queued, never while a commit is waited for.
+What it writes goes through its recorder (`recorder`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from holdfast._core import masks
-from holdfast._core.changes import PutMemo, TakeMessage
 from holdfast._core.chunks import Values
 from holdfast._core.commands import command
-from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History
 from holdfast._core.keys import Scope, derived_key
-from holdfast._core.requests import Append, Note, StepCall
-from holdfast._core.rows import Change, Lease, Write
-from holdfast._core.secrets import hide
-from holdfast._core.stops import CLASS, Unwind, Waiting, waits_for
+from holdfast._core.rows import Lease
+from holdfast._core.stops import CLASS, Unwind
 from holdfast._core.unmet import Unmet
 from holdfast._runtime import deadlines
-from holdfast._runtime.committer import Ticket
-from holdfast._runtime.drafting import drafted, track
-from holdfast._runtime.gap import AfterGap, used_since
+from holdfast._runtime.gap import AfterGap
 from holdfast._runtime.mail import Mail
-from holdfast._runtime.questions import closed_by
-from holdfast._runtime.skipping import Loop, Skipping
+from holdfast._runtime.recorder import Recorder, as_holdfast
 from holdfast._runtime.spending import RunBudget
-from holdfast._runtime.totals import Totals
-from holdfast._runtime.upgrades import Upgrade
 from holdfast._runtime.waiting import Waits
-from holdfast._store.contract import Fenced, Outcome
-from holdfast.errors import ClassChanged, HoldfastError, LeaseLost, RunError, RunHeld
+from holdfast.errors import ClassChanged, LeaseLost, RunHeld
 
 if TYPE_CHECKING:
     from holdfast._runtime.engine import Engine
     from holdfast._runtime.shield import Shield
 
-EFFECT_PATIENCE_S = 20.0
-"""How long an effect waits for a full disk, with its intent as with its outcome: most of a lease."""
-
-DONE = frozenset({Kind.STEP_COMPLETED, Kind.STEP_SETTLED})
-"""Outcomes of a step that succeeded."""
-
 INPUT = "the input"
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Execution:
@@ -88,9 +64,6 @@ class Execution:
         """Since when calls wait for a key that another run has."""
         self.children: dict[str, Any] = {}
         """Child runs that the flow has called, by run id."""
-        self.open_calls: dict[str, StepCall] = {}
-        self.intents: set[str] = set()
-        """Effects whose start is written, or on its way, and that are not known to have ended."""
         self.progress: dict[str, Any] = {}
         self.unawaited: set[str] = set()
         """Calls of async steps that took their key and were not awaited yet."""
@@ -101,21 +74,11 @@ class Execution:
         self.doubts: set[str] = set()
         """Effects that were interrupted while the flow went on; they keep it from its end."""
         self.cut_short: dict[tuple[str, bytes], list[str]] = {}  # See `keyed`.
-        self.transactions = threading.Lock()
-        """One effect in the store's own database at a time: a run's writes have one order."""
-        self._parked: list[Ticket] | None = None
-        self._last: Ticket | None = None
-        self.remembering: Ticket | None = None
-        """The last write with values of memories: whoever reads one sees what it wrote."""
         self.root = Scope()
         self.unreplayed = history.recorded()
         self.consumed: set[str] = set()
         """Keys of the records that the flow has asked for."""
         self.unmet = Unmet(history)
-        self.skipping = Skipping(history, lease.row)
-        self._totals = Totals(lease.row)
-        self._failure: BaseException | None = None
-        self.upgrade: Upgrade | None = None
         self.code, self.is_chosen = "", True
         """Version and fingerprint of the flow (a block has none); whether it was called for here:
         a worker does not try again what the same code could not replay."""
@@ -124,6 +87,7 @@ class Execution:
         self.shield: Shield | None = None
         """What keeps signals from the thread that executes the flow."""
         self.after_gap = AfterGap()
+        self.recorder = Recorder(self)
         self.budget: RunBudget | None = None
         """Of a run with a budget; set before its first step."""
 
@@ -148,8 +112,8 @@ class Execution:
             raise self.stopped
         if self.deadline_us is not None and self.engine.now_us() >= self.deadline_us:
             deadlines.expire(self)
-        if self._failure is not None:
-            raise self.stop(Unwind(_as_holdfast(self._failure, self.run_id)))
+        if self.recorder.failure is not None:
+            raise self.stop(Unwind(as_holdfast(self.recorder.failure, self.run_id)))
 
     def stop(self, unwind: Unwind, *, later: bool = False) -> Unwind:
         """Stop the run; the first reason stays. Returns what is to be raised: now, or `later`, at
@@ -201,228 +165,3 @@ class Execution:
             step="" if where == INPUT else where,
         )
         return self.stop(Unwind(held, differs=CLASS, about=changed.class_name))
-
-    # -- writing -------------------------------------------------------------------------------
-
-    def append(
-        self, request: Append, callback: Callable[[Ticket], None] | None
-    ) -> tuple[Ticket, Any]:
-        """Encode and queue what a script wants written; returns the ticket and the copy of the
-        value that the caller gets. Raises ValueRefused with nothing written."""
-        call = request.call
-        with self.lock:
-            if self.stopped is not None and self.fenced:
-                raise self.stopped
-            write, copy = self.prepared(request)
-            ticket = Ticket(write, callback)
-            ticket.lazy = request.lazily
-            if call.spec.effect:
-                ticket.patience_s = EFFECT_PATIENCE_S
-            self._submit(ticket)
-            if request.notes and request.notes[-1].ends_attempt:
-                self.open_calls.pop(call.key, None)
-            if call.spec.effect:
-                track(self.intents, call, request.notes)
-            return ticket, copy
-
-    def prepared(self, request: Append) -> tuple[Write, Any]:
-        """Encode what a script wants written, under the run's lock; the numbers are taken."""
-        call = request.call
-        drafts: list[Draft] = []
-        copy: Any = None
-        for note in request.notes:
-            draft, copy = drafted(self, call, note)
-            drafts.append(draft)
-        changes = request.changes
-        if call.gates or call.outcome_changes:
-            changes = self._changes(request)
-        if call.usage and self.after_gap.compares:
-            drafts[:0] = used_since(self, call)
-        row = self._totals.changes(request)
-        self._count(drafts, row)
-        return Write(self.lease, drafts, row=row, changes=changes), copy
-
-    def _changes(self, request: Append) -> Sequence[Change]:
-        """Return what a write changes beside the run: what its script says, what the gates of its
-        call add, and what the step asked for if this is its success."""
-        call = request.call
-        changes = [*request.changes]
-        for gate in call.gates:
-            changes += gate.changes(request)
-        if call.outcome_changes and request.notes and request.notes[-1].kind in DONE:
-            changes += call.outcome_changes
-        return changes
-
-    def write(
-        self,
-        drafts: list[Draft],
-        callback: Callable[[Ticket], None] | None = None,
-        row: dict[str, Any] | None = None,
-        *,
-        changes: Sequence[Change] = (),
-        lazily: bool = False,
-    ) -> Ticket:
-        """Queue entries that belong to no step call; lazily means: with the next write."""
-        with self.lock:
-            if self.fenced:
-                assert self.stopped is not None
-                raise self.stopped
-            return self._queue(
-                drafts, row or {}, self.in_background if lazily else callback, changes, lazily
-            )
-
-    def _queue(
-        self,
-        drafts: list[Draft],
-        row: dict[str, Any],
-        callback: Callable[[Ticket], None] | None,
-        changes: Sequence[Change] = (),
-        lazily: bool = False,
-    ) -> Ticket:
-        self._count(drafts, row)
-        closes = closed_by(self, drafts)
-        write = Write(self.lease, drafts, row=row, changes=[*changes, *closes])
-        ticket = Ticket(write, callback)
-        ticket.lazy = lazily
-        self._submit(ticket)
-        return ticket
-
-    def _count(self, drafts: list[Draft], row: dict[str, Any]) -> None:
-        upgrade = self.upgrade
-        if upgrade is not None and upgrade.joins(drafts, row, self.history, self.consumed):
-            self.upgrade = None
-        self.skipping.count(drafts)
-
-    def _submit(self, ticket: Ticket) -> None:
-        write = ticket.write
-        if masks.registered:
-            hide(write)
-        if write.changes:
-            self._expect(ticket)
-        self.waits.moved()
-        self._last = ticket
-        if self._parked is not None:
-            # Its chunks stay where they are: the transaction may refer to them, and commits first.
-            ticket.parked = True
-            self._parked.append(ticket)
-            return
-        chunks = self.values.take_fresh()
-        if not (write.changes and write.may_be_refused):
-            write.chunks = chunks
-        elif chunks:
-            # A claim may be refused, and another branch may refer to them already.
-            apart = Ticket(Write(self.lease, [], chunks), self.in_background)
-            self.engine.committer.submit_lazily(apart)
-        if ticket.lazy:
-            self.engine.committer.submit_lazily(ticket)
-        elif ticket.callback is None:
-            self.engine.committer.submit(ticket)
-        else:
-            self.engine.committer.submit_background(ticket)
-
-    def _expect(self, ticket: Ticket) -> None:
-        """Note what a write on its way changes that this execution asks for itself."""
-        taken = ticket.write.of(TakeMessage)
-        if taken:
-            self.mail.taken([change.message_id for change in taken])
-        if ticket.write.of(PutMemo):
-            self.remembering = ticket
-
-    @property
-    def parks(self) -> bool:
-        """Whether an effect in the store's own database is at work."""
-        return self._parked is not None
-
-    def park(self) -> Ticket | None:
-        """Keep the writes of this run back from now on; returns the last one that was queued."""
-        with self.lock:
-            self._parked = []
-            return self._last
-
-    def unpark(self) -> None:
-        """Queue what was kept back, in order; totals that it carries are told as they are now."""
-        with self.lock:
-            parked, self._parked = self._parked or [], None
-            for ticket in parked:
-                self._totals.renew(ticket.write)
-                ticket.parked = False
-                self._submit(ticket)
-                ticket.nudge()
-
-    def settled(self, ticket: Ticket) -> Outcome:
-        """Return the outcome of a finished write; a fenced one stops the run."""
-        if ticket.error is not None:
-            raise self.stop(Unwind(_as_holdfast(ticket.error, self.run_id)))
-        assert ticket.outcome is not None
-        if isinstance(ticket.outcome, Fenced):
-            raise self.stop(Unwind(LeaseLost(self.run_id)))
-        return ticket.outcome
-
-    def in_background(self, ticket: Ticket) -> None:
-        """Remember a failed background commit: the next durable call raises it."""
-        if ticket.error is not None:
-            self._failure = ticket.error
-            self.waits.ring()  # A line that waits would not hear of it else.
-        elif isinstance(ticket.outcome, Fenced):
-            self.stop(Unwind(LeaseLost(self.run_id)))
-
-    def undo_prediction(self, write: Write, call: StepCall) -> None:
-        """A refused write (a taken key) gave its numbers back, and its chunks are still to go."""
-        with self.lock:
-            self.values.put_back(write.chunks)
-            self._totals.refused(write)
-            self.skipping.take_back(write.drafts)
-            for gate in call.gates:
-                gate.withdrawn(write)
-            if "version" in write.row:
-                self.upgrade = Upgrade(self.lease.row.flow, write.row["version"])
-
-    # -- what it waits for, and what is still at work ------------------------------------------
-
-    def wait_on(self, token: str, why: str) -> None:
-        """Say that the run waits for something outside; the next entry of a step ends that."""
-        with self.lock:
-            if not self._totals.waits:
-                self._totals.waits = True
-                body = _encode({"for": why})
-                draft = Draft(Kind.RUN_WAITING, self.engine.now_us(), body=body)
-                self.write([draft], self.in_background, {"waiting_on": token})
-
-    def say_waiting(self, waiting: list[Waiting]) -> None:
-        """Say that all lines of the run wait; the entry that ends the wait of one ends that."""
-        with self.lock:
-            self._totals.waits = True
-            draft = Draft(Kind.RUN_WAITING, self.engine.now_us(), body=_encode({"for": waiting}))
-            # It has got as far as it can: no claim counts against it, however often it is killed.
-            changes = {"waiting_on": waits_for(waiting), "claims": 0}
-            self.write([draft], self.in_background, changes)
-
-    def beat(self) -> Ticket | None:
-        """Write the starts of plain steps that are still at work and not noted yet, if any."""
-        with self.lock:
-            drafts: list[Draft] = []
-            for call in () if self.fenced else self.open_calls.values():
-                if not call.noted and not call.spec.effect and call.started_us:
-                    draft, _ = drafted(self, call, Note(Kind.STEP_STARTED))
-                    drafts.append(draft)
-            return self._queue(drafts, {}, self.in_background) if drafts else None
-
-    # -- loops ---------------------------------------------------------------------------------
-
-    def enter_loop(self, path: str) -> Loop:
-        """Begin (or go on with) a loop."""
-        with self.lock:
-            return self.skipping.enter(path)
-
-    def leave_loop(self, loop: Loop) -> None:
-        """End a loop."""
-        with self.lock:
-            self.skipping.leave(loop)
-
-
-def _as_holdfast(error: BaseException, run_id: str) -> HoldfastError:
-    if isinstance(error, HoldfastError):
-        return error
-    wrapped = RunError(run_id, f"run {run_id!r}: the store failed: {error!r}")
-    wrapped.__cause__ = error
-    return wrapped

@@ -35,7 +35,7 @@ def finish(execution: Execution, end: ending.Ending) -> Any:
             if end.drafts:
                 ticket = end_write(execution, end, None)
                 execution.engine.committer.wait(ticket)
-                execution.settled(ticket)
+                execution.recorder.settled(ticket)
         except BaseException as error:
             _left(execution)
             if end.error is None or isinstance(end.error, RunRolledBack):
@@ -68,7 +68,7 @@ def end_write(
     changes = [*end.changes]
     if end.tells_parent:
         changes += to_parent(execution.lease.row, end.drafts, execution.engine.now_us())
-    return execution.write(end.drafts, callback, end.row, changes=changes)
+    return execution.recorder.write(end.drafts, callback, end.row, changes=changes)
 
 
 def take_in_rest(execution: Execution, end: ending.Ending) -> None:
@@ -164,7 +164,7 @@ async def _written(execution: Execution, end: ending.Ending) -> BaseException | 
     wake = execution.engine.wakes(asyncio.get_running_loop())
     ticket = end_write(execution, end, wake)
     cancelled = await written(ticket)
-    execution.settled(ticket)
+    execution.recorder.settled(ticket)
     return cancelled
 
 

@@ -53,7 +53,7 @@ class Frame:
         """Say whether this is what an abandoned thread still does of an attempt that is over."""
         call = self.call
         return call is not None and (
-            call.attempt != self.attempt or call.key not in self.execution.open_calls
+            call.attempt != self.attempt or call.key not in self.execution.recorder.open_calls
         )
 
 

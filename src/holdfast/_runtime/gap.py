@@ -349,7 +349,7 @@ def write(
         if expired:
             facts["accepted"] = {change.token: str(at_us) for change in expired}
         body = _encode(facts)
-        execution.write(
+        execution.recorder.write(
             [Draft(Kind.GAP_FOUND, at_us, body=body, **place)], None, row_changes, lazily=True
         )
         told: dict[str, Any] = msgspec.json.decode(body)

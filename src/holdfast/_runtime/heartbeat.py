@@ -75,7 +75,7 @@ class Heartbeat:
                 return
         for execution in executions:
             try:
-                execution.beat()
+                execution.recorder.beat()
             except Unwind:
                 continue
             except Exception as error:

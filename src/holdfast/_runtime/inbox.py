@@ -194,9 +194,11 @@ def carried_out(execution: Execution, end: Ending) -> Ending:
     if message is None or not end.drafts or end.drafts[-1].kind not in GOES_ON:
         return end
     engine = execution.engine
-    ticket = execution.write([])  # Everything that was queued before is in the journal now.
+    ticket = execution.recorder.write(
+        []
+    )  # Everything that was queued before is in the journal now.
     engine.committer.wait(ticket)
-    execution.settled(ticket)
+    execution.recorder.settled(ticket)
     try:
         has_open = bool(execution.history.open_doubts())
         write = _write(engine, execution.lease, message, has_open=has_open)

@@ -34,7 +34,7 @@ def let_go(execution: Execution) -> bool:
         return False
     try:
         engine.committer.wait(ticket)
-        execution.settled(ticket)
+        execution.recorder.settled(ticket)
     except BaseException as error:
         if not isinstance(error, Exception | Unwind):
             raise
@@ -52,13 +52,19 @@ def _released(execution: Execution) -> Ticket | None:
     """Queue the run's last entry, and cut its user code off from the journal: nothing that it asks
     for after this is written, since its lease is that of a row which is no more."""
     with execution.lock:
-        at_work = execution.intents or execution.parks or execution.history.rollback is not None
+        at_work = (
+            execution.recorder.intents
+            or execution.recorder.parks
+            or execution.history.rollback is not None
+        )
         if at_work or execution.fenced:
             return None
         row = msgspec.structs.replace(execution.lease.row)
-        body = msgspec.json.encode({"why": "drained", "at_work": sorted(execution.open_calls)})
+        body = msgspec.json.encode(
+            {"why": "drained", "at_work": sorted(execution.recorder.open_calls)}
+        )
         draft = Draft(Kind.RUN_RELEASED, execution.engine.now_us(), body=body)
-        ticket = execution.write([draft])
+        ticket = execution.recorder.write([draft])
         execution.lease = Lease(row)
         execution.stopped = Unwind(LeaseLost(execution.run_id))
         return ticket

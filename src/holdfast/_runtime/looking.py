@@ -22,6 +22,7 @@ from holdfast._runtime import registry
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.frames import Frame, current, here
 from holdfast._runtime.gap import code_now, names_in
+from holdfast._runtime.recorder import Recorder
 from holdfast._store import lineage
 from holdfast.errors import HoldfastError
 
@@ -49,20 +50,17 @@ class _Record(History):
         return record
 
 
-class _Look(Execution):
-    """An execution that writes nothing."""
+class _WritesNothing(Recorder):
+    """The recorder of a run that is only looked at: a write ends the look."""
 
     def append(self, *_args: Any, **_options: Any) -> NoReturn:
-        """End: there is nothing to be written."""
-        raise self.stop(_ends())
+        raise self._execution.stop(_ends())
 
     def write(self, *_args: Any, **_options: Any) -> NoReturn:
-        """End: there is nothing to be written."""
-        raise self.stop(_ends())
+        raise self._execution.stop(_ends())
 
     def prepared(self, *_args: Any, **_options: Any) -> NoReturn:
-        """End: there is nothing to be written."""
-        raise self.stop(_ends())
+        raise self._execution.stop(_ends())
 
 
 def looked(
@@ -84,7 +82,8 @@ def facts_changed(engine: Engine, flow: FlowLike, row: RunRow) -> tuple[list[Cha
     """Return which watched facts are not as they were, and the steps of those that were looked at."""
     skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
     history = lineage.fold(engine.kept, row, skips, empty=_Record(row.run_id))
-    look = _Look(engine, Lease(row), history, engine.values(row), awaits=flow.awaits)
+    look = Execution(engine, Lease(row), history, engine.values(row), awaits=flow.awaits)
+    look.recorder = _WritesNothing(look)
     seen: list[Change] = []
     look.after_gap.compares, look.after_gap.seen = True, seen
     look.after_gap.policies = dict(flow.drift.policies)

@@ -26,7 +26,7 @@ from holdfast._runtime.execution import Execution
 from holdfast._runtime.fingerprints import LoopCode, loop_code
 from holdfast._runtime.frames import Frame, check_owner, in_flow
 from holdfast._runtime.recorded import take_place
-from holdfast._runtime.skipping import Loop, is_in_branch
+from holdfast._runtime.recorder import Loop, is_in_branch
 from holdfast.errors import TurnLimit, UsageError
 
 S = TypeVar("S")
@@ -168,7 +168,7 @@ class _Turning(Iterator[S]):
         execution = self._frame.execution
         saved = execution.history.saved.get(self._key)
         with execution.lock:
-            self._loop = execution.enter_loop(self._key)
+            self._loop = execution.recorder.enter_loop(self._key)
             values = execution.values
             if saved is None:
                 state: Any = values.copy(self._turns.state, f"{self._key}: state")[1]
@@ -196,12 +196,14 @@ class _Turning(Iterator[S]):
             self._digest = digest
             body = b'{"turn":%d,"state":%b}' % (self._turn, node)
             draft = Draft(Kind.STATE_SAVED, execution.engine.now_us(), self._key, body=body)
-            execution.write([draft], row=execution.skipping.with_snapshot(self._loop), lazily=True)
+            execution.recorder.write(
+                [draft], row=execution.recorder.snapshots.with_snapshot(self._loop), lazily=True
+            )
         return cast("S", state)
 
     def _leave(self) -> None:
         if self._loop is not None:
-            self._frame.execution.leave_loop(self._loop)
+            self._frame.execution.recorder.leave_loop(self._loop)
             self._loop = None
             self._frame.scope = self._outer
 

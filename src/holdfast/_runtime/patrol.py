@@ -212,4 +212,6 @@ def take_in(execution: Execution, message: Message) -> None:
         execution.stop(Unwind(RunError(execution.run_id, text), released=stop), later=True)
         return
     entries = [] if is_noted else [note(decision, execution.engine.now_us())]
-    execution.write(entries, execution.in_background, changes=[TakeMessage(message.message_id)])
+    execution.recorder.write(
+        entries, execution.recorder.in_background, changes=[TakeMessage(message.message_id)]
+    )

@@ -50,8 +50,8 @@ def _pages(kept: Store, asked: Recall, limit: int | None) -> list[Memo]:
 def _settle(execution: Execution) -> None:
     """See that what the run wrote to memories is committed. A write that is kept back until a
     transaction is through cannot be waited for: it may be the transaction's body that asks."""
-    ticket = execution.remembering
+    ticket = execution.recorder.memory_write
     if ticket is not None and not ticket.parked:
         execution.engine.committer.pass_through(ticket)
-        if execution.remembering is ticket:
-            execution.remembering = None
+        if execution.recorder.memory_write is ticket:
+            execution.recorder.memory_write = None

@@ -72,7 +72,7 @@ def _recorded(name: str, make: Callable[[int], Any]) -> Any:
         node, value = execution.values.copy(make(at_us), name)
         body = b'{"value":%b}' % node
         draft = Draft(Kind.VALUE_RECORDED, at_us, key, position=position, body=body)
-        execution.write([draft], lazily=True)
+        execution.recorder.write([draft], lazily=True)
     return value
 
 
@@ -96,7 +96,7 @@ def take_place(frame: Frame, call: StepCall, body: bytes = b"{}") -> Record | No
         at_us = execution.engine.now_us()
         draft = Draft(Kind.SCOPE_OPENED, at_us, call.key, position=call.position, body=body)
         draft.args_digest = call.args_digest
-        execution.write([draft], lazily=True)
+        execution.recorder.write([draft], lazily=True)
     return record
 
 
@@ -127,7 +127,7 @@ def emit(value: Any) -> None:
             frame.call.emitting = attempt
         at_us = execution.engine.now_us()
         draft = Draft(Kind.EMITTED, at_us, key, attempt, position, body=body)
-        execution.write([draft], execution.in_background)
+        execution.recorder.write([draft], execution.recorder.in_background)
 
 
 def idempotency_key() -> str:
@@ -212,7 +212,7 @@ def progress(value: Any) -> None:
             call.args_digest,
             body=b'{"value":%b}' % node,
         )
-        execution.write([draft], execution.in_background)
+        execution.recorder.write([draft], execution.recorder.in_background)
         execution.progress[call.key] = kept
 
 
@@ -235,7 +235,7 @@ def replaying() -> bool:
     if frame is None or frame.call is not None:
         return False
     execution = frame.execution
-    if execution.lease.row.origin is not None and execution.skipping.has_written:
+    if execution.lease.row.origin is not None and execution.recorder.snapshots.has_written:
         return False  # A fork need not ask for all that it borrowed.
     return execution.unreplayed > 0
 

@@ -31,7 +31,6 @@ from holdfast._runtime.ending import Ending
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.inbox import absorb
 from holdfast._runtime.shield import Shield
-from holdfast._runtime.skipping import Skipping
 from holdfast._runtime.undoing import Undo, blocking, without_result
 from holdfast._store.families import open_children
 from holdfast.errors import RunHeld, RunRolledBack
@@ -126,9 +125,9 @@ def _written(
     row: dict[str, Any],
     changes: Sequence[Change] = (),
 ) -> None:
-    ticket = execution.write(drafts, None, row, changes=changes)
+    ticket = execution.recorder.write(drafts, None, row, changes=changes)
     execution.engine.committer.wait(ticket)
-    execution.settled(ticket)
+    execution.recorder.settled(ticket)
 
 
 def _start_anew(execution: Execution, asked: RollBack, history: History) -> None:
@@ -140,8 +139,7 @@ def _start_anew(execution: Execution, asked: RollBack, history: History) -> None
                 execution.interrupted.clear()
         execution.history = history
         execution.generation = history.generation
-        execution.skipping = Skipping(history, execution.lease.row)
-        execution.open_calls.clear()
+        execution.recorder.start_again(history)
         execution.unawaited.clear()
         execution.doubts.clear()
         execution.deadline_us = None

@@ -236,7 +236,7 @@ class Slots:
             self._count()
             self._places.pop(row.run_no, None)
             ended = place.execution
-            if ended is not None and ended.upgrade and ending.is_unfit(ended.stopped):
+            if ended is not None and ended.recorder.upgrade and ending.is_unfit(ended.stopped):
                 self._unfit[row.run_no] = row.last_seq
             times, _ = self._dropped.pop(row.run_no, (0, 0.0))
             if row.owner is not None and row.status in CLAIMABLE:
@@ -295,7 +295,7 @@ class Slots:
             if place.execution is not None and let_go(place.execution):
                 text = "run %s is given back while a call of it is still at work: its worker ends"
                 logs.warning(text, place.run_id, about=about, step=about.current_step)
-            elif place.execution is not None and place.execution.intents:
+            elif place.execution is not None and place.execution.recorder.intents:
                 _tell_of_effects(place.execution)
             else:
                 text = "run %s is still in a call that does not end; it is left to its lease"
@@ -312,8 +312,8 @@ class Slots:
 
 def _tell_of_effects(execution: Execution) -> None:
     """Say what becomes of the effects at work, which are left as they are."""
-    calls = dict(execution.open_calls)
-    for step in sorted(execution.intents):
+    calls = dict(execution.recorder.open_calls)
+    for step in sorted(execution.recorder.intents):
         on_doubt = calls[step].spec.on_doubt if step in calls else "ask"
         news.left_at_work(execution.lease.row, step, policy_name(on_doubt))
 

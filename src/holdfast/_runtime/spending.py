@@ -76,7 +76,9 @@ def budget_raised(message: Message) -> Draft:
 
 def _take_in(execution: Execution, message: Message) -> None:
     entry = budget_raised(message)
-    execution.write([entry], execution.in_background, changes=[TakeMessage(message.message_id)])
+    execution.recorder.write(
+        [entry], execution.recorder.in_background, changes=[TakeMessage(message.message_id)]
+    )
 
 
 handlers[BUDGET_RAISED] = _take_in

@@ -73,16 +73,16 @@ def transact(
     execution: Execution, body: attempt.Body, request: Transact, shield: Shield | None = None
 ) -> Transacted:
     """Call the body of an effect and commit what it did together with its outcome."""
-    with execution.transactions:
+    with execution.recorder.transactions:
         execution.check()
-        last = execution.park()
+        last = execution.recorder.park()
         try:
             if last is not None:
                 execution.engine.committer.pass_through(last)
                 execution.check()
             return _transact(execution, request, _Work(execution, body, request, shield))
         finally:
-            execution.unpark()
+            execution.recorder.unpark()
 
 
 def _transact(execution: Execution, request: Transact, work: _Work) -> Transacted:
@@ -108,7 +108,7 @@ def _transact(execution: Execution, request: Transact, work: _Work) -> Transacte
 
 def _settled(execution: Execution, work: _Work, outcome: Outcome) -> Transacted:
     if isinstance(outcome, Committed):
-        execution.open_calls.pop(work.call.key, None)
+        execution.recorder.open_calls.pop(work.call.key, None)
         work.tell()
         return Transacted(work.copy)
     work.undo()
@@ -187,7 +187,7 @@ class _Work:
             changes.append(request.claim)
         append = Append(self.call, [*before, last], changes)
         with execution.lock:
-            self._write, self.copy = execution.prepared(append)
+            self._write, self.copy = execution.recorder.prepared(append)
             self._write.chunks = execution.values.take_fresh()
             hide(self._write)
         return self._write
@@ -196,7 +196,7 @@ class _Work:
         """Take back what was foreseen: nothing has happened."""
         self.call.noted = False
         if self._write is not None:
-            self._execution.undo_prediction(self._write, self.call)
+            self._execution.recorder.withdraw(self._write, self.call)
             self._write = None
 
     def tell(self) -> None:

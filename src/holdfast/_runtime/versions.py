@@ -35,5 +35,5 @@ def patched(change: str, /) -> bool:
     with execution.lock:
         body = b'{"value":%b}' % execution.values.encode(True, "patched")
         draft = Draft(Kind.VALUE_RECORDED, execution.engine.now_us(), key, body=body)
-        execution.write([draft], lazily=True)
+        execution.recorder.write([draft], lazily=True)
     return True

@@ -165,7 +165,7 @@ class Waits:
         with self.lock:
             # A call that waits (for an approval, between two attempts) executes nothing.
             still = {wait.request.call.key for wait in self._waits}
-            if self._busy > 0 or any(key not in still for key in execution.open_calls):
+            if self._busy > 0 or any(key not in still for key in execution.recorder.open_calls):
                 return []
             if any(wait.over or execution.mail.has(wait.request.kind) for wait in self._waits):
                 return []
@@ -249,7 +249,7 @@ def settle_down(execution: Execution, wait: Wait) -> float | None:
     if waits.unloads:
         raise execution.stop(_unload(execution, waiting, heard))
     if waits.says_new(waiting):
-        execution.say_waiting(waiting)
+        execution.recorder.say_waiting(waiting)
         if any(f"{it.what}:" == ANSWER for it in waiting):
             news.asks_people(execution.lease.row)
     return None

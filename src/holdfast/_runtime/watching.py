@@ -197,7 +197,9 @@ class _Watched:
             return was
         with execution.lock:
             body = msgspec.json.encode(self._facts(change.now))
-            execution.write([_draft(self.call, execution.engine.now_us(), body)], lazily=True)
+            execution.recorder.write(
+                [_draft(self.call, execution.engine.now_us(), body)], lazily=True
+            )
         return change.now
 
     def _drifted(self, was: str, now: str) -> BaseException:
