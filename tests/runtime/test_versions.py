@@ -1093,3 +1093,73 @@ def test_the_code_that_a_change_was_accepted_for_goes_on(store):
     assert done == ["x", "a", "b", "y"]
     accepted = [it.body for it in store.history("r") if it.kind == "change_accepted"]
     assert [body["code"].split("/")[0] for body in accepted] == ["1", "1"]
+
+
+def named(version: str, fn: Callable[..., Any], **options: Any) -> Any:
+    """Return a flow whose function takes the place of the one before."""
+    fn.__qualname__ = "bought"
+    return flow(name="with input", version=version, **options)(fn)
+
+
+def waits(order: str, cents: int) -> str:
+    step_of_work("a")
+    holdfast.wait("go")
+    return f"{order} {cents}"
+
+
+def needs_more(order: str, cents: int, currency: str) -> str:
+    return waits(order, cents) + currency
+
+
+def takes_less(order: str) -> str:
+    return waits(order, 5)
+
+
+def takes_any(order: str, **rest: Any) -> str:
+    return waits(order, **rest)
+
+
+def takes_a_default(order: str, cents: int, currency: str = " EUR") -> str:
+    return needs_more(order, cents, currency)
+
+
+OTHER_PARAMETERS: dict[str, tuple[Callable[..., Any], str]] = {
+    "one more": (needs_more, "now needs currency, which is not recorded"),
+    "one less": (takes_less, "no longer takes cents, which is recorded"),
+    "any": (takes_any, "no longer takes cents, which is recorded"),
+}
+
+
+@pytest.fixture
+def waiting(store: testing.PrivateStore) -> testing.PrivateStore:
+    """A store with a run that waits."""
+    with store.worker(flows=[named("1", waits)]):
+        named("1", waits).submit("r", "shoes", 5)
+        store.until("r", status="waiting")
+    store.signal("r", "go")
+    return store
+
+
+@pytest.mark.parametrize("name", OTHER_PARAMETERS)
+def test_parameters_that_do_not_fit_the_recorded_input_hold_a_run(waiting, name):
+    code, why = OTHER_PARAMETERS[name]
+    named("1", code)
+    waiting.recover()
+    run = waiting.get("r")
+    assert (run.status, run.held_reason) == ("held", "diverged")
+    assert f"at the input: the flow with input {why}" in run.held_detail
+    explained = " ".join(str(waiting.explain("r")).split())
+    assert why in explained
+    assert "--accept-change" not in explained, "no acceptance lets the code be called"
+    named("1", takes_a_default)
+    waiting.recover()
+    assert waiting.get("r").result == "shoes 5 EUR"
+
+
+def test_a_version_with_other_parameters_gives_the_run_back(waiting):
+    with waiting.worker(flows=[named("2", needs_more, accepts=("1",))]):
+        wait_for(lambda: unfit(waiting), "a note of the code that does not fit")
+    assert (waiting.get("r").status, version_of(waiting)) == ("queued", "1")
+    assert "--accept-change" not in str(waiting.explain("r"))
+    with waiting.worker(flows=[named("1", waits)]):
+        assert waiting.until("r", status="completed").result() == "shoes 5"

@@ -141,6 +141,8 @@ def _diverged(case: Case) -> None:
             case.cmd("resume", "--accept-change"),
         )
         return
+    if not may_be_accepted(held):
+        return
     if any("--confirm" in action for action in held.get("actions", ())):
         case.do(
             f"Keep the changed code, and confirm {confirms(case.past, held)}:",
@@ -157,6 +159,12 @@ def _diverged(case: Case) -> None:
         "executed:",
         case.cmd("resume", "--accept-change"),
     )
+
+
+def may_be_accepted(held: dict[str, Any]) -> bool:
+    """Say whether the code can go on if its change is accepted. Who stopped the run knows best."""
+    actions = held.get("actions", ())
+    return not actions or any("--accept-change" in action for action in actions)
 
 
 def confirms(past: History, held: dict[str, Any]) -> str:

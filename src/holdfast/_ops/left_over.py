@@ -10,7 +10,7 @@ from holdfast._core.folding import DOES_NOT_FIT
 from holdfast._core.record import facts
 from holdfast._ops import queues
 from holdfast._ops.explanation import ALL_IS_WELL, Case
-from holdfast._ops.held import confirms
+from holdfast._ops.held import confirms, may_be_accepted
 from holdfast._ops.text import count, length
 from holdfast._store.decisions import DEFAULT_QUEUE, queue_of
 
@@ -72,6 +72,8 @@ def given_back_as_unfit(case: Case) -> bool:
     case.goes_on_when_run(
         f"Start a worker with the code of version {row.version}, or run your program with it"
     )
+    if not any(may_be_accepted(note) for note in notes.values()):
+        return True
     wants = [
         it for it in notes.values() if any("--confirm" in way for way in it.get("actions", ()))
     ]

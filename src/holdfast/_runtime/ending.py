@@ -25,7 +25,7 @@ from holdfast._core.stops import Tried, Unload, Unwind, waits_for
 from holdfast._core.superseding import escaped
 from holdfast._runtime import registry
 from holdfast._runtime.attempt import INTERRUPTS
-from holdfast._runtime.execution import Execution
+from holdfast._runtime.execution import INPUT, Execution
 from holdfast._runtime.signatures import fingerprint as of_source
 from holdfast._runtime.upgrades import mark
 from holdfast._store.decisions import queue_of
@@ -76,6 +76,17 @@ def check_tried(execution: Execution) -> None:
             step=str(told.get("step", "")),
         )
         raise execution.stop(Unwind(held))
+
+
+def other_parameters(run_id: str, flow: str, why: str) -> Unwind:
+    """Return what stops a run whose flow cannot be called with the recorded input. Nothing that is
+    accepted changes that."""
+    detail = (
+        f"at {INPUT}: the flow {flow} {why}. While there are old runs, new parameters need a default, "
+        "and none may be taken away."
+    )
+    action = "put the old parameters back, give new ones a default, and run it again"
+    return Unwind(errors.RunHeld(run_id, HeldReason.DIVERGED, detail, (action,)))
 
 
 def is_unfit(unwind: Unwind | None) -> bool:

@@ -187,6 +187,8 @@ class FlowLike:
         assert started is not None
         recorded = execution.read(bytes(started.data()["input"]), INPUT)
         signature = self._signature
+        if why := signature.misfit(recorded):
+            raise execution.stop(ending.other_parameters(execution.run_id, self.name, why))
         arguments = {**signature.defaults, **signature.resources, **recorded}
         return signature.call_form(arguments, execution.engine.resource)
 

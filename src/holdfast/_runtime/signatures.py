@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Use:
@@ -104,6 +105,20 @@ class Signature:
         told = str(error)
         unknown = [repr(it) for it in kwargs if it not in parameters and repr(it) not in told]
         return f"{told}; there is no argument {', '.join(unknown)}" if unknown else told
+
+    def misfit(self, recorded: dict[str, Any]) -> str:
+        """Say why the function cannot be called with arguments that were recorded; "" if it can."""
+        parameters = self._signature.parameters
+        given = self._template.keys() | recorded.keys()
+        needed = [
+            name
+            for name, parameter in parameters.items()
+            if name not in given and parameter.kind not in _ANY_NUMBER
+        ]
+        gone = [name for name in recorded if name not in parameters]
+        told = [f"now needs {', '.join(needed)}, which is not recorded"] if needed else []
+        told += [f"no longer takes {', '.join(gone)}, which is recorded"] if gone else []
+        return " and ".join(told)
 
     def recorded(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments that are part of the record."""
