@@ -16,9 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from holdfast._core.known import KNOWN
 from tests.postgres.server import Server
+
+# How long a machine takes to make examples says nothing about what is tested.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 IN_MEMORY = Path("/dev/shm")
 ROOM_BYTES = 4 << 30

@@ -121,6 +121,35 @@ work.run("r")
 """
 
 
+@pytest.mark.parametrize(
+    ("speak", "kind"), [(holdfast.emit, "emitted"), (holdfast.progress, "step_progressed")]
+)
+def test_what_a_step_says_stands_behind_its_start(store, speak: Any, kind: str):
+    @step(name="speaks")
+    def speaks() -> None:
+        speak("one")
+        speak("two")
+
+    @step(name="is_silent")
+    def is_silent() -> None: ...
+
+    @flow(name="speaking")
+    def work() -> None:
+        speaks()
+        is_silent()
+
+    work.run("r")
+    said = [(entry.kind, entry.step) for entry in store.history("r") if entry.step]
+    assert said == [
+        ("step_started", "speaks"),
+        (kind, "speaks"),
+        (kind, "speaks"),
+        ("step_completed", "speaks"),
+        ("step_started", "is_silent"),
+        ("step_completed", "is_silent"),
+    ]
+
+
 def test_a_stream_tells_where_a_step_begins_again_after_its_process_died(tmp_path):
     url = f"sqlite:///{tmp_path}/emitted.db"
     for ends, code in (("dies", 9), ("lives", 0)):

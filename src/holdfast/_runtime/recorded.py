@@ -127,7 +127,9 @@ def emit(value: Any) -> None:
             frame.call.emitting = attempt
         at_us = execution.engine.now_us()
         draft = Draft(Kind.EMITTED, at_us, key, attempt, position, body=body)
-        execution.recorder.write([draft], execution.recorder.in_background)
+        recorder = execution.recorder
+        before = [] if frame.call is None else recorder.start_of(frame.call)
+        recorder.write([*before, draft], recorder.in_background)
 
 
 def idempotency_key() -> str:
@@ -212,7 +214,8 @@ def progress(value: Any) -> None:
             call.args_digest,
             body=b'{"value":%b}' % node,
         )
-        execution.recorder.write([draft], execution.recorder.in_background)
+        recorder = execution.recorder
+        recorder.write([*recorder.start_of(call), draft], recorder.in_background)
         execution.progress[call.key] = kept
 
 

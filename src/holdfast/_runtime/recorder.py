@@ -270,14 +270,20 @@ class Recorder:
             changes = {"waiting_on": waits_for(waiting), "claims": 0}
             self.write([draft], self.in_background, changes)
 
+    def start_of(self, call: StepCall) -> list[Draft]:
+        """Return the start of a plain step that is at work, if it is not written yet: it goes before
+        what the step says in between. Called under the run's lock."""
+        if call.noted or call.spec.effect or not call.started_us:
+            return []
+        draft, _ = drafted(self._execution, call, Note(Kind.STEP_STARTED))
+        return [draft]
+
     def beat(self) -> Ticket | None:
         """Write the starts of plain steps that are still at work and not noted yet, if any."""
         with self._execution.lock:
             drafts: list[Draft] = []
             for call in () if self._execution.fenced else self.open_calls.values():
-                if not call.noted and not call.spec.effect and call.started_us:
-                    draft, _ = drafted(self._execution, call, Note(Kind.STEP_STARTED))
-                    drafts.append(draft)
+                drafts += self.start_of(call)
             return self._queue(drafts, {}, self.in_background) if drafts else None
 
     # -- loops ---------------------------------------------------------------------------------
