@@ -260,6 +260,27 @@ def walk_numbers() -> dict[str, int]:
     }
 
 
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+WALK = re.compile(r"(<!-- walk: [^>]*-->\n```text\n)(.*?)(```\n)", re.DOTALL)
+
+
+def walk_text() -> str:
+    """Return the walk of a live step as ARCHITECTURE.md shows it: a line for each stay in a file."""
+    lines: list[tuple[str, list[str]]] = []
+    for path, name in step_walks()["live"].calls:
+        short = name.replace(".<locals>", "")
+        if not lines or lines[-1][0] != path:
+            lines.append((path, []))
+        if short not in lines[-1][1]:
+            lines[-1][1].append(short)
+    return "".join(f"{path:26} {', '.join(names)}\n" for path, names in lines)
+
+
+def with_walk(document: str, walk: str) -> str:
+    """Return a document with the walk in its marked block."""
+    return WALK.sub(lambda found: found[1] + walk + found[3], document)
+
+
 # --- import -------------------------------------------------------------------------------------
 
 
@@ -295,10 +316,14 @@ def lines_by_package() -> dict[str, int]:
 
 
 def main(arguments: list[str]) -> None:
-    """Print the numbers beside their bounds; `--tighten` lowers the bounds, `--walk` prints the walk."""
+    """Print the numbers beside their bounds; `--tighten` lowers the bounds, `--walk` prints the walk,
+    `--document` writes it into ARCHITECTURE.md."""
     if "--walk" in arguments:
         for path, name in step_walks()["live"].calls:
             print(f"{path:40} {name}")
+        return
+    if "--document" in arguments:
+        ARCHITECTURE.write_text(with_walk(ARCHITECTURE.read_text(), walk_text()))
         return
     measured = numbers()
     if "--json" in arguments:

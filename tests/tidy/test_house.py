@@ -68,3 +68,21 @@ def test_attributes_of_a_class_are_found() -> None:
             self.first = 3
 
     assert house.attributes_assigned_by(Two) == {"first", "second"}
+
+
+@pytest.mark.skipif(not ON_BASELINE, reason="calls are counted on one version of Python")
+def test_the_architecture_shows_the_walk_of_a_step() -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from tests.tidy import house; print(house.walk_text(), end='')",
+    ]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=house.ROOT)
+    written = house.ARCHITECTURE.read_text(encoding="utf-8")
+    again = "python -m tests.tidy.house --document"
+    assert house.with_walk(written, done.stdout) == written, f"write it again: {again}"
+
+
+def test_another_walk_would_be_noticed() -> None:
+    written = house.ARCHITECTURE.read_text(encoding="utf-8")
+    assert house.with_walk(written, "_runtime/other.py  elsewhere\n") != written
