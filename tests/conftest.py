@@ -6,13 +6,20 @@ first test asks for it and removed at the end.
 Files of tests are kept in memory where there is room: `kill -9` takes nothing from the kernel, and
 what only a machine that goes down can take is tested by writes that were recorded. With TMPDIR set
 they are kept there, and `make torture` keeps them on the disk.
+
+Bytecode of what the checkout holds is kept, whatever the environment says: tests start more than a
+thousand interpreters, and compiling the library is most of what each would do. Of modules that
+tests write none is kept: one that is written again within a second could be taken for the old one.
 """
 
+import compileall
 import os
+import re
 import shutil
 import signal
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,19 +34,36 @@ settings.load_profile("busy")
 
 IN_MEMORY = Path("/dev/shm")
 ROOM_BYTES = 4 << 30
+ROOT = Path(__file__).parents[1]
+STARTED_FROM = ("src", "tests", "examples")
+TEST_MODULES = re.compile(r"[/\\](test_[^/\\]*$|node_modules[/\\])")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Choose where temporary files are, before the first one is made; processes that tests start
-    inherit it. Restore the handler of SIGINT, which a shell ignores in background jobs: tests
+    inherit it. Compile what they import. Restore the handler of SIGINT, which a shell ignores in background jobs: tests
     interrupt themselves and their children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    if not hasattr(config, "workerinput"):
+        for name in STARTED_FROM:
+            compileall.compile_dir(ROOT / name, quiet=2, rx=TEST_MODULES)
     if "TMPDIR" in os.environ or not IN_MEMORY.is_dir() or not os.access(IN_MEMORY, os.W_OK):
         return
     if shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES:
         os.environ["TMPDIR"] = str(IN_MEMORY)
         tempfile.tempdir = None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the modules of tests as pytest compiles them; nothing that is imported later."""
+    sys.dont_write_bytecode = False
+    try:
+        return (yield)
+    finally:
+        sys.dont_write_bytecode = True
 
 
 @pytest.fixture(autouse=True, scope="module")
