@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from tests.tidy.source import ROOT
@@ -38,18 +39,40 @@ class Prompt:
         self, words: list[str], folder: Path, env: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
         """Give a command, without its first word; returns its exit code and all that it printed."""
+        with tempfile.NamedTemporaryFile("r", encoding="utf-8") as out:
+            code = self._ordered(words, folder, env, out.name, out.name)
+            return subprocess.CompletedProcess(words, code, out.read(), "")
+
+    def apart(
+        self, words: list[str], folder: Path, env: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        """Give a command, and keep what it printed as an error apart from its answer."""
+        with (
+            tempfile.NamedTemporaryFile("r", encoding="utf-8") as out,
+            tempfile.NamedTemporaryFile("r", encoding="utf-8") as err,
+        ):
+            code = self._ordered(words, folder, env, out.name, err.name)
+            return subprocess.CompletedProcess(words, code, out.read(), err.read())
+
+    def _ordered(
+        self, words: list[str], folder: Path, env: Mapping[str, str], out: str, err: str
+    ) -> int:
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        with tempfile.NamedTemporaryFile("r", encoding="utf-8") as out:
-            order = {"words": words, "folder": str(folder), "env": dict(env), "out": out.name}
-            self._server.stdin.write(json.dumps(order) + "\n")
-            self._server.stdin.flush()
-            code = int(self._server.stdout.readline())
-            return subprocess.CompletedProcess(words, code, out.read(), "")
+        order = {"words": words, "folder": str(folder), "env": dict(env), "out": out, "err": err}
+        self._server.stdin.write(json.dumps(order) + "\n")
+        self._server.stdin.flush()
+        return int(self._server.stdout.readline())
 
     def close(self) -> None:
         """End it."""
         self._server.communicate()
+
+
+@cache
+def shared_prompt() -> Prompt:
+    """The prompt of this test process, started at its first use. It ends with it."""
+    return Prompt()
 
 
 def _serve() -> None:
@@ -61,13 +84,14 @@ def _serve() -> None:
         order = json.loads(line)
         pid = os.fork()
         if pid == 0:
+            os.setsid()
             os.chdir(order["folder"])
+            sys.path.insert(0, order["folder"])
             os.environ.clear()
             os.environ.update(order["env"])
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            out = os.open(order["out"], os.O_WRONLY)
-            os.dup2(out, 1)
-            os.dup2(out, 2)
+            for number, name in ((1, order["out"]), (2, order["err"])):
+                os.dup2(os.open(name, os.O_WRONLY | os.O_APPEND), number)
             sys.stdin = os.fdopen(0)
             main(order["words"])
         _, status = os.waitpid(pid, 0)

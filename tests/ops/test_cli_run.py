@@ -1,4 +1,8 @@
-"""`holdfast run` and `holdfast demo` in real processes, with real signals."""
+"""`holdfast run` and `holdfast demo` in real processes, with real signals.
+
+What is only asked for its answer is forked from a process that has imported the command line; each
+process that executes a flow is started anew, as are commands that are killed or interrupted.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ import msgspec
 import pytest
 
 from holdfast._ops.cli.shapes import answer_type
+from tests.ops.prompt import shared_prompt
 from tests.tidy.source import ROOT
 
 PATIENCE_S = 60
@@ -39,6 +44,10 @@ class Command:
         )
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return shared_prompt().apart([*words], self.folder, self.env)
+
+    def from_a_shell(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Start Python for it, as a shell would."""
         process = self.start(*words)
         out, err = process.communicate(timeout=PATIENCE_S)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
@@ -64,7 +73,7 @@ def until(fact: Callable[[], object]) -> None:
 
 
 def test_a_process_that_dies_is_followed_by_another(holdfast: Command):
-    done = holdfast("run", "tests.ops.agent:killed", "r", "--input", '{"n": 4}')
+    done = holdfast.from_a_shell("run", "tests.ops.agent:killed", "r", "--input", '{"n": 4}')
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("killed by SIGKILL") == 2
     assert "Result: 50" in done.stdout
@@ -394,7 +403,7 @@ def test_another_input_is_a_conflict(holdfast: Command):
 
 def test_a_module_that_cannot_be_imported_shows_its_own_traceback(holdfast: Command):
     (holdfast.folder / "bad.py").write_text("import holdfast\nimport not_there\n")
-    done = holdfast("run", "bad:flow", "r")
+    done = holdfast.from_a_shell("run", "bad:flow", "r")
     assert done.returncode == 1
     assert "not_there" in done.stderr
 
@@ -404,7 +413,7 @@ def test_a_module_that_cannot_be_imported_shows_its_own_traceback(holdfast: Comm
 
 def test_the_demo_keeps_its_promises(holdfast: Command):
     began = time.monotonic()
-    done = holdfast("demo")
+    done = holdfast.from_a_shell("demo")
     assert done.returncode == 0, done.stdout + done.stderr
     assert time.monotonic() - began < 30
     assert done.stdout.count("gets SIGKILL") == 2
