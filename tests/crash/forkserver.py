@@ -12,6 +12,7 @@ of `subprocess.Popen` that the tests use.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -215,6 +216,7 @@ LOADED = (
     "holdfast._store.sqlite",
     "holdfast._store.postgres.store",
     "tests.crash.probe",
+    "tests.docs.page",
 )
 """What the scripts would import."""
 
@@ -223,6 +225,8 @@ if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as connected:
         for name in LOADED:
             importlib.import_module(name)
+        gc.collect()
+        gc.freeze()  # What a child does not look at stays shared.
         to_execute = serve(connected)
     if to_execute is not None:
         execute(*to_execute)

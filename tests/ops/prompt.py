@@ -7,6 +7,7 @@ exit code. That it also works from a shell is shown by tests that use one.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -78,6 +79,8 @@ def shared_prompt() -> Prompt:
 def _serve() -> None:
     from holdfast._ops.cli.main import main
 
+    gc.collect()
+    gc.freeze()  # What a child does not look at stays shared.
     sys.stdout.write(READY)
     sys.stdout.flush()
     for line in sys.stdin:

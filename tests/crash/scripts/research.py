@@ -7,6 +7,7 @@ itself, with SIGKILL: `before` or `after` the commit that writes the entry of a 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -87,6 +88,8 @@ def live(told: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    gc.collect()
+    gc.freeze()  # What a child does not look at stays shared.
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
