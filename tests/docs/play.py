@@ -64,6 +64,7 @@ def _console(path: Path, block: Block) -> None:
 
 if __name__ == "__main__":
     # Commands of the page are those that were installed beside this interpreter.
+    sys.path[0] = os.getcwd()
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     try:
         play(Path(sys.argv[1]))

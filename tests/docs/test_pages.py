@@ -2,32 +2,34 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.crash.forkserver import fork_server
 from tests.docs.page import ROOT, anchors, blocks, links, pages, pages_with_links
 
+PLAY = ROOT / "tests" / "docs" / "play.py"
 PAGE_S = 100
 
 
 def play(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Play a page in a process of its own, forked from one that has the library loaded."""
     environment = os.environ | {
         "HOLDFAST_URL": "sqlite:///docs.db",
         "NO_COLOR": "1",
         "PYTHONPATH": str(ROOT),
     }
-    return subprocess.run(
-        [sys.executable, "-m", "tests.docs.play", str(page)],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PAGE_S,
-        check=False,
-    )
+    command = [str(PLAY), str(page)]
+    with (folder / ".out").open("w+b") as out, (folder / ".err").open("w+b") as err:
+        process = fork_server().start(command, stdout=out, stderr=err, cwd=folder, env=environment)
+        try:
+            code = process.wait(PAGE_S)
+        finally:
+            process.kill()
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(command, code, out.read().decode(), err.read().decode())
 
 
 def title(page: Path) -> str:
