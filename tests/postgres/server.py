@@ -17,11 +17,15 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    import psycopg
 
 USER = "holdfast"
 SETTINGS: Mapping[str, str] = {
@@ -97,6 +101,8 @@ class Server:
         self._process: subprocess.Popen[Any] | None = None
         self._free: list[str] = []
         self._made = 0
+        self._cutting: psycopg.Connection[Any] | None = None
+        self._cutter = threading.Lock()
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", GUARD, "guard", str(self.folder)],
             stdin=subprocess.PIPE,
@@ -192,6 +198,7 @@ class Server:
         """Stop it: smart, fast, or immediate (as a crash of the server)."""
         if self._process is None:
             return
+        self._hang_up()
         wanted = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(wanted[mode])
@@ -202,6 +209,7 @@ class Server:
         """Kill every process of the server at once, as the loss of its machine would."""
         if self._process is None:
             return
+        self._hang_up()
         # First it is stopped, so that it neither notices anything nor starts another.
         self._process.send_signal(signal.SIGSTOP)
         pids = [*children(self._process.pid), self._process.pid]
@@ -259,9 +267,22 @@ class Server:
 
     def cut_off(self, database: str) -> None:
         """End every connection to a database, and wait until they are gone."""
-        others = f"FROM pg_stat_activity WHERE datname = '{database}'"
-        while self.execute(f"SELECT pg_terminate_backend(pid) {others}"):
-            time.sleep(0.001)
+        import psycopg
+
+        others = "FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
+        with self._cutter:
+            if self._cutting is None:  # After each test: one connection for all of them.
+                self._cutting = psycopg.connect(self.url(), autocommit=True)
+            while self._cutting.execute(
+                f"SELECT pg_terminate_backend(pid) {others}".encode(), (database,)
+            ).fetchall():
+                time.sleep(0.001)
+
+    def _hang_up(self) -> None:
+        with self._cutter:
+            if self._cutting is not None:
+                self._cutting.close()
+            self._cutting = None
 
     def execute(self, sql: str, database: str = "postgres") -> list[tuple[Any, ...]]:
         """Run a statement as the superuser."""
