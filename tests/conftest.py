@@ -13,6 +13,7 @@ tests write none is kept: one that is written again within a second could be tak
 """
 
 import compileall
+import gc
 import os
 import re
 import shutil
@@ -64,6 +65,7 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         sys.dont_write_bytecode = True
+        gc.freeze()  # Of what was collected nothing is looked at again, nor copied by a fork.
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -105,3 +107,12 @@ def postgres_database(postgres_server: Server) -> Iterator[str]:
 def postgres_url(postgres_server: Server, postgres_database: str) -> str:
     """The URL of an empty database."""
     return postgres_server.url(postgres_database)
+
+
+@pytest.fixture
+def postgres_store_url(postgres_server: Server) -> Iterator[str]:
+    """The URL of a database with a store in which nothing has happened yet. For tests that do not
+    touch the tables of the store themselves."""
+    name = postgres_server.borrow_store()
+    yield postgres_server.url(name)
+    postgres_server.give_back_store(name)

@@ -21,9 +21,9 @@ class OnServer(Ground):
     url: str
 
     @pytest.fixture(autouse=True)
-    def _database(self, postgres_server: Server, postgres_url: str) -> None:
+    def _database(self, postgres_server: Server, postgres_store_url: str) -> None:
         self.server = postgres_server
-        self.url = postgres_url
+        self.url = postgres_store_url
 
     def open_store(self, namespace: str = "default") -> Store:
         return PostgresStore(self.url, namespace=namespace, clock=self.clock)
@@ -63,6 +63,11 @@ class TestPostgres(OnServer, StoreContract):
 
 class TestPartitioned(OnServer, Writing, Sharing):
     """What is written and read, with journal, chunks and inbox divided by run number."""
+
+    @pytest.fixture(autouse=True)
+    def _database(self, postgres_server: Server, postgres_url: str) -> None:
+        self.server = postgres_server
+        self.url = postgres_url
 
     def open_store(self, namespace: str = "default") -> Store:
         url = f"{self.url}?partitions=3"

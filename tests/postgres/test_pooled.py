@@ -28,9 +28,9 @@ class TestPooled(OnPostgres):
     """The whole contract, through the pooler."""
 
     @pytest.fixture(autouse=True)
-    def _database(self, postgres_server: Server, postgres_database: str, pooler: Pooler) -> None:
+    def _database(self, postgres_server: Server, postgres_store_url: str, pooler: Pooler) -> None:
         self.server = postgres_server
-        self.url = pooler.url(postgres_database)
+        self.url = pooler.url(postgres_store_url.rpartition("/")[2])
         self.pooler = pooler
 
     def cut_connections(self, database: str) -> None:

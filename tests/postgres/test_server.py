@@ -11,6 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+import holdfast
+from holdfast import flow
 from tests.crash.harness import ROOT, wait_for
 from tests.postgres.server import PortTaken, Server, is_alive
 
@@ -35,6 +37,55 @@ def test_a_database_is_empty_each_time(postgres_server: Server) -> None:
     found = "SELECT count(*) FROM pg_class WHERE relname = 'left_over'"
     assert postgres_server.execute(found, again) == [(0,)]
     postgres_server.give_back(again)
+
+
+@flow(name="postgres-server.used")
+def used() -> str:
+    holdfast.memory("notes").set("left", "over")
+    return holdfast.wait("go")
+
+
+def holds(server: Server, database: str) -> dict[str, object]:
+    """Return what a database holds, but for the id of its store and when its server started."""
+    relations = server.execute(
+        "SELECT n.nspname::text, c.relname::text, c.relkind::text FROM pg_class AS c "
+        "JOIN pg_namespace AS n ON n.oid = relnamespace "
+        "WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' ORDER BY 1, 2",
+        database,
+    )
+    found: dict[str, object] = {}
+    for schema, name, kind in relations:
+        found[name] = kind
+        if kind == "r":
+            rows = f"SELECT to_jsonb(t) - 'store_id' FROM {schema}.{name} AS t"
+            found[name] = server.execute(rows, database)
+        elif kind == "S":
+            found[name] = server.execute(
+                f"SELECT last_value, is_called FROM {schema}.{name}", database
+            )
+    return found
+
+
+def test_a_store_is_as_new_each_time(postgres_server: Server) -> None:
+    new = postgres_server.borrow()
+    holdfast.open(postgres_server.url(new), default=False).close()
+    name = postgres_server.borrow()
+    ids = []
+    for _ in range(2):
+        with holdfast.open(postgres_server.url(name)) as store:
+            ids.append(store.kept.store_id)
+            postgres_server.execute("CREATE TABLE left_over (a int)", name)
+            with store.worker(flows=[used]):
+                handle = used.submit("r")
+                store.signal("r", "go", "on")
+                assert handle.result(timeout=60) == "on"
+            assert holds(postgres_server, name) != holds(postgres_server, new)
+        postgres_server.give_back_store(name)
+        assert postgres_server.borrow_store() == name
+        assert holds(postgres_server, name) == holds(postgres_server, new)
+    assert ids[0] != ids[1]
+    postgres_server.give_back(name)
+    postgres_server.give_back(new)
 
 
 def test_what_was_committed_is_there_after_a_kill() -> None:

@@ -13,7 +13,7 @@ from holdfast import testing
 def store(request: pytest.FixtureRequest) -> Iterator[testing.PrivateStore]:
     url = request.param
     if url == "postgresql:":
-        url = request.getfixturevalue("postgres_url")
+        url = request.getfixturevalue("postgres_store_url")
     with testing.store(url=url) as opened:
         yield opened
 
