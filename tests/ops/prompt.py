@@ -53,7 +53,7 @@ class Prompt:
 
 
 def _serve() -> None:
-    from holdfast._ops.cli.main import main
+    from holdfast._operator.cli.main import main
 
     sys.stdout.write(READY)
     sys.stdout.flush()

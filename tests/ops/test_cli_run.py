@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast._ops.cli.shapes import answer_type
+from holdfast._operator.cli.json_output import answer_type
 from tests.tidy.source import ROOT
 
 PATIENCE_S = 60
@@ -29,7 +29,7 @@ class Command:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "holdfast._ops.cli", *words],
+            [sys.executable, "-m", "holdfast._operator.cli", *words],
             cwd=self.folder,
             env=self.env,
             text=True,

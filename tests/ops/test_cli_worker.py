@@ -22,9 +22,9 @@ import pytest
 from rich.console import Console
 
 import holdfast as hf
-from holdfast._ops.cli.panel import Panel
-from holdfast._ops.cli.workforce import ONE_SIGNAL_S, Workforce
-from holdfast._ops.cli.workshop import AtWork, Order, Standing
+from holdfast._operator.cli.worker_panel import Panel
+from holdfast._operator.cli.worker_pool import ONE_SIGNAL_S, Workforce
+from holdfast._operator.cli.worker_process import AtWork, Order, Standing
 from holdfast._store.memory import MemoryStore
 from tests.ops.test_cli_run import PATIENCE_S, Command
 
@@ -409,7 +409,7 @@ def test_a_terminal_sees_it_live(holdfast: Command, store: hf.Store):
 
     reader = threading.Thread(target=read, daemon=True)
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast._ops.cli", "worker", MODULE],
+        [sys.executable, "-m", "holdfast._operator.cli", "worker", MODULE],
         cwd=holdfast.folder,
         env=holdfast.env | {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
         stdout=theirs,

@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast import flow, wait
-from holdfast._ops.lasting import lasting
+from holdfast._operator.cli.reconnecting_store import lasting
 from holdfast._store.locate import open_store
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import StoreError, StoreFailed
@@ -75,7 +75,7 @@ def test_top_says_so_and_goes_on(files: Files):
 
 
 def test_tail_says_so_and_goes_on(files: Files):
-    words = [sys.executable, "-m", "holdfast._ops.cli", "--url", files.url, "--json", "tail"]
+    words = [sys.executable, "-m", "holdfast._operator.cli", "--url", files.url, "--json", "tail"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
 
