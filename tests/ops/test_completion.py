@@ -100,6 +100,6 @@ def test_bash_really_completes(runs: Store, url: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_script_says_how_it_is_used(shell: str) -> None:
-    script = script_for(shell)
+    script = script_for(shell, main)
     assert script.startswith(f"# To complete holdfast in {shell}:\n")
     assert VARIABLE in script

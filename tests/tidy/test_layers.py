@@ -68,6 +68,18 @@ def test_a_good_import_is_left_alone(skeleton: Path, module: str, line: str):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_circle_of_lazy_imports_is_found(skeleton: Path):
+    cli = skeleton / "holdfast" / "_operator" / "cli"
+    (cli / "session.py").write_text("def f():\n    from holdfast._operator.cli import tables\n")
+    (cli / "tables.py").write_text(
+        "from typing import TYPE_CHECKING\n\n"
+        "if TYPE_CHECKING:\n    from holdfast._operator.cli import session\n"
+    )
+    done = lint_imports(skeleton)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "in no circle" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("module", "line"),
     [
@@ -83,6 +95,10 @@ def test_a_good_import_is_left_alone(skeleton: Path, module: str, line: str):
         ("observers/__init__.py", "import holdfast._runtime"),
         ("_operator/act/run_decisions.py", "import holdfast._runtime"),
         ("_operator/act/run_decisions.py", "import holdfast"),
+        ("_operator/explain/doubts.py", "import holdfast._runtime"),
+        ("_operator/read/run_views.py", "import holdfast._operator.explain.doubts"),
+        ("_operator/act/fork.py", "def f():\n    from holdfast._operator.cli import session"),
+        ("_operator/room.py", "import holdfast._store"),
         ("testing/kit.py", "import holdfast._runtime"),
         ("testing/kit.py", "import holdfast._store"),
     ],

@@ -25,7 +25,7 @@ WORDS = {"string": "string", "integer": "number", "number": "number", "boolean":
 
 def text() -> str:
     """Return the whole file."""
-    described = openapi._described(tuple(app.routes()))
+    described = openapi.describe(tuple(app.routes()))
     schemas: dict[str, Any] = described["components"]["schemas"]
     bodies = {name for path in described["paths"].values() for name in _bodies(path)}
     parts = [HEAD]

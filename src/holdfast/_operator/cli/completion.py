@@ -59,7 +59,7 @@ def _completion(session: Session, shell: str) -> int:
     zsh:   eval "$(holdfast completion zsh)"      in ~/.zshrc, after compinit
     fish:  holdfast completion fish > ~/.config/fish/completions/holdfast.fish
     """
-    script = script_for(shell)
+    script = script_for(shell, click.get_current_context().find_root().command)
     if session.as_json:
         session.answer(shell=shell, script=script)
     else:
@@ -67,10 +67,8 @@ def _completion(session: Session, shell: str) -> int:
     return OK
 
 
-def script_for(shell: str) -> str:
+def script_for(shell: str, main: click.Command) -> str:
     """Return what a shell executes, with how to use it as a comment."""
-    from holdfast._operator.cli.main import main
-
     made = get_completion_class(shell)
     assert made is not None
     return (

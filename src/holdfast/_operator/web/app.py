@@ -149,8 +149,17 @@ def routes() -> list[Route]:
         *event_streams.ROUTES,
         *action_routes.SIGN_IN_ROUTES,
         *action_routes.ROUTES,
-        openapi.ROUTE,
+        DESCRIPTION,
     ]
+
+
+def _describe(_: Ask) -> dict[str, Any]:
+    return openapi.describe(tuple(routes()))
+
+
+DESCRIPTION = Route(
+    "GET", openapi.PATH, Role.VIEWER, "This description.", _describe, dict[str, Any]
+)
 
 
 def application(

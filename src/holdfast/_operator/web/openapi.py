@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._operator.web.access_tokens import Role
-from holdfast._operator.web.routes import API, Ask, Nothing, Route
+from holdfast._operator.web.routes import API, Nothing, Route
 
 PATH = f"{API}/openapi.json"
 ERROR = "Error"
@@ -49,18 +48,9 @@ class Error(msgspec.Struct):
     version: int = 1
 
 
-def describe(_: Ask) -> dict[str, Any]:
-    """Return the description."""
-    from holdfast._operator.web.app import routes
-
-    return _described(tuple(routes()))
-
-
-ROUTE = Route("GET", PATH, Role.VIEWER, "This description.", describe, dict[str, Any])
-
-
 @functools.lru_cache(maxsize=1)
-def _described(routes: tuple[Route, ...]) -> dict[str, Any]:
+def describe(routes: tuple[Route, ...]) -> dict[str, Any]:
+    """Return the description of a table of routes."""
     types = [route.answer for route in routes if route.kind == "json"]
     types += [route.body for route in routes if route.body is not None]
     (*schemas, _), components = msgspec.json.schema_components([*types, Error], ref_template=_PLACE)
