@@ -198,10 +198,10 @@ class Acting:
     ) -> Any:
         """Undo what a run did: all of it, or what came after the step `to`. Performed here if this
         process has the flow, else by one that has. What has no undo must be confirmed."""
-        from holdfast._operator.act import run_rollback as rollback
+        from holdfast._operator.act import run_rollback
         from holdfast._runtime.recovery import take_up
 
-        answer = rollback.rollback(
+        answer = run_rollback.rollback(
             self.kept,
             run_id,
             actor=actor_or_user(actor),
@@ -210,14 +210,14 @@ class Acting:
             confirm=confirm,
         )
         if answer.goes_on and take_up(self.engine, run_id):
-            return rollback.told_now(self.kept, run_id)
+            return run_rollback.told_now(self.kept, run_id)
         return answer
 
     def rollback_plan(self, run_id: str, *, to: str | None = None) -> RollbackPlan:
         """Say what a rollback would undo, in which order, and what it would leave as it is."""
-        from holdfast._operator.act import run_rollback as rollback
+        from holdfast._operator.act import run_rollback
 
-        return rollback.plan(self.kept, run_id, to)
+        return run_rollback.plan(self.kept, run_id, to)
 
     def resume_all(
         self,

@@ -129,7 +129,7 @@ class Store(Acting, Housekeeping):
 
         if run_id is None:
             return [*watchdog.of_store(self.kept)]
-        return watchdog.of_run(self.kept, run_views.found(self.kept, run_id))
+        return watchdog.of_run(self.kept, run_views.existing_row(self.kept, run_id))
 
     def preflight(self, run_id: str) -> Preflight:
         """Say what a run would find if it went on now, without resuming it: how long it stood still,
@@ -138,7 +138,7 @@ class Store(Acting, Housekeeping):
         from holdfast._operator.read import preflight, run_views
         from holdfast._runtime import looking
 
-        row = run_views.found(self.kept, run_id)
+        row = run_views.existing_row(self.kept, run_id)
         past = preflight.replayed_history(self.kept, row)
         now, seen, looked_at = looking.looked(self.engine, row, past)
         return preflight.report(self.kept, row, past, now, seen, looked_at)
@@ -173,7 +173,7 @@ class Store(Acting, Housekeeping):
         """Return a handle to a run."""
         from holdfast._operator.read import run_views
 
-        run_views.found(self.kept, run_id)
+        run_views.existing_row(self.kept, run_id)
         return Handle(self.engine, run_id)
 
     def stream(self, run_id: str, *, after: int = 0) -> Iterator[Emitted]:

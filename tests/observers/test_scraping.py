@@ -10,10 +10,10 @@ from contextlib import closing
 
 import pytest
 
-from holdfast._operator.cli.worker_telemetry import Wanted
+from holdfast._operator.cli.worker_telemetry import TelemetryOptions
 from holdfast._operator.web import metrics_server
 from holdfast._operator.web.access_tokens import Tokens
-from holdfast._operator.web.metrics_server import Place, Scraping
+from holdfast._operator.web.metrics_server import MetricsServer, Place
 from holdfast.errors import UsageError
 
 TEXT = "holdfast_figure 1.0\n"
@@ -25,7 +25,7 @@ def asked(monkeypatch):
     monkeypatch.setattr(metrics_server, "DELAY_MAX_S", 0.0)
     tokens = Tokens(None)
     right = {"Authorization": f"Bearer {tokens.create_here('prometheus', 'viewer')}"}
-    with Scraping(Place("127.0.0.1:0"), lambda: TEXT, lambda: tokens) as server:
+    with MetricsServer(Place("127.0.0.1:0"), lambda: TEXT, lambda: tokens) as server:
         port = int(server.url.rsplit(":", 1)[1].removesuffix("/metrics"))
 
         def ask(headers, path="/metrics", method="GET"):
@@ -152,19 +152,19 @@ def test_a_request_that_drips_is_cut_off(asked, monkeypatch):
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [
-        (Wanted(metrics="0.0.0.0:0"), "can be reached from other machines"),
-        (Wanted(metrics="127.0.0.1"), "HOST:PORT"),
-        (Wanted(metrics="127.0.0.1:0", metrics_tls_cert="x"), "belong together"),
+        (TelemetryOptions(metrics="0.0.0.0:0"), "can be reached from other machines"),
+        (TelemetryOptions(metrics="127.0.0.1"), "HOST:PORT"),
+        (TelemetryOptions(metrics="127.0.0.1:0", metrics_tls_cert="x"), "belong together"),
         (
-            Wanted(metrics="127.0.0.1:0", metrics_tls_cert="x", metrics_tls_key="y"),
+            TelemetryOptions(metrics="127.0.0.1:0", metrics_tls_cert="x", metrics_tls_key="y"),
             "cannot be read",
         ),
-        (Wanted(metrics="0.0.0.0:0", metrics_origin="http://x.example"), "https://NAME"),
-        (Wanted(metrics="0.0.0.0:0", metrics_origin="https://a@x.example"), "no user"),
-        (Wanted(metrics_origin="https://x.example"), "belongs to --metrics"),
-        (Wanted(alerts=["no-such-command --urgent"]), "there is no such command"),
-        (Wanted(alerts=["notify 'open"]), "No closing quotation"),
-        (Wanted(alerts=[""]), "there is no such command"),
+        (TelemetryOptions(metrics="0.0.0.0:0", metrics_origin="http://x.example"), "https://NAME"),
+        (TelemetryOptions(metrics="0.0.0.0:0", metrics_origin="https://a@x.example"), "no user"),
+        (TelemetryOptions(metrics_origin="https://x.example"), "belongs to --metrics"),
+        (TelemetryOptions(alerts=["no-such-command --urgent"]), "there is no such command"),
+        (TelemetryOptions(alerts=["notify 'open"]), "No closing quotation"),
+        (TelemetryOptions(alerts=[""]), "there is no such command"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_at_once(wanted, told):

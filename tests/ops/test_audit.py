@@ -66,11 +66,11 @@ def test_the_newest_comes_first_through_all_pages_and_the_old_are_let_go(
     try:
         for number in range(audit_log.PAGE + 20):
             audit_log.record(store, "kim", f"queue {number}", "set")
-        found = [it.what for it in audit_log.listed(store, 1000)]
+        found = [it.what for it in audit_log.recorded_changes(store, 1000)]
         assert found == [f"queue {number}" for number in reversed(range(audit_log.PAGE + 20))]
-        assert len(audit_log.listed(store, 7)) == 7
+        assert len(audit_log.recorded_changes(store, 7)) == 7
         monkeypatch.setattr(audit_log, "KEPT_US", -1)
         audit_log.record(store, "kim", "queue old", "set")
-        assert audit_log.listed(store, 1)[0].what != "queue old"
+        assert audit_log.recorded_changes(store, 1)[0].what != "queue old"
     finally:
         store.close()

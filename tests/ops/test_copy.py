@@ -837,4 +837,4 @@ def test_the_command_refuses_what_cannot_be_copied(tmp_path: Path) -> None:
     ],
 )
 def test_a_password_is_not_recorded(url: str, told: str) -> None:
-    assert store_copy.told(url) == told
+    assert store_copy.display_url(url) == told

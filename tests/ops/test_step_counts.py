@@ -191,7 +191,7 @@ def test_one_number_of_steps_everywhere(tmp_path: Path, kind: str):
     with contextlib.closing(holdfast.open(url, default=False)) as store:
         make(store)
         kept = store.kept
-        row = run_views.found(kept, "r")
+        row = run_views.existing_row(kept, "r")
         counts = counts_of(run_views.fold(kept, row))
         assert (counts.done, counts.called) == (done, called)
         assert row.steps == done, "the row, which the list shows"

@@ -101,7 +101,7 @@ def test_the_same_store_under_another_name_is_not_said(holdfast: Command) -> Non
 
 def test_a_warning_shows_no_password(caplog: pytest.LogCaptureFixture, monkeypatch) -> None:
     mine = Opened("postgresql://app:secret@db/app", "default")
-    monkeypatch.setattr(default_store, "_opened", lambda: mine)
+    monkeypatch.setattr(default_store, "_opened_default", lambda: mine)
     default_store.warn("postgresql://app:hidden@other/app", "default")
     assert "app@db/app" in caplog.text
     assert "app@other/app" in caplog.text

@@ -81,7 +81,7 @@ def test_one_id_per_answer_keeps_the_second_out(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         message_actions, "answer_id", lambda name, _number: f"answer:{name}:{next(count)}"
     )
-    monkeypatch.setattr(message_actions, "_given", lambda *_: None)
+    monkeypatch.setattr(message_actions, "_last_answer", lambda *_: None)
     assert answers() == ["ana", "bob"], "the planted bug takes both"
 
 

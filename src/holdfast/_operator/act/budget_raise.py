@@ -17,7 +17,7 @@ from holdfast._core.lifecycle import FINAL, HeldReason, Status
 from holdfast._core.resume import draft, facts_of
 from holdfast._core.rows import Lease, Message, Pot, RunRow, Write
 from holdfast._operator.act.action_result import TRIES, Answer, check_actor
-from holdfast._operator.read.run_views import found
+from holdfast._operator.read.run_views import existing_row
 from holdfast._operator.text import count
 from holdfast._store.contract import Committed, Query, Store
 from holdfast._store.families import pot_of
@@ -35,14 +35,14 @@ def raise_budget(store: Store, run_id: str, to: Budget, *, actor: str) -> Answer
     check_actor(actor)
     if not isinstance(to, Budget):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"raise_budget(…, to={to!r:.80}): a holdfast.Budget(usd=…, …)")
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     before = _pot(store, row)
     after = msgspec.structs.replace(before, **limits_of(to))
     _check(store, row, after)
     _record(store, before, limits_of(to), actor)
     store.put_pot(after)
     freed = [held.run_id for held in _held(store, before) if _released(store, held, actor)]
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     return Answer(
         run_id=row.run_id,
         flow=row.flow,
@@ -97,9 +97,9 @@ def _check(store: Store, row: RunRow, pot: Pot) -> None:
 def _record(store: Store, before: Pot, limits: dict[str, int], actor: str) -> None:
     """Write the decision into the journal of the run whose budget it is; if a live process has that
     run, it does so."""
-    facts = {"actor": actor, "to": limits, "before": _recorded(before)}
+    facts = {"actor": actor, "to": limits, "before": _account_facts(before)}
     for _ in range(TRIES):
-        row = found(store, before.root)
+        row = existing_row(store, before.root)
         if row.status in FINAL:
             return  # Those that it started are still at work; their journals have the release.
         at_us = store.now_us()
@@ -107,7 +107,7 @@ def _record(store: Store, before: Pot, limits: dict[str, int], actor: str) -> No
         write = Write(Lease(row, acting=True), [entry])
         if isinstance(store.append([write])[0], Committed):
             return
-        if row.owner is not None and found(store, before.root).owner == row.owner:
+        if row.owner is not None and existing_row(store, before.root).owner == row.owner:
             number = f"budget_raised:{at_us}:{actor}"[:200]
             store.post(
                 row.run_id,
@@ -117,7 +117,7 @@ def _record(store: Store, before: Pot, limits: dict[str, int], actor: str) -> No
     raise StaleView(before.root)
 
 
-def _recorded(pot: Pot) -> dict[str, int]:
+def _account_facts(pot: Pot) -> dict[str, int]:
     names = ("usd_nanos", "tokens", "steps", "wall_us")
     limits = {name: getattr(pot, name) for name in names}
     spent = {
@@ -149,7 +149,7 @@ def _released(store: Store, row: RunRow, actor: str) -> bool:
         write = Write(Lease(row, acting=True), [release], row={"waiting_on": None})
         if isinstance(store.append([write])[0], Committed):
             return True
-        row = found(store, row.run_id)
+        row = existing_row(store, row.run_id)
     return False
 
 

@@ -16,7 +16,7 @@ from holdfast._core.record import facts
 from holdfast._core.resume import held_facts
 from holdfast._core.rows import Lease, RunRow, Write
 from holdfast._operator.act.action_result import check_actor
-from holdfast._operator.read.run_views import fold, found
+from holdfast._operator.read.run_views import existing_row, fold
 from holdfast._store.contract import Committed, Posted, Store
 from holdfast._store.families import open_children
 from holdfast.errors import StaleView
@@ -63,7 +63,7 @@ class _Request:
         deadline_s = time.monotonic() + wait_s
         tries = 0
         while True:
-            row = found(self.store, self.run_id)
+            row = existing_row(self.store, self.run_id)
             history = fold(self.store, row)
             settled = self._settled(row, history)
             if settled is not None:
@@ -93,7 +93,9 @@ class _Request:
             if self.posted is not None and row.status in ENDED:
                 return Stopped(self.run_id, row.status, "finished", f"it is {row.status}")
             if self.posted is not None and self._is_taken(row):
-                row = found(self.store, self.run_id)  # The owner may have paused it in between.
+                row = existing_row(
+                    self.store, self.run_id
+                )  # The owner may have paused it in between.
                 if _is_paused(row):
                     return _paused(self.store, row)
                 return self._taken_since(row)
@@ -172,7 +174,7 @@ class _Request:
         return Stopped(row.run_id, row.status, "pending", _doubt(fold(self.store, row)))
 
     def _not_yet(self) -> Stopped:
-        row = found(self.store, self.run_id)
+        row = existing_row(self.store, self.run_id)
         settled = self._settled(row, fold(self.store, row))
         return settled or Stopped(self.run_id, row.status, "pending", _at_work(self.store, row))
 
@@ -189,7 +191,7 @@ def _paused(store: Store, row: RunRow) -> Stopped:
 
 
 def _has_owner(store: Store, run_id: str) -> bool:
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     return row.owner is not None and not store.owner_is_dead(row.owner)
 
 

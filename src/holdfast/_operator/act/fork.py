@@ -26,7 +26,7 @@ from holdfast._core.rows import RunRow
 from holdfast._core.strangers import LenientValues, has_strangers
 from holdfast._operator.act.action_result import check_actor
 from holdfast._operator.read.readable_values import readable
-from holdfast._operator.read.run_views import found
+from holdfast._operator.read.run_views import existing_row
 from holdfast._store import lineage
 from holdfast._store.contract import NewRun, Store
 from holdfast.errors import (
@@ -119,7 +119,7 @@ def plan(
     stored."""
     check_actor(actor)
     check_run_id(new_run_id)
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     entries = store.load(row)
     cut = forking.cut_before(run_id, before, entries, lineage.borrowed(store, row))
     _check_here(cut)

@@ -34,7 +34,7 @@ def get(store: Store, space: str, key: str) -> MemoView | None:
     return None if memo is None else _view(memo)
 
 
-def listed(store: Store, space: str, prefix: str, limit: int) -> list[MemoView]:
+def list_values(store: Store, space: str, prefix: str, limit: int) -> list[MemoView]:
     """Return values by key."""
     checked_space(space)
     found: list[MemoView] = []

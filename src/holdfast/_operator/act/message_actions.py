@@ -22,7 +22,7 @@ from holdfast._core.secrets import masked_value
 from holdfast._operator.act.action_result import check_actor
 from holdfast._operator.read.answer_schema import misfit
 from holdfast._operator.read.question_views import LISTED
-from holdfast._operator.read.run_views import fold, found
+from holdfast._operator.read.run_views import existing_row, fold
 from holdfast._store.addresses import place
 from holdfast._store.contract import Posted, Store
 from holdfast.errors import AnswerConflict, RunEnded, RunNotFound, StaleView, UsageError
@@ -59,7 +59,7 @@ def signal(
     except RunNotFound:
         raise RunNotFound(run_id, place(store.url, store.namespace)) from None
     if posted is Posted.REFUSED:
-        raise RunEnded(run_id, found(store, run_id).status, f"signal {name!r}")
+        raise RunEnded(run_id, existing_row(store, run_id).status, f"signal {name!r}")
     return Sent(run_id, name, signal_id, posted is Posted.ACCEPTED)
 
 
@@ -145,9 +145,9 @@ def approve(
 
 
 def _open(store: Store, run_id: str, name: str) -> tuple[RunRow, Question | None]:
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     if row.status in ENDED:
-        given = _given(store, row, name) or _given(store, row, APPROVE + name)
+        given = _last_answer(store, row, name) or _last_answer(store, row, APPROVE + name)
         if given is not None:
             raise AnswerConflict(run_id, repr(name.removeprefix(APPROVE)), given.actor)
         raise RunEnded(run_id, row.status, f"an answer to {name.removeprefix(APPROVE)!r}")
@@ -160,7 +160,7 @@ def _open(store: Store, run_id: str, name: str) -> tuple[RunRow, Question | None
 
 
 def _nothing_to_approve(store: Store, row: RunRow, step: str) -> Exception:
-    given = _given(store, row, APPROVE + step)
+    given = _last_answer(store, row, APPROVE + step)
     if given is not None:
         return AnswerConflict(row.run_id, f"the approval of {step}", given.actor)
     return UsageError(
@@ -169,7 +169,7 @@ def _nothing_to_approve(store: Store, row: RunRow, step: str) -> Exception:
     )
 
 
-def _given(store: Store, row: RunRow, name: str) -> Message | None:
+def _last_answer(store: Store, row: RunRow, name: str) -> Message | None:
     """Return the last answer that was given by this name."""
     kind = ANSWER + name
     given = [message for message, _ in store.messages(row.run_no) if message.kind == kind]
@@ -204,7 +204,7 @@ def _post(
     shown = f"the approval of {name}" if known.startswith(APPROVE) else f"question {name!r}"
     if question is None or (number is not None and number < now):
         # Nobody asks this now. What was answered before is not answered again by accident.
-        given = _given(store, row, known) or _given(store, row, APPROVE + known)
+        given = _last_answer(store, row, known) or _last_answer(store, row, APPROVE + known)
         if given is not None:
             raise AnswerConflict(row.run_id, shown, given.actor)
     if number is not None and number != now:
@@ -212,9 +212,9 @@ def _post(
     message = Message(answer_id(known, now), ANSWER + known, actor, store.now_us(), body)
     posted = store.post(row.run_id, message)
     if posted is Posted.REFUSED:
-        raise RunEnded(row.run_id, found(store, row.run_id).status, f"an answer to {shown}")
+        raise RunEnded(row.run_id, existing_row(store, row.run_id).status, f"an answer to {shown}")
     if posted is Posted.DUPLICATE:
-        given = _given(store, row, known)
+        given = _last_answer(store, row, known)
         raise AnswerConflict(row.run_id, shown, given.actor if given else "somebody else")
     did = f"{shown} of run {row.run_id!r} is {done} by {actor}"
     if question is None:
@@ -231,5 +231,5 @@ def _post(
 
 def _held(store: Store, run_id: str) -> str | None:
     """Return why a run does not go on with an answer, or None."""
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     return (row.held_reason or "held") if row.status is Status.HELD else None

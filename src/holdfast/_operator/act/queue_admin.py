@@ -51,7 +51,7 @@ class Many(msgspec.Struct, frozen=True):
             raise UsageError(f"a change is accepted of diverged runs, not of {self.status} ones")
 
 
-def chosen(store: Store, many: Many) -> Iterator[RunRow]:
+def matching_runs(store: Store, many: Many) -> Iterator[RunRow]:
     """Yield the runs that are meant, newest first."""
     many.check()
     query = Query(status=[Status.FAILED], queue=many.queue, flow=many.flow, limit=PAGE)
@@ -69,7 +69,7 @@ def resume_all(store: Store, many: Many, actor: str) -> Iterator[Resumed]:
     """Take up again all that are meant; the error of one (an effect that may have happened wants a
     person) does not stop the others."""
     again = many.status == "diverged"
-    for row in chosen(store, many):
+    for row in matching_runs(store, many):
         try:
             answer = run_decisions.resume(
                 store, row.run_id, actor=actor, accept_change=many.accept_change, again=again

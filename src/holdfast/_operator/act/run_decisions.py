@@ -35,10 +35,11 @@ from holdfast._core.rows import OPEN_KEYS, KeyState, Lease, Message, RunRow, Wri
 from holdfast._core.secrets import masked_value
 from holdfast._core.stops import CLASS
 from holdfast._core.writer import is_plain
+from holdfast._operator.act import cancellation
 from holdfast._operator.act.action_result import TRIES, Answer, check_actor
-from holdfast._operator.read.answer_schema import misfit, wanted
+from holdfast._operator.read.answer_schema import misfit, type_in_words
 from holdfast._operator.read.readable_values import Reader
-from holdfast._operator.read.run_views import fold, found, may_be_taken
+from holdfast._operator.read.run_views import existing_row, fold, may_be_taken
 from holdfast._store.contract import Committed, Fenced, Posted, Store
 from holdfast.errors import RunBusy, StaleView, UsageError
 
@@ -51,9 +52,9 @@ Decision = Done[Any] | NotDone | Fail
 def settle(store: Store, run_id: str, step: str, decision: Decision, *, actor: str) -> Answer:
     """Settle an effect that is in doubt: it happened, it did not, or it is given up."""
     check_actor(actor)
-    kind, _ = _told(decision)
+    kind, _ = _kind_and_reason(decision)
     for _ in range(TRIES):
-        row = found(store, run_id)
+        row = existing_row(store, run_id)
         past = fold(store, row)
         key = _key_it_waits_for(store, row, past, step)
         if key is not None:
@@ -68,12 +69,10 @@ def settle(store: Store, run_id: str, step: str, decision: Decision, *, actor: s
 
 def _cancelled_now(store: Store, past: History, answer: Answer) -> Answer:
     """A run that was to be cancelled when its doubts are settled is cancelled now."""
-    from holdfast._operator.act import cancellation as stopping
-
     who = control.requested(past)
     if who is None or not answer.goes_on:
         return answer
-    stopped = stopping.cancel(store, answer.run_id, actor=who[0], reason=who[1])
+    stopped = cancellation.cancel(store, answer.run_id, actor=who[0], reason=who[1])
     did = f"{answer.did}, and the run is {stopped.status}, as {who[0]} had asked"
     return msgspec.structs.replace(answer, status=stopped.status, did=did, goes_on=False)
 
@@ -82,7 +81,7 @@ def _settling(
     store: Store, row: RunRow, past: History, step: str, decision: Decision, actor: str
 ) -> Write:
     """Return the write that settles a doubt of a run that nobody alive owns."""
-    kind, reason = _told(decision)
+    kind, reason = _kind_and_reason(decision)
     _check_fits(past, step, decision)
     at_us = store.now_us()
     values = Reader(store, row).values
@@ -111,14 +110,14 @@ def _check_fits(past: History, step: str, decision: Decision) -> None:
     result: Any = decision.result
     why = None if schema is None or not is_plain(result) else misfit(result, None, schema)
     if why is not None:
-        returns = f"; {step} returns {kind}" if (kind := wanted(schema)) else ""
+        returns = f"; {step} returns {kind}" if (kind := type_in_words(schema)) else ""
         raise UsageError(
             f"this is not what {step} of run {past.run_id!r} returns: {why}{returns}. Nothing was "
             "settled"
         )
 
 
-def _told(decision: Decision) -> tuple[str, str | None]:
+def _kind_and_reason(decision: Decision) -> tuple[str, str | None]:
     if isinstance(decision, Done):
         return "done", None
     if isinstance(decision, Fail):
@@ -152,7 +151,7 @@ def _post_settle(
 ) -> Answer:
     """Leave the decision to the live process that has the run."""
     record = find_doubt(past, step, alive=True)
-    kind, reason = _told(decision)
+    kind, reason = _kind_and_reason(decision)
     _check_fits(past, step, decision)
     facts: dict[str, Any] = {"step": step, "as": kind, "reason": reason}
     if isinstance(decision, Done):
@@ -208,7 +207,7 @@ def _settle_at_the_other(
 
 def _gave_up(store: Store, key: KeyState) -> bool:
     """Say whether the run that has the key has given the step up, its outcome unknown."""
-    other = found(store, key.run_id)
+    other = existing_row(store, key.run_id)
     record = fold(store, other).records.get(key.step)
     return record is None or record.has_outcome
 
@@ -227,7 +226,7 @@ def _take_given_up_key(
     release = draft(Kind.RUN_RELEASED, store.now_us(), facts)
     change = SetKey(key.effect, key.key, "not_done")
     writes = [
-        Write(Lease(found(store, key.run_id), acting=True), [], changes=[change]),
+        Write(Lease(existing_row(store, key.run_id), acting=True), [], changes=[change]),
         Write(Lease(row, acting=True), [release], row={"waiting_on": None}),
     ]
     first, second = store.append(writes)
@@ -262,7 +261,7 @@ def _act(store: Store, row: RunRow, decide: Callable[[History], list[Draft]]) ->
         write = Write(Lease(row, acting=True), drafts, row={"waiting_on": None})
         if isinstance(store.append([write])[0], Committed):
             return True
-        row = found(store, row.run_id)
+        row = existing_row(store, row.run_id)
     return False  # It moves by itself: whoever has it looks at the key again.
 
 
@@ -283,7 +282,7 @@ def resume(
     what changed outside; `again` is only for one that is held as diverged, see `resume_drafts`."""
     check_actor(actor)
     for _ in range(TRIES):
-        row = found(store, run_id)
+        row = existing_row(store, run_id)
         past = fold(store, row)
         drafts, changes = resume_drafts(
             past,
@@ -371,5 +370,5 @@ def _goes_on_already(store: Store, row: RunRow) -> Answer:
 def _is_at_work(store: Store, row: RunRow) -> bool:
     """Say whether the owner that was seen still has the run. (A write of ours was refused: the store
     could not prove it dead.)"""
-    now = found(store, row.run_id)
+    now = existing_row(store, row.run_id)
     return row.owner is not None and now.owner == row.owner

@@ -13,7 +13,7 @@ from holdfast._core.elsewhere import from_file
 from holdfast._core.history import History
 from holdfast._core.lifecycle import ENDED
 from holdfast._core.rows import RunRow
-from holdfast._operator.read.run_views import found
+from holdfast._operator.read.run_views import existing_row
 from holdfast._store import exports
 from holdfast._store.contract import Progress, Store, WholeRun, no_progress
 from holdfast._store.families import children
@@ -45,7 +45,7 @@ def export(
     store: Store, run_id: str, path: str | Path, progress: Progress = no_progress
 ) -> Written:
     """Write a run to a new file, with its children and the runs that it was forked from."""
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     if row.parent is not None:
         parent = store.get(row.parent)
         if parent is not None and parent.deleted_us is None:
@@ -55,12 +55,12 @@ def export(
             )
     rows = _with_all(store, row)
     whole = (store.whole(each) for each in rows)
-    told = _told(whole, "runs", len(rows), progress)
+    told = _with_progress(whole, "runs", len(rows), progress)
     size = exports.write(Path(path), run_id, told, len(rows))
     return Written(str(path), [each.run_id for each in rows], size)
 
 
-def _told(runs: Iterable[T], what: str, total: int, progress: Progress) -> Iterator[T]:
+def _with_progress(runs: Iterable[T], what: str, total: int, progress: Progress) -> Iterator[T]:
     for done, run in enumerate(runs, 1):
         progress(what, done, total)
         yield run
@@ -75,7 +75,7 @@ def _with_all(store: Store, row: RunRow) -> list[RunRow]:
             return
         origin = origin_of(each)
         if origin is not None:
-            add(found(store, origin.run))
+            add(existing_row(store, origin.run))
         wanted[each.run_id] = each
         for child in children(store, each.run_id):
             add(child)
@@ -112,7 +112,7 @@ def import_runs(
         run.row = from_file(run.row, Path(path).name)
     new: list[str] = []
     there: list[str] = []
-    for run in _told(read.runs, "runs", len(read.runs), progress):
+    for run in _with_progress(read.runs, "runs", len(read.runs), progress):
         (new if store.put_whole(run) else there).append(run.row.run_id)
     return Imported(read.run_id, new, there)
 

@@ -21,9 +21,9 @@ from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.resume import doubts_of_the_dead, moved_to
 from holdfast._core.rollback import Effect, Fate, Wanted
 from holdfast._core.rows import Lease, Message, RunRow, Write
-from holdfast._operator.act import action_result, cancellation as stopping, run_decisions
+from holdfast._operator.act import action_result, cancellation, run_decisions
 from holdfast._operator.act.action_result import Answer
-from holdfast._operator.read.run_views import fold, found
+from holdfast._operator.read.run_views import existing_row, fold
 from holdfast._store import lineage
 from holdfast._store.contract import Committed, Posted, Store
 from holdfast._store.families import children, open_children
@@ -108,7 +108,7 @@ class RollbackPlan(msgspec.Struct, frozen=True):
 
 def plan(store: Store, run_id: str, to: str | None = None) -> RollbackPlan:
     """Return what a rollback of this run would do now."""
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     return _planned(store, row, core.effects_to_undo(fold(store, row), to), to)
 
 
@@ -120,7 +120,7 @@ def _planned(store: Store, row: RunRow, effects: list[Effect], to: str | None) -
         flow=row.flow,
         status=str(row.status),
         to=to,
-        effects=tuple(_shown(effect, to) for effect in effects),
+        effects=tuple(_planned_undo(effect, to) for effect in effects),
         children=tuple(child.run_id for child in started if child.status != Status.ROLLED_BACK),
         stopped=tuple(child.run_id for child in started if child.status not in ENDED),
         forks=standing_on(store, row.run_id, undone),
@@ -129,7 +129,7 @@ def _planned(store: Store, row: RunRow, effects: list[Effect], to: str | None) -
     )
 
 
-def _shown(effect: Effect, to: str | None) -> PlannedUndo:
+def _planned_undo(effect: Effect, to: str | None) -> PlannedUndo:
     record = effect.record
     means = _MEANS[effect.fate]
     if to is not None and effect.fate in (Fate.STAYS, Fate.UNKNOWN):
@@ -162,7 +162,7 @@ def rollback(
     posted: list[str] = []
     deadline_s = time.monotonic() + wait_s
     for _ in range(TRIES):
-        row = found(store, run_id)
+        row = existing_row(store, run_id)
         past = fold(store, row)
         if posted and (past.rollback is not None or row.status is Status.ROLLED_BACK):
             return told_now(store, run_id)
@@ -174,7 +174,7 @@ def rollback(
         if isinstance(store.append([write])[0], Committed):
             for post in write.of(PostMessage):  # Those that nobody has are cancelled now.
                 because = f"its parent, run {run_id!r}, was rolled back"
-                stopping.cancel(store, post.run_id, actor=actor, reason=because, wait_s=0)
+                cancellation.cancel(store, post.run_id, actor=actor, reason=because, wait_s=0)
             return _answer(write.lease.row, f"run {run_id!r} is to be rolled back{_down_to(to)}")
         # Somebody has it, or had it meanwhile: the next who claims it finds the message first.
         if not posted and not _post(store, row, write, posted):
@@ -182,7 +182,7 @@ def rollback(
         if _has_owner(store, row) and not _heard(store, row, deadline_s):
             return _handed_over(store, row)
     if posted:
-        return _handed_over(store, found(store, run_id))
+        return _handed_over(store, existing_row(store, run_id))
     raise StaleView(run_id)
 
 
@@ -257,7 +257,7 @@ def _post(store: Store, row: RunRow, write: Write, posted: list[str]) -> bool:
 def _heard(store: Store, row: RunRow, deadline_s: float) -> bool:
     """Wait until the process has taken the request in, or has given the run back."""
     while time.monotonic() < deadline_s:
-        now = found(store, row.run_id)
+        now = existing_row(store, row.run_id)
         if now.owner != row.owner or now.status is Status.ROLLED_BACK:
             return True
         if fold(store, now).rollback is not None:
@@ -278,7 +278,7 @@ def _handed_over(store: Store, row: RunRow) -> Answer:
 
 
 def _has_owner(store: Store, row: RunRow) -> bool:
-    now = found(store, row.run_id)
+    now = existing_row(store, row.run_id)
     return now.owner is not None and not store.owner_is_dead(now.owner)
 
 
@@ -293,7 +293,7 @@ def _down_to(to: str | None) -> str:
 
 def told_now(store: Store, run_id: str) -> Answer:
     """Return the answer as it stands when a process has taken the request in."""
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     did = f"run {row.run_id!r} is being rolled back"
     if row.status is Status.ROLLED_BACK:
         did = f"run {row.run_id!r} was rolled back"

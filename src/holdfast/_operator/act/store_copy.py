@@ -267,7 +267,7 @@ class _Mover:
     def _marked(self, row: RunRow) -> bool:
         """Have it in the source where else a run is that has ended, before it is there: rolled back
         in both stores, its effects would be undone twice. False if it has changed meanwhile."""
-        mark = f"{COPIED_TO}{told(self._target.url)} (namespace {self._target.namespace})"
+        mark = f"{COPIED_TO}{display_url(self._target.url)} (namespace {self._target.namespace})"
         if self._dry_run or not may_be_undone_twice(row) or row.waiting_on == mark:
             return True
         write = Write(Lease(row, acting=True), [], row={"waiting_on": mark})
@@ -288,7 +288,7 @@ class _Mover:
         target = self._target
         return {
             "reason": HeldReason.PAUSED,
-            "detail": f"it was moved to {told(target.url)} (namespace {target.namespace}) by "
+            "detail": f"it was moved to {display_url(target.url)} (namespace {target.namespace}) by "
             f"{self._actor}, and goes on there",
             "step": before.current_step or "",
             "actions": [
@@ -296,7 +296,7 @@ class _Mover:
                 + "    (only if it is not there, or will never go on there)"
             ],
             "moved_to": {
-                "url": told(target.url),
+                "url": display_url(target.url),
                 "namespace": target.namespace,
                 "store_id": target.store_id,
                 "actor": self._actor,
@@ -346,7 +346,7 @@ def compare(here: WholeRun, there: WholeRun) -> None:
         raise Corrupt(f"key {missing[0]!r} in the target", run_id=run_id, why="it is not there")
 
 
-def told(url: str) -> str:
+def display_url(url: str) -> str:
     """Return an address without the password in it, and without options."""
     return url if url.startswith("sqlite") else shown(url).partition("?")[0]
 

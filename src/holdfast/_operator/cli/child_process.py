@@ -45,7 +45,7 @@ def start(
     return cast("subprocess.Popen[bytes]", process)
 
 
-def ordered(argv: list[str]) -> bytes:
+def read_order(argv: list[str]) -> bytes:
     """Return the order that this process was started with."""
     with os.fdopen(int(argv[1]), "rb") as pipe:
         return pipe.read()

@@ -85,7 +85,7 @@ def _moving(
     wanted = list(runs) or store_copy.run_ids(here)
     result = _Result(dry_run=dry_run)
     moved = store_copy.copy_runs(here, there, wanted, actor=actor, dry_run=dry_run)
-    for told in _shown(session, moved, len(wanted)):
+    for told in _report_each(session, moved, len(wanted)):
         one = told
         if runs and told.fate is Fate.DELETED:  # Somebody has asked for it by its name.
             one = Moved(told.run_id, Fate.MISSING, told.why)
@@ -99,7 +99,7 @@ def _moving(
     return result
 
 
-def _shown(session: Session, moved: Iterator[Moved], total: int) -> Iterator[Moved]:
+def _report_each(session: Session, moved: Iterator[Moved], total: int) -> Iterator[Moved]:
     with session.progress() as tell:
         for done, one in enumerate(moved, 1):
             tell("runs", done, total)
@@ -128,8 +128,8 @@ def _report(session: Session, here: Store, there: Store, result: _Result) -> int
     code = result.exit_code()
     if session.as_json:
         session.answer(
-            source=store_copy.told(here.url),
-            target=store_copy.told(there.url),
+            source=store_copy.display_url(here.url),
+            target=store_copy.display_url(there.url),
             dry_run=result.dry_run,
             runs={fate.value: result.fates[fate] for fate in Fate},
             left=[{"run_id": one.run_id, "fate": one.fate, "why": one.why} for one in result.left],

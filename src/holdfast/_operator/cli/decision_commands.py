@@ -26,7 +26,7 @@ from holdfast._operator.act import (
 )
 from holdfast._operator.cli.exit_codes import BUSY, CANCELLED, ERROR, FAILED, HELD, OK
 from holdfast._operator.cli.session import Session, command
-from holdfast._operator.read.run_views import fold, found
+from holdfast._operator.read.run_views import existing_row, fold
 from holdfast._operator.text import count
 from holdfast.errors import UsageError
 
@@ -68,7 +68,7 @@ def _settle(
     try:
         answer = run_decisions.settle(session.store(), run_id, step, decision, actor=actor)
     except UsageError as error:
-        key = _meant(session, run_id, step)
+        key = _similar_step(session, run_id, step)
         if key is None:
             raise
         how = ["--not-done"] if not_done else ["--done", done] if fail is None else ["--fail", fail]
@@ -77,10 +77,10 @@ def _settle(
     tell(session, answer)
 
 
-def _meant(session: Session, run_id: str, step: str) -> str | None:
+def _similar_step(session: Session, run_id: str, step: str) -> str | None:
     """Return the one step in doubt that ends with this: the id of a call, without the tool's name."""
     store = session.store()
-    open_ones = fold(store, found(store, run_id)).open_doubts()
+    open_ones = fold(store, existing_row(store, run_id)).open_doubts()
     keys = [it.key for it in open_ones if it.key.endswith((f":{step}", f"/{step}"))]
     return keys[0] if len(keys) == 1 else None
 
@@ -188,7 +188,7 @@ def _resume(
 
 def _resume_many(session: Session, many: queue_admin.Many, actor: str, *, yes: bool) -> int | None:
     store = session.store()
-    found = sum(1 for _ in queue_admin.chosen(store, many))
+    found = sum(1 for _ in queue_admin.matching_runs(store, many))
     where = "all queues" if many.queue is None else f"queue {many.queue}"
     if many.flow is not None:
         where = f"flow {many.flow}" if many.queue is None else f"flow {many.flow} in {where}"
@@ -226,7 +226,7 @@ def _go_on(session: Session, answer: action_result.Answer) -> list[str]:
 
 def run_line(session: Session, run_id: str) -> str | None:
     """Return the command that executes a run; None for a block, whose script is run again."""
-    row = found(session.store(), run_id)
+    row = existing_row(session.store(), run_id)
     if of_a_block(session, row):
         return None
     return session.pasteable(command_line("run", f"MODULE:{row.flow}", run_id))

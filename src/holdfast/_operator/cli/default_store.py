@@ -18,7 +18,7 @@ from holdfast._operator.cli import child_process
 from holdfast._store.addresses import shown
 
 
-class Asked(msgspec.Struct):
+class Query(msgspec.Struct):
     """Which modules are to be imported, and where the answer goes."""
 
     modules: list[str]
@@ -39,7 +39,7 @@ def of(modules: Sequence[str]) -> Opened | None:
     try:
         process = child_process.start(
             __name__,
-            Asked(list(modules), writes),
+            Query(list(modules), writes),
             (writes,),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -58,11 +58,11 @@ def of(modules: Sequence[str]) -> Opened | None:
 
 def main(argv: list[str]) -> None:
     """Import the modules, and tell which store they opened."""
-    asked = msgspec.json.decode(child_process.ordered(argv), type=Asked)
+    asked = msgspec.json.decode(child_process.read_order(argv), type=Query)
     sys.argv = [asked.modules[0]]
     for module in asked.modules:
         child_process.module_named(module)
-    opened = _opened()
+    opened = _opened_default()
     if opened is not None and not opened.url.startswith("memory:"):
         os.write(asked.report_fd, msgspec.json.encode(opened))
 
@@ -71,7 +71,7 @@ def warn(url: str, namespace: str) -> None:
     """Warn if the module that was imported has opened another store than the one that is used."""
     from holdfast._runtime import logs
 
-    opened = _opened()
+    opened = _opened_default()
     if opened is not None and _same(opened.url) != _same(url):
         logs.warning("the module opened %s; its runs are here: %s", shown(opened.url), shown(url))
     elif opened is not None and opened.namespace != namespace:
@@ -79,7 +79,7 @@ def warn(url: str, namespace: str) -> None:
         logs.warning(words, opened.namespace, namespace)
 
 
-def _opened() -> Opened | None:
+def _opened_default() -> Opened | None:
     from holdfast._runtime import engine
 
     default = engine.opened_default()

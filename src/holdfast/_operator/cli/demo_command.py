@@ -143,7 +143,7 @@ class Demo:
             self.say(f"Process 1 starts run {RUN_ID}.", "bold")
             return
         self.say(f"Process {number} is started, with the same run id, and goes on.", "bold")
-        row = run_views.found(self.store, RUN_ID)
+        row = run_views.existing_row(self.store, RUN_ID)
         past = History.fold(RUN_ID, self.store.load(row))
         for record in past.records.values():
             if record.has_outcome and not record.keeps_place:

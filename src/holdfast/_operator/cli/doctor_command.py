@@ -9,7 +9,7 @@ from holdfast._operator.cli.exit_codes import DAMAGED, HELD, OK
 from holdfast._operator.cli.session import Session, command
 from holdfast._operator.explain import doctor
 from holdfast._operator.explain.doctor import Checkup
-from holdfast._operator.read.run_views import found
+from holdfast._operator.read.run_views import existing_row
 from holdfast._operator.text import count, moment
 from holdfast._store import watchdog
 
@@ -39,7 +39,7 @@ def _doctor(session: Session, run_id: str | None, limit: int) -> int:
     """
     store = session.store()
     if run_id is not None:
-        return _one(session, watchdog.of_run(store, found(store, run_id)))
+        return _one(session, watchdog.of_run(store, existing_row(store, run_id)))
     told, findings = doctor.checkup(store, limit)
     wants = doctor.needs_somebody([*told.troubles, *findings])
     code = DAMAGED if told.is_damaged else HELD if wants else OK

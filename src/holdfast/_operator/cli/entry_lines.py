@@ -72,7 +72,7 @@ def summary_of(entry: EntryView) -> str:
         return visible(told) + _by_whom(body, "")
     for field in ("error", "result", "value", "args", "input", "detail", "superseded"):
         if body.get(field) not in (None, [], {}):
-            return _told(body[field]) + _by_whom(body, field)
+            return _value_text(body[field]) + _by_whom(body, field)
     facts = {
         name: body[name]
         for name in ("from", "before", "why", "as", "actor", "owner", "turn")
@@ -108,7 +108,7 @@ def _by_whom(body: dict[str, Any], field: str) -> str:
     return f", by {clipped(visible(str(body['actor'])))}"
 
 
-def _told(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, dict):
         error = cast("dict[str, Any]", value)
         if error.keys() >= {"type", "message"}:

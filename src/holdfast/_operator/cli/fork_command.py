@@ -12,7 +12,7 @@ from holdfast._operator.act import fork
 from holdfast._operator.cli.child_process import module_named, typed_arguments
 from holdfast._operator.cli.decision_commands import OBJECT, parsed, run_line
 from holdfast._operator.cli.session import Session, command
-from holdfast._operator.read.run_views import found
+from holdfast._operator.read.run_views import existing_row
 from holdfast._operator.text import count
 from holdfast._runtime import registry
 from holdfast.errors import UsageError
@@ -59,7 +59,7 @@ def _fork(
     store = session.store()
     given = _object(input_)
     checked = None if given is None else False
-    flow = _flow(module, found(store, run_id).flow)
+    flow = _flow(module, existing_row(store, run_id).flow)
     if given is not None and flow is not None:
         given, checked = typed_arguments(flow, given), True
     planned = fork.plan(

@@ -86,7 +86,7 @@ def _set(
 @click.option("--limit", type=click.IntRange(min=1), default=LIMIT, show_default=True)
 def _list(session: Session, memory: str, prefix: str, limit: int) -> None:
     """List values by key; only those whose keys begin with PREFIX."""
-    found = memory_admin.listed(session.store(), memory, prefix, limit)
+    found = memory_admin.list_values(session.store(), memory, prefix, limit)
     if session.as_json:
         session.answer(values=found)
         return

@@ -12,11 +12,11 @@ from holdfast._core.commands import command as command_line
 from holdfast._operator.act import message_actions
 from holdfast._operator.cli.decision_commands import goes_on_text, of_a_block
 from holdfast._operator.cli.session import Session, command
-from holdfast._operator.explain.open_waits import meant, other_names
+from holdfast._operator.explain.open_waits import other_names, similar_questions
 from holdfast._operator.read import question_views, readable_values
-from holdfast._operator.read.answer_schema import misfit, wanted, wants_text
+from holdfast._operator.read.answer_schema import misfit, type_in_words, wants_text
 from holdfast._operator.read.question_views import QuestionView
-from holdfast._operator.read.run_views import RunView, found
+from holdfast._operator.read.run_views import RunView, existing_row
 from holdfast._operator.text import clipped, length, shown, visible
 from holdfast._store.addresses import NoStore
 from holdfast.errors import StaleView, UsageError
@@ -82,7 +82,7 @@ def _print_question(session: Session, question: QuestionView, now_us: int) -> No
             session.say(f"  holds for  {length(question.holds_s)} once it is given")
     if question.choices is not None:
         session.say(f"  choices    {shown(question.choices)}")
-    elif (kind := wanted(question.schema)) is not None:
+    elif (kind := type_in_words(question.schema)) is not None:
         session.say(f"  answer     {kind}")
     if question.until is not None:
         session.say(f"  until      {question.until:%Y-%m-%d %H:%M:%S} UTC")
@@ -259,7 +259,7 @@ def _tell(session: Session, told: message_actions.Answered, *said: str) -> None:
     session.say(f"{told.did}.")
     if other is not None:
         session.say(f"{other}.", "yellow")
-        for name in meant(store, told.run_id, told.name):
+        for name in similar_questions(store, told.run_id, told.name):
             values = 2 if said[:1] == ("--refuse",) else 3
             line = command_line("answer", told.run_id, name, *said, values=values)
             session.say(f"If {name!r} is meant:")
@@ -276,7 +276,7 @@ def _tell(session: Session, told: message_actions.Answered, *said: str) -> None:
 def _who_goes_on(session: Session, run_id: str) -> str:
     """Say who takes an answer; of a block that is its own process, and no worker."""
     store = session.store()
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     if not of_a_block(session, row):
         return "The process that has the run, or a worker with its flow, goes on."
     if row.owner is None or store.owner_is_dead(row.owner):

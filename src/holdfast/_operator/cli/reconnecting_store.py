@@ -16,13 +16,13 @@ from holdfast._store.contract import Store
 from holdfast.errors import StoreFailed
 
 
-def lasting(store: Store, opens: Callable[[], Store]) -> Store:
+def reconnecting(store: Store, opens: Callable[[], Store]) -> Store:
     """Return a store that is opened again with `opens` whenever its handle has failed. It has to be
     the same store each time. The first handle is closed by whoever opened it."""
-    return cast("Store", _Lasting(store, opens))
+    return cast("Store", _Reconnecting(store, opens))
 
 
-class _Lasting:
+class _Reconnecting:
     """Gives every call to the handle of the moment."""
 
     def __init__(self, store: Store, opens: Callable[[], Store]) -> None:
@@ -68,7 +68,7 @@ class _Lasting:
 # -- a store that a command watches -------------------------------------------------------------
 
 
-class Watched:
+class WatchedStore:
     """The store of a session, as long as it answers; then another handle on the same place."""
 
     def __init__(self, session: Session) -> None:

@@ -61,7 +61,7 @@ def _tell_times(kind: type, part: dict[str, Any]) -> None:
     for field in fields_of(kind):
         told = part["properties"][field.encode_name]
         for each in (told, *told.get("anyOf", ())):
-            if "time" in said(field.type).split(" or ") and each.get("type") == "string":
+            if "time" in type_text(field.type).split(" or ") and each.get("type") == "string":
                 each["format"] = "date-time"
 
 
@@ -133,7 +133,7 @@ def _object(kind: type) -> Iterator[str]:
 
 
 def _line(field: Any, note: str, *, missing: bool) -> str:
-    told = f"* `{field.encode_name}` ({said(field.type)}{', or missing' if missing else ''})"
+    told = f"* `{field.encode_name}` ({type_text(field.type)}{', or missing' if missing else ''})"
     return f"{told}: {note}" if note else told
 
 
@@ -144,10 +144,10 @@ def fields_of(kind: type) -> Sequence[Any]:
     return found
 
 
-def said(info: Any) -> str:
+def type_text(info: Any) -> str:
     """Return a type in words."""
     if isinstance(info, types.UnionType):
-        parts = [said(each) for each in info.types]
+        parts = [type_text(each) for each in info.types]
         return " or ".join(
             f"({it})" if it.startswith(("list", "object of")) else it for it in parts
         )
@@ -160,7 +160,7 @@ def said(info: Any) -> str:
     if isinstance(info, (types.ListType, types.VarTupleType, types.CollectionType)):
         return f"list of {_several(info.item_type)}"
     if isinstance(info, types.TupleType):
-        return f"list: {', '.join(said(each) for each in info.item_types)}"
+        return f"list: {', '.join(type_text(each) for each in info.item_types)}"
     if isinstance(info, types.DictType):
         is_any = isinstance(info.value_type, types.AnyType)
         return "object" if is_any else f"object of {_several(info.value_type)}"
@@ -168,7 +168,7 @@ def said(info: Any) -> str:
 
 
 def _several(info: Any) -> str:
-    one = said(info)
+    one = type_text(info)
     return f"({one})" if " or " in one else one
 
 

@@ -25,7 +25,7 @@ from holdfast._operator.cli.run_process import Order, Report
 from holdfast._operator.cli.session import Session, command, console
 from holdfast._operator.cli.supervisor import Child, Supervisor
 from holdfast._operator.read import preflight, run_views
-from holdfast._operator.read.run_views import found
+from holdfast._operator.read.run_views import existing_row
 from holdfast._operator.text import clipped, count, length, shown
 from holdfast._store.contract import Store
 
@@ -136,7 +136,7 @@ def _tell(session: Session, store: Store, run_id: str, report: Report, restarts:
 
 
 def _tell_failure(session: Session, store: Store, run_id: str) -> None:
-    row = run_views.found(store, run_id)
+    row = run_views.existing_row(store, run_id)
     last = store.entry(row.run_no, row.last_seq)
     facts = {} if last is None or last.kind is not Kind.RUN_FAILED else facts_of(last)
     trace = str(facts.get("trace", ""))
@@ -167,7 +167,7 @@ def _preflight(session: Session, run_id: str, app: str | None) -> None:
     as it goes, to look at what it watches; no step is executed.
     """
     store = session.store()
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     if app is None:
         told = preflight.report(store, row, preflight.replayed_history(store, row), None)
     else:
@@ -175,7 +175,7 @@ def _preflight(session: Session, run_id: str, app: str | None) -> None:
     if session.as_json:
         session.answer(preflight=msgspec.to_builtins(told))
         return
-    session.say(_shown(told))
+    session.say(_report_text(told))
 
 
 def _with_code(session: Session, run_id: str, app: str) -> Preflight:
@@ -186,7 +186,7 @@ def _with_code(session: Session, run_id: str, app: str) -> Preflight:
         return opened.preflight(run_id)
 
 
-def _shown(told: Preflight) -> str:
+def _report_text(told: Preflight) -> str:
     lines = [str(told)]
     lines += [_effects(change) for change in told.changes if change.effects]
     return "\n".join(lines)

@@ -15,11 +15,11 @@ from holdfast._operator.cli import question_commands
 from holdfast._operator.cli.entry_lines import Days, entry_data, print_entry
 from holdfast._operator.cli.session import Session, command
 from holdfast._operator.cli.tables import STYLES, cell, status_told, table
-from holdfast._operator.explain import status_report as explaining
+from holdfast._operator.explain import status_report
 from holdfast._operator.explain.explanation import Explanation
 from holdfast._operator.read import run_views
 from holdfast._operator.read.budget_views import line
-from holdfast._operator.read.relatives import children_told
+from holdfast._operator.read.relatives import children_text
 from holdfast._operator.read.run_views import RunView
 from holdfast._operator.read.step_views import StepView
 from holdfast._operator.text import clipped, count, length, shown, visible
@@ -108,7 +108,7 @@ def _print_head(session: Session, run: RunView) -> None:
     if run.budget is not None:
         _field(session, "budget", line(run.budget))
     if run.children_by_status:
-        _field(session, "children", children_told(run.children_by_status))
+        _field(session, "children", children_text(run.children_by_status))
 
 
 def _print_children(session: Session, run: RunView) -> None:
@@ -215,7 +215,7 @@ def _explain(session: Session, run_id: str) -> None:
 
 def explained(session: Session, store: Store, run_id: str) -> Explanation:
     """Return an explanation whose commands find this store again."""
-    explanation = explaining.explain(store, run_id)
+    explanation = status_report.explain(store, run_id)
     explanation.actions = [
         msgspec.structs.replace(action, command=session.pasteable(action.command))
         if action.command

@@ -25,8 +25,8 @@ from holdfast._operator.cli.child_process import (
     _hints,
     _typed,
     find_flow,
-    ordered,
     outlives,
+    read_order,
     typed_arguments,
 )
 from holdfast._operator.cli.exit_codes import ERROR, INTERRUPTED, OK, code_of
@@ -65,7 +65,7 @@ class Report(msgspec.Struct):
 
 def main(argv: list[str]) -> int:
     """Execute one order."""
-    order = msgspec.json.decode(ordered(argv), type=Order)
+    order = msgspec.json.decode(read_order(argv), type=Order)
     sys.argv = [order.target.partition(":")[0]]  # What the user's module looks at is not for us.
     signal.signal(signal.SIGTERM, _terminated)
     alone = threading.Event()
@@ -153,7 +153,7 @@ def _arguments(order: Order, flow: Any, kept: Any) -> tuple[list[Any], dict[str,
 
 def _recorded_input(kept: Any, run_id: str, flow: Any) -> dict[str, Any]:
     """A run that exists knows its input; its classes are known by now."""
-    from holdfast._operator.read import run_views as looking
+    from holdfast._operator.read import run_views
 
     row = kept.get(run_id)
     if row is None:
@@ -162,7 +162,7 @@ def _recorded_input(kept: Any, run_id: str, flow: Any) -> dict[str, Any]:
         # Its input would not fit, and say nothing of what is wrong.
         why = f"as a run of {row.flow!r}, not {flow.name!r}"
         raise RunConflict(run_id, why, another_id(run_id))
-    recorded = looking.view(kept, run_id).input
+    recorded = run_views.view(kept, run_id).input
     return dict(recorded) if isinstance(recorded, dict) else {}  # pyright: ignore[reportUnknownArgumentType]
 
 

@@ -15,7 +15,7 @@ import click
 
 from holdfast._core.durations import micros
 from holdfast._operator.cli.exit_codes import OK
-from holdfast._operator.cli.reconnecting_store import lasting
+from holdfast._operator.cli.reconnecting_store import reconnecting
 from holdfast._operator.cli.session import Session, command, open_store, os_user
 from holdfast._operator.cli.tables import cell, table
 from holdfast._operator.read import audit_log
@@ -97,7 +97,7 @@ def _ui(
         four_eyes=four_eyes,
     )
     http_server.check(serving)
-    store = lasting(
+    store = reconnecting(
         session.store(), lambda: open_store(session.url, session.namespace, create=False)
     )
     tokens = Tokens.of(store)

@@ -75,7 +75,7 @@ def paged(out: Console, command: Sequence[str] | None) -> Generator[None, None, 
         yield
     finally:
         text = out.end_capture()
-        if not (_rows(text, out.width) >= out.height and _shown(text, command)):
+        if not (_rows(text, out.width) >= out.height and _show_in_pager(text, command)):
             sys.stdout.write(text)
             sys.stdout.flush()
 
@@ -88,7 +88,7 @@ def _rows(text: str, width: int) -> int:
     return sum(max(1, -(-Text.from_ansi(line).cell_len // max(width, 1))) for line in lines)
 
 
-def _shown(text: str, command: Sequence[str]) -> bool:
+def _show_in_pager(text: str, command: Sequence[str]) -> bool:
     """Show a text; False if there is no such pager."""
     if Path(command[0]).name != "less":
         text = Text.from_ansi(text).plain

@@ -287,7 +287,7 @@ def _audit(session: Session, limit: int) -> None:
     What was decided about a run is in its history. This is kept for ninety days.
     """
     try:
-        found = audit_log.listed(session.store(), limit)
+        found = audit_log.recorded_changes(session.store(), limit)
     except NoStore as missing:
         if session.as_json:
             session.answer(audit=[])

@@ -19,7 +19,7 @@ from holdfast._core.lifecycle import ENDED, Status
 from holdfast._core.rows import RunRow
 from holdfast._operator.cli.entry_lines import Days, entry_data, print_entry
 from holdfast._operator.cli.exit_codes import CANCELLED, FAILED, HELD, INTERRUPTED, OK
-from holdfast._operator.cli.reconnecting_store import Watched
+from holdfast._operator.cli.reconnecting_store import WatchedStore
 from holdfast._operator.cli.session import JSON_VERSION, Session, command, print_line
 from holdfast._operator.cli.tables import STYLES, status_told
 from holdfast._operator.read import run_views
@@ -91,11 +91,11 @@ def _tail(
 def _follow(
     source: Source, teller: Teller, run_id: str, after: int | None, *, until_held: bool
 ) -> int:
-    row = source.ask(run_views.found, run_id)
+    row = source.ask(run_views.existing_row, run_id)
     seen = max(0, row.last_seq - FIRST) if after is None else after
     told = ""
     while True:
-        row = source.ask(run_views.found, run_id)
+        row = source.ask(run_views.existing_row, run_id)
         if row.last_seq > seen:
             for entry in source.ask(_news, run_id, seen):
                 teller.entry(run_id, entry)
@@ -208,7 +208,7 @@ class Source:
 
     def __init__(self, session: Session, teller: Teller) -> None:
         self._teller = teller
-        self._watched = Watched(session)
+        self._watched = WatchedStore(session)
 
     def ask(
         self, question: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs

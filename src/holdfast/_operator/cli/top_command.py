@@ -27,7 +27,7 @@ from holdfast._operator.cli import dashboard
 from holdfast._operator.cli.dashboard import Look
 from holdfast._operator.cli.exit_codes import INTERRUPTED, OK
 from holdfast._operator.cli.queue_commands import about_workers, queues_table
-from holdfast._operator.cli.reconnecting_store import Watched
+from holdfast._operator.cli.reconnecting_store import WatchedStore
 from holdfast._operator.cli.run_details import explained
 from holdfast._operator.cli.session import Session, command
 from holdfast._operator.cli.tables import STYLES, cell, status_told
@@ -215,7 +215,7 @@ class Looker:
 
     def __init__(self, session: Session, look: Look, every_s: float) -> None:
         self._session = session
-        self._watched = Watched(session)
+        self._watched = WatchedStore(session)
         self._every_s = every_s
         self._now = threading.Event()
         self._ending = False

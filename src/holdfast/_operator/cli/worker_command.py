@@ -17,9 +17,9 @@ import msgspec
 
 from holdfast._operator.cli import worker_telemetry
 from holdfast._operator.cli.session import Session, command
-from holdfast._operator.cli.worker_pool import Workforce
+from holdfast._operator.cli.worker_pool import WorkerPool
 from holdfast._operator.cli.worker_process import Order
-from holdfast._operator.cli.worker_telemetry import Wanted
+from holdfast._operator.cli.worker_telemetry import TelemetryOptions
 from holdfast._operator.read.metrics_merge import Family, text_of
 from holdfast._operator.text import count
 from holdfast._operator.web.metrics_server import Health
@@ -28,7 +28,7 @@ from holdfast.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from holdfast._operator.web.access_tokens import Tokens
-    from holdfast._operator.web.metrics_server import Scraping
+    from holdfast._operator.web.metrics_server import MetricsServer
 
 
 def add_to(group: click.Group) -> None:
@@ -93,7 +93,7 @@ def _worker(
     session.follow(modules)
     if session.url.startswith("memory:"):
         raise UsageError("a worker needs a store that other processes can reach, not memory:")
-    wanted = msgspec.convert(asked, worker_telemetry.Wanted)
+    wanted = msgspec.convert(asked, worker_telemetry.TelemetryOptions)
     wanted.check()
     _open(session)
     order = Order(
@@ -115,50 +115,50 @@ def _worker(
     with contextlib.ExitStack() as stack:
         watched = session.out.is_terminal and not session.as_json and not wanted.logs_json
         gather = _watched if watched else _unwatched
-        workforce = gather(session, orders, stack)
-        _serve(session, wanted, health, workforce, stack)
-        code = workforce.work()
+        pool = gather(session, orders, stack)
+        _serve(session, wanted, health, pool, stack)
+        code = pool.work()
     if session.as_json:
         session.answer(exit_code=code)
     sys.stdout.flush()
     return code
 
 
-def _watched(session: Session, orders: list[Order], stack: contextlib.ExitStack) -> Workforce:
+def _watched(session: Session, orders: list[Order], stack: contextlib.ExitStack) -> WorkerPool:
     """Return the processes, with a panel on the terminal that shows what they do."""
     from holdfast._operator.cli.worker_panel import Panel
 
     opens = functools.partial(session.store, create=True)
     panel = stack.enter_context(Panel(opens, shown(session.url), session.out))
     panel.say(f"flows of {', '.join(orders[0].modules)}; Ctrl-C drains")
-    return Workforce(orders, panel.say, captures=True, on_tick=panel.draw)
+    return WorkerPool(orders, panel.say, captures=True, on_tick=panel.draw)
 
 
-def _unwatched(session: Session, orders: list[Order], _stack: contextlib.ExitStack) -> Workforce:
+def _unwatched(session: Session, orders: list[Order], _stack: contextlib.ExitStack) -> WorkerPool:
     """Return the processes, which say what they do in lines."""
     session.close()  # It is there, and its processes have their own ways to it.
     logs_json = orders[0].wanted.logs_json
     say = worker_telemetry.say_json if logs_json else functools.partial(_say, session)
     number = count(len(orders), "process", "processes")
     say(f"holdfast worker {os.getpid()}: {number}, {shown(session.url)}")
-    return Workforce(orders, say)
+    return WorkerPool(orders, say)
 
 
 def _serve(
     session: Session,
-    wanted: worker_telemetry.Wanted,
+    wanted: worker_telemetry.TelemetryOptions,
     health: str | None,
-    workforce: Workforce,
+    pool: WorkerPool,
     stack: contextlib.ExitStack,
 ) -> None:
     """Answer those who ask how the worker is and what it counts, and say where."""
     note = worker_telemetry.say_json if wanted.logs_json else session.note
     if health is not None:
-        checks = {"live": workforce.live, "ready": workforce.ready}
+        checks = {"live": pool.live, "ready": pool.ready}
         served = stack.enter_context(Health(health, checks))
         note(f"health: http://{served.address}/live and /ready")
     if wanted.metrics is not None:
-        served_at = stack.enter_context(scraping(wanted, workforce, session))
+        served_at = stack.enter_context(metrics_server_of(wanted, pool, session))
         make = session.pasteable("token create")
         note(f"metrics: {served_at.url}, with a token: {make}")
 
@@ -186,12 +186,14 @@ def _name(name: str | None, number: int, processes: int) -> str | None:
 # -- metrics of all processes -------------------------------------------------------------------
 
 
-def scraping(wanted: Wanted, workforce: Workforce, session: Session) -> Scraping:
+def metrics_server_of(
+    wanted: TelemetryOptions, pool: WorkerPool, session: Session
+) -> MetricsServer:
     """Return what serves the figures of all processes."""
-    from holdfast._operator.web.metrics_server import Scraping
+    from holdfast._operator.web.metrics_server import MetricsServer
 
-    return Scraping(
-        wanted.place(), lambda: text_of(_families(workforce)), _KnownTokens(session).get
+    return MetricsServer(
+        wanted.place(), lambda: text_of(_families(pool)), _KnownTokens(session).get
     )
 
 
@@ -217,17 +219,15 @@ class _KnownTokens:
             return self._known
 
 
-def _families(workforce: Workforce) -> Iterator[Family]:
+def _families(pool: WorkerPool) -> Iterator[Family]:
     """Yield what the processes count, and how they stand."""
-    yield from workforce.sums.families()
-    processes = workforce.processes
+    yield from pool.sums.families()
+    processes = pool.processes
     yield _figure(
         "processes", "gauge", "Processes of this worker", sum(bool(p.pid) for p in processes)
     )
-    yield _figure(
-        "restarts", "counter", "Processes that died and were replaced", workforce.restarts
-    )
-    yield _figure("ready", "gauge", "1 if every process is connected and works", workforce.ready())
+    yield _figure("restarts", "counter", "Processes that died and were replaced", pool.restarts)
+    yield _figure("ready", "gauge", "1 if every process is connected and works", pool.ready())
     places = sum(process.order.concurrency for process in processes)
     yield _figure("places", "gauge", "Runs that may be at work at one time", places)
     busy = sum(process.standing.working for process in processes if process.pid)

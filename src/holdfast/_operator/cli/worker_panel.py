@@ -19,7 +19,7 @@ from rich.text import Text
 
 from holdfast._operator.cli.queue_commands import queues_table
 from holdfast._operator.cli.tables import cell, table
-from holdfast._operator.cli.worker_pool import Process, Workforce
+from holdfast._operator.cli.worker_pool import Process, WorkerPool
 from holdfast._operator.read import queue_views
 from holdfast._operator.read.queue_views import QueueView
 from holdfast._operator.text import count, length, visible
@@ -37,7 +37,7 @@ _LOGGED = re.compile(r"^\d{4}-\d\d-\d\d (\d\d:\d\d:\d\d),\d{3} (\w+) ")
 
 
 class Panel:
-    """Draws a workforce, now and then."""
+    """Draws a pool, now and then."""
 
     def __init__(self, opens: Callable[[], Store], url: str, out: Console) -> None:
         self._opens = opens
@@ -77,24 +77,24 @@ class Panel:
         """Remember what is to be seen at the bottom."""
         self._said.append(f"{time.strftime('%H:%M:%S')} {text}")
 
-    def draw(self, workforce: Workforce) -> None:
+    def draw(self, pool: WorkerPool) -> None:
         """Draw it, if the last time is a while ago."""
-        for process in workforce.processes:
+        for process in pool.processes:
             while process.output:
                 self._said.append(brief(process.output.popleft()))
         now_s = time.monotonic()
-        if now_s - self._drawn_s < DRAW_S and not workforce.draining:
+        if now_s - self._drawn_s < DRAW_S and not pool.draining:
             return
         self._drawn_s = now_s
-        self._live.update(self.picture(workforce), refresh=True)
+        self._live.update(self.picture(pool), refresh=True)
 
     # -- the picture ---------------------------------------------------------------------------
 
-    def picture(self, workforce: Workforce) -> RenderableType:
+    def picture(self, pool: WorkerPool) -> RenderableType:
         """Return what is to be seen now."""
-        known = workforce.processes
+        known = pool.processes
         parts: list[RenderableType] = [
-            self._head(workforce),
+            self._head(pool),
             self._processes(known),
             Text(),
         ]
@@ -120,29 +120,29 @@ class Panel:
             row.no_wrap, row.overflow = True, "ellipsis"
         return rows
 
-    def _head(self, workforce: Workforce) -> Text:
-        state, style = self._state(workforce)
-        working = sum(process.standing.working for process in workforce.processes)
-        places = sum(process.order.concurrency for process in workforce.processes)
+    def _head(self, pool: WorkerPool) -> Text:
+        state, style = self._state(pool)
+        working = sum(process.standing.working for process in pool.processes)
+        places = sum(process.order.concurrency for process in pool.processes)
         line = Text(no_wrap=True, overflow="ellipsis")
         line.append("holdfast worker ", "bold")
         line.append(state, style)
         line.append(f"  {working} of {places} places in use")
-        if workforce.restarts:
-            line.append(f"  {count(workforce.restarts, 'restart')}", "red")
+        if pool.restarts:
+            line.append(f"  {count(pool.restarts, 'restart')}", "red")
         line.append(f"  {visible(self._url)}", "dim")
         return line
 
     @staticmethod
-    def _state(workforce: Workforce) -> tuple[str, str]:
-        if workforce.draining:
-            return ("ended" if workforce.ended else "draining"), "yellow"
-        standings = [process.standing for process in workforce.processes]
+    def _state(pool: WorkerPool) -> tuple[str, str]:
+        if pool.draining:
+            return ("ended" if pool.ended else "draining"), "yellow"
+        standings = [process.standing for process in pool.processes]
         silent = [one.silent_since for one in standings if one.silent_since is not None]
         if silent:
             since = time.strftime("%H:%M:%S", time.localtime(min(silent)))
             return f"the store cannot be reached since {since}", "bold red"
-        return ("ready", "green") if workforce.ready() else ("starting", "yellow")
+        return ("ready", "green") if pool.ready() else ("starting", "yellow")
 
     @staticmethod
     def _processes(known: list[Process]) -> RenderableType:

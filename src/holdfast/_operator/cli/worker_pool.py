@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast._operator.cli.child_process import start
 from holdfast._operator.cli.exit_codes import ERROR, INTERRUPTED, OK, USAGE
-from holdfast._operator.cli.worker_process import Order, Standing
+from holdfast._operator.cli.worker_process import Order, ProcessStatus
 from holdfast._operator.read.metrics_merge import Figures, Sums
 
 BACKOFF_S, BACKOFF_MAX_S = 0.2, 30.0
@@ -44,7 +44,7 @@ class Process:
     def __init__(self, order: Order, sums: Sums, *, captures: bool) -> None:
         self.order = order
         self._sums = sums
-        self.standing = Standing(name=order.name or "")
+        self.standing = ProcessStatus(name=order.name or "")
         self.deaths = 0
         """In a row, each after a short life."""
         self.due_s = 0.0
@@ -67,7 +67,7 @@ class Process:
         self._started_s = now_s
         self._sums.begins(id(self))
         self.code = None
-        self.standing = Standing(name=self.order.name or "")
+        self.standing = ProcessStatus(name=self.order.name or "")
         reads, writes = os.pipe()
         life_reads, self._life = os.pipe()
         order = msgspec.structs.replace(self.order, report_fd=writes, life_fd=life_reads)
@@ -100,7 +100,7 @@ class Process:
             if which == "report" and line.startswith(FIGURES):
                 self._sums.hear(id(self), msgspec.json.decode(line, type=Figures).figures)
             elif which == "report":
-                self.standing = msgspec.json.decode(line, type=Standing)
+                self.standing = msgspec.json.decode(line, type=ProcessStatus)
             else:
                 self.output.append(line.decode("utf-8", "replace"))
 
@@ -136,7 +136,7 @@ class Process:
             self._popen.send_signal(number)
 
 
-class Workforce:
+class WorkerPool:
     """All processes of one `holdfast worker`."""
 
     def __init__(
@@ -145,7 +145,7 @@ class Workforce:
         say: Callable[[str], None],
         *,
         captures: bool = False,
-        on_tick: Callable[[Workforce], None] | None = None,
+        on_tick: Callable[[WorkerPool], None] | None = None,
     ) -> None:
         self.sums = Sums()
         """What all processes have counted, those that are gone included."""

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast._operator.cli.child_process import module_named, ordered, outlives
+from holdfast._operator.cli.child_process import module_named, outlives, read_order
 from holdfast._operator.cli.exit_codes import ERROR, OK, code_of
-from holdfast._operator.cli.worker_telemetry import Instruments, Wanted
+from holdfast._operator.cli.worker_telemetry import Telemetry, TelemetryOptions
 from holdfast._operator.read.metrics_merge import Figures
 from holdfast._runtime import registry
 from holdfast.errors import HoldfastError, StoreError, StoreFailed, UsageError
@@ -54,7 +54,7 @@ class Order(msgspec.Struct):
     life_fd: int
     """A pipe whose other end is held by whoever started it, and by nobody else."""
     lease_s: float = 30.0
-    wanted: Wanted = msgspec.field(default_factory=Wanted)
+    wanted: TelemetryOptions = msgspec.field(default_factory=TelemetryOptions)
     """Instruments."""
 
 
@@ -67,7 +67,7 @@ class AtWork(msgspec.Struct, frozen=True):
     since_us: int
 
 
-class Standing(msgspec.Struct):
+class ProcessStatus(msgspec.Struct):
     """How a process stands."""
 
     name: str = ""
@@ -89,7 +89,7 @@ class Standing(msgspec.Struct):
 
 def main(argv: list[str]) -> int:
     """Work until told to end."""
-    order = msgspec.json.decode(ordered(argv), type=Order)
+    order = msgspec.json.decode(read_order(argv), type=Order)
     sys.argv = [order.modules[0]]  # What the user's module looks at is not for us.
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -144,7 +144,7 @@ def work(order: Order, ending: threading.Event, reports: Reports) -> int:
     from holdfast._runtime.worker import Worker
 
     default_store.warn(order.url, order.namespace)
-    instruments = Instruments(order.wanted)
+    instruments = Telemetry(order.wanted)
     opened = opened_store(order, ending, reports)
     if opened is None:
         return 0
@@ -160,14 +160,14 @@ def work(order: Order, ending: threading.Event, reports: Reports) -> int:
             declares=order.declares,
         )
         with worker:
-            reports.send(standing(worker))
+            reports.send(status_of(worker))
             while not ending.wait(REPORT_S):
-                reports.send(standing(worker))
+                reports.send(status_of(worker))
                 reports.figures(instruments.news())
                 trouble = worker.trouble
                 if isinstance(trouble, StoreFailed) and not trouble.unreachable:
                     raise trouble  # This handle is dead; a new process opens another.
-            reports.send(msgspec.structs.replace(standing(worker), draining=True))
+            reports.send(msgspec.structs.replace(status_of(worker), draining=True))
         reports.figures(instruments.news())
         instruments.close()
         return len(worker.places())
@@ -179,7 +179,7 @@ def opened_store(order: Order, ending: threading.Event, reports: Reports) -> Sto
     from holdfast._runtime import logs
 
     pause_s = BACKOFF_S
-    waiting = Standing(name=order.name or "")
+    waiting = ProcessStatus(name=order.name or "")
     while True:
         try:
             # Not the default: a module may have opened a store of its own.
@@ -198,13 +198,13 @@ def opened_store(order: Order, ending: threading.Event, reports: Reports) -> Sto
         pause_s = min(BACKOFF_MAX_S, pause_s * 2)
 
 
-def standing(worker: Worker) -> Standing:
+def status_of(worker: Worker) -> ProcessStatus:
     """Return how a worker stands."""
     places, trouble = worker.places(), worker.trouble
     since = None
     if trouble is not None:  # To the second: what has not changed is not said again.
         since = float(int(time.time() - worker.lookout.silent_s()))
-    return Standing(
+    return ProcessStatus(
         name=worker.name,
         ready=trouble is None and not worker.draining,
         draining=worker.draining,
@@ -224,9 +224,9 @@ class Reports:
 
     def __init__(self, report_fd: int) -> None:
         self._fd = report_fd
-        self._last = Standing()
+        self._last = ProcessStatus()
 
-    def send(self, standing: Standing) -> None:
+    def send(self, standing: ProcessStatus) -> None:
         """Say how it stands, if that has changed."""
         if standing != self._last:
             self._last = standing

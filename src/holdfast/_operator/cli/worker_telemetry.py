@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast._operator.web.metrics_server import Place
 
 
-class Wanted(msgspec.Struct):
+class TelemetryOptions(msgspec.Struct):
     """What was asked for on the command line; a part of each process's order."""
 
     log_format: str | None = None
@@ -119,10 +119,10 @@ def options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-class Instruments:
+class Telemetry:
     """The instruments of this process."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: TelemetryOptions) -> None:
         _log(wanted)
         _alert(wanted)
         self._metrics: Any = None
@@ -153,7 +153,7 @@ class Instruments:
         return figures
 
 
-def _alert(wanted: Wanted) -> None:
+def _alert(wanted: TelemetryOptions) -> None:
     import holdfast
 
     if wanted.alerts:
@@ -163,7 +163,7 @@ def _alert(wanted: Wanted) -> None:
             holdfast.alert(Command(command, timeout_s=wanted.alert_timeout_s))
 
 
-def _log(wanted: Wanted) -> None:
+def _log(wanted: TelemetryOptions) -> None:
     """Let log lines of ours be seen. What the user's modules have set up stays, unless a format was
     asked for."""
     has_own = logging.getLogger().handlers or logging.getLogger("holdfast").handlers
@@ -178,7 +178,7 @@ def _log(wanted: Wanted) -> None:
     logging.getLogger("holdfast").setLevel(logging.INFO)
 
 
-def _formatter(wanted: Wanted) -> logging.Formatter:
+def _formatter(wanted: TelemetryOptions) -> logging.Formatter:
     from holdfast.observers.logging import JsonFormatter, LineFormatter
 
     return JsonFormatter() if wanted.logs_json else LineFormatter()

@@ -138,7 +138,7 @@ def _cause(store: Store, together: list[_Held]) -> Cause:
     # Of an effect in doubt: its own run before those that need its key.
     together.sort(key=lambda held: held.row.run_id != held.cause[1])
     first = together[0]
-    what, actions, frees_all = _told(store, together)
+    what, actions, frees_all = _text_and_actions(store, together)
     return Cause(
         reason=first.reason,
         what=what,
@@ -151,7 +151,7 @@ def _cause(store: Store, together: list[_Held]) -> Cause:
     )
 
 
-def _told(store: Store, together: list[_Held]) -> tuple[str, list[Action], bool]:
+def _text_and_actions(store: Store, together: list[_Held]) -> tuple[str, list[Action], bool]:
     """Return what is the case, what can be done about it, and whether that frees all of them."""
     first, many = together[0], len(together) > 1
     detail = str(first.facts.get("detail", "")) or first.reason
@@ -161,7 +161,7 @@ def _told(store: Store, together: list[_Held]) -> tuple[str, list[Action], bool]
     if first.reason == HeldReason.IN_DOUBT and many:
         _, run_id, step = first.cause
         what = f"{step} of run {run_id} may or may not have happened, and others need its key"
-        return what, recorded(settle_actions(run_id, step)), True
+        return what, recorded_actions(settle_actions(run_id, step)), True
     if first.reason == HeldReason.DIVERGED and many:
         actions = [
             Action(
@@ -178,10 +178,10 @@ def _told(store: Store, together: list[_Held]) -> tuple[str, list[Action], bool]
         again = command("resume", "--quarantined", "--flow", flow, values=0)
         actions = [Action("Remove the cause, then let all of them be executed again:", again)]
         return f"each process that took a run of flow {flow} died or left it", actions, True
-    return detail, recorded(first.facts.get("actions", ())), not many
+    return detail, recorded_actions(first.facts.get("actions", ())), not many
 
 
-def recorded(actions: Iterable[Any]) -> list[Action]:
+def recorded_actions(actions: Iterable[Any]) -> list[Action]:
     """Return the commands that an entry recorded, each with what is written behind it."""
     told: list[Action] = []
     for action in actions:

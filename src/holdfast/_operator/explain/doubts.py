@@ -16,7 +16,7 @@ from holdfast._core.moments import at
 from holdfast._core.resume import facts_of
 from holdfast._core.rows import KeyState, RunRow, version_seen
 from holdfast._operator.read import readable_values
-from holdfast._operator.read.answer_schema import wanted
+from holdfast._operator.read.answer_schema import type_in_words
 from holdfast._operator.read.question_views import Unreadable
 from holdfast._operator.read.readable_values import Reader
 from holdfast._operator.read.run_views import fold
@@ -159,7 +159,7 @@ def ways_out(record: Record, now_us: int) -> list[tuple[str, tuple[str, ...]]]:
 def _returns(record: Record) -> str:
     """Say what its result has to be, if the entry of the doubt says so."""
     schema = None if record.doubt is None else facts_of(record.doubt).get("returns")
-    kind = wanted(schema)
+    kind = type_in_words(schema)
     return "" if kind is None else f", {kind}"
 
 

@@ -19,7 +19,7 @@ from holdfast._operator.explain import doubts
 from holdfast._operator.explain.exhausted_budgets import held_for_budget
 from holdfast._operator.explain.explanation import Case
 from holdfast._operator.explain.open_waits import about_waits, waiting
-from holdfast._operator.read.run_views import fold, found
+from holdfast._operator.read.run_views import existing_row, fold
 from holdfast._operator.read.step_views import counts_of
 from holdfast._operator.text import count
 
@@ -76,7 +76,7 @@ def _on_the_key_of_another(case: Case, key: KeyState) -> None:
         f"{key.run_id} at {key.step}."
     )
     said.known += doubts.about_key(key)
-    other = found(case.store, key.run_id)
+    other = existing_row(case.store, key.run_id)
     record = fold(case.store, other).records.get(key.step)
     if key.state not in OPEN_KEYS:
         said.case = f"{case.name} was held on the business key {key.key}, which is settled since."

@@ -17,11 +17,11 @@ from holdfast._core.record import facts
 from holdfast._core.rows import Message
 from holdfast._operator.explain.child_runs import about_children
 from holdfast._operator.explain.explanation import Case, Wait
-from holdfast._operator.read.answer_schema import wanted
+from holdfast._operator.read.answer_schema import type_in_words
 from holdfast._operator.read.message_views import did_not_fit, messages_of
 from holdfast._operator.read.question_views import QuestionView, questions
 from holdfast._operator.read.relatives import deadline_us
-from holdfast._operator.read.run_views import fold, found
+from holdfast._operator.read.run_views import existing_row, fold
 from holdfast._operator.read.step_views import error_of
 from holdfast._operator.text import clipped, count, moment, shown
 from holdfast._store.contract import Store
@@ -51,7 +51,7 @@ def taken_up(case: Case, by: str = "a worker") -> str:
 def in_short(case: Case, *, nobody_has_it: bool) -> str:
     """Say in a few words what a run waits for; or what it has got, if it has not taken it yet."""
     row = case.row
-    if come := [_given(message) for message in come_for(case)]:
+    if come := [_message_text(message) for message in come_for(case)]:
         when = f" {taken_up(case, 'a process')}" if nobody_has_it else ""
         return f"has {' and '.join(come)}, and goes on{when}"
     what, _, name = (row.waiting_on or _asked_for(case) or "").partition(":")
@@ -111,7 +111,7 @@ def is_spoken_to(case: Case) -> bool:
     return bool(case.store.inbox(case.row.run_no, case.row.heard or 0))
 
 
-def _given(message: Message) -> str:
+def _message_text(message: Message) -> str:
     noun, _, name = message.kind.partition(":")
     what = f"the signal {name}"
     if noun == "answer":
@@ -216,7 +216,7 @@ def _question(case: Case, record: Record, begun: Entry, asked: QuestionView | No
         return
     if asked.choices is not None:
         case.said.known.append(f"The choices: {shown(asked.choices)}.")
-    elif (kind := wanted(asked.schema)) is not None:
+    elif (kind := type_in_words(asked.schema)) is not None:
         case.said.known.append(f"The answer is {kind}.")
     for refused in asked.refused:
         case.said.known.append(f"{refused}.")
@@ -285,7 +285,7 @@ _NOUNS = {Kind.SIGNAL_AWAITED: "signal", Kind.QUESTION_ASKED: "question"}
 def expected(store: Store, run_id: str) -> list[tuple[str, str]]:
     """Return what people can send a run now, sorted: "signal", "question" or "approval", and its name."""
     names: list[tuple[str, str]] = []
-    for _, begun in waiting(fold(store, found(store, run_id))):
+    for _, begun in waiting(fold(store, existing_row(store, run_id))):
         noun = _NOUNS.get(begun.kind)
         if noun is not None:
             name = str(facts(begun)["name"])
@@ -306,7 +306,7 @@ def other_names(store: Store, run_id: str, noun: str, name: str) -> str | None:
     return f"The run waits for {told} now"
 
 
-def meant(store: Store, run_id: str, name: str) -> list[str]:
+def similar_questions(store: Store, run_id: str, name: str) -> list[str]:
     """Return the question that may have been meant by a name that a run does not ask: the only one
     that is open, or the one that is spelt most like it."""
     names = [asked for noun, asked in expected(store, run_id) if noun == "question"]

@@ -41,7 +41,7 @@ from holdfast._operator.explain.stranded_runs import (
     who_takes_it,
 )
 from holdfast._operator.read.relatives import deadline_us
-from holdfast._operator.read.run_views import FLOW, failed_in, fold, found, may_be_taken
+from holdfast._operator.read.run_views import FLOW, existing_row, failed_in, fold, may_be_taken
 from holdfast._operator.read.step_views import counts_of, error_of, is_step, step_views
 from holdfast._operator.text import clipped, count, length, moment
 from holdfast._store import lineage, watchdog
@@ -51,7 +51,7 @@ from holdfast.errors import Corrupt
 
 def explain(store: Store, run_id: str) -> Explanation:
     """Explain a run as it is now."""
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     try:
         past = fold(store, row)
     except Corrupt as damage:

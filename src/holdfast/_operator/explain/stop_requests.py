@@ -13,7 +13,7 @@ from holdfast._core.resume import facts_of, held_facts
 from holdfast._core.rollback import Effect, Fate, effects_to_undo, wanted
 from holdfast._operator.explain.explanation import ALL_IS_WELL, Action, Case, Wait
 from holdfast._operator.read.relatives import deadline_us
-from holdfast._operator.read.run_views import stopping, us
+from holdfast._operator.read.run_views import pending_stop, us
 from holdfast._operator.text import clipped, moment
 
 
@@ -39,7 +39,7 @@ def about_control(case: Case) -> None:
 
 def _about_request(case: Case) -> None:
     """Say what was asked of the process that has the run, and is not carried out yet."""
-    asked = stopping(case.store, case.row)
+    asked = pending_stop(case.store, case.row)
     if asked is None:
         return
     told = f"It is to be {asked.what}, as {asked.actor} asked {case.since(us(asked.at))}"

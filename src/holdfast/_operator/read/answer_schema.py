@@ -42,13 +42,15 @@ _WORDS: dict[str, tuple[str, str]] = {
 """How people say a type of JSON schema, or its format, and what stands for it in a command."""
 
 
-def wanted(schema: dict[str, Any] | None) -> str | None:
+def type_in_words(schema: dict[str, Any] | None) -> str | None:
     """Say in words what an answer has to be, or None if nothing is known."""
     if schema is None:
         return None
     inner = _resolved(schema, schema)
     if "anyOf" in inner:
-        parts = [wanted({**each, "$defs": schema.get("$defs", {})}) for each in inner["anyOf"]]
+        parts = [
+            type_in_words({**each, "$defs": schema.get("$defs", {})}) for each in inner["anyOf"]
+        ]
         return None if None in parts else " or ".join(part for part in parts if part)
     values: list[Any] | None = [inner["const"]] if "const" in inner else inner.get("enum")
     if values is not None:
@@ -129,10 +131,10 @@ def _kind(value: Any, schema: dict[str, Any], path: str) -> str | None:
         is_bool = isinstance(value, bool) and name != "boolean"
         if isinstance(value, _KINDS.get(name, (object,))) and not is_bool:
             return None
-    return f"{path} is {_told(value)}, not {' or '.join(names)}"
+    return f"{path} is {_value_text(value)}, not {' or '.join(names)}"
 
 
-def _told(value: Any) -> str:
+def _value_text(value: Any) -> str:
     for name, kinds in _KINDS.items():
         if type(value) in kinds:
             return f"{name} ({value!r:.40})"

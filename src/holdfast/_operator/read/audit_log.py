@@ -47,7 +47,7 @@ def record(store: Store, actor: str, what: str, did: str, **detail: Any) -> None
     store.put_memo(Memo(SPACE, key, codec.encode(told), now_us + KEPT_US))
 
 
-def listed(store: Store, limit: int = PAGE) -> list[AuditView]:
+def recorded_changes(store: Store, limit: int = PAGE) -> list[AuditView]:
     """Return what was changed, the newest first."""
     found: list[AuditView] = []
     after = ""

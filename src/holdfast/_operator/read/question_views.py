@@ -20,7 +20,7 @@ from holdfast._operator.read import readable_values
 from holdfast._operator.read.answer_schema import placeholder
 from holdfast._operator.read.message_views import did_not_fit, messages_of
 from holdfast._operator.read.readable_values import Reader
-from holdfast._operator.read.run_views import fold, found
+from holdfast._operator.read.run_views import existing_row, fold
 from holdfast._store.contract import Store
 from holdfast.errors import Corrupt
 
@@ -105,7 +105,7 @@ def questions(
     """Return what is asked and not answered, oldest first. With `unreadable`, a damaged run is put
     there, and does not keep the others from being shown."""
     if run_id is not None:
-        found(store, run_id)
+        existing_row(store, run_id)
     views: list[QuestionView] = []
     runs: dict[str, _Run] = {}
     for question in store.questions(run_id, LISTED):

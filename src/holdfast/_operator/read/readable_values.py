@@ -185,10 +185,10 @@ TEXT_MAX_CHARS = 256 << 10
 
 def text_of(store: Store, row: RunRow, node: bytes) -> str:
     """Return a stored value as indented JSON, every number with all its digits."""
-    return written(_Exact(Reader(store, row).values).read(node))
+    return indented_json(_Exact(Reader(store, row).values).read(node))
 
 
-def written(tree: Any) -> str:
+def indented_json(tree: Any) -> str:
     """Return a tree as text; what is far too long is cut, and says so."""
     text = msgspec.json.format(msgspec.json.encode(tree), indent=INDENT).decode()
     if len(text) <= TEXT_MAX_CHARS:

@@ -59,7 +59,7 @@ def children_of(store: Store, run_id: str) -> tuple[list[ChildView], dict[str, i
     return shown[::-1], dict(counts.most_common())
 
 
-def children_told(counts: dict[str, int]) -> str:
+def children_text(counts: dict[str, int]) -> str:
     """Return in a few words how many children there are, and how they are."""
     total = sum(counts.values())
     most = " or more" if total >= CHILDREN_COUNTED else ""

@@ -67,7 +67,7 @@ class StoppingView(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def stopping(store: Store, row: RunRow) -> StoppingView | None:
+def pending_stop(store: Store, row: RunRow) -> StoppingView | None:
     """Return what was asked first and not carried out; a cancel before a pause. None if nothing was,
     or if the run has ended."""
     if row.status in FINAL:
@@ -255,7 +255,7 @@ class RunView(msgspec.Struct, frozen=True):
 
 def view(store: Store, run_id: str, *, plain: bool = False) -> RunView:
     """Return a run; with `plain`, all values in the form that needs no classes."""
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     return view_of(store, row, fold(store, row), plain=plain)
 
 
@@ -313,7 +313,7 @@ def history(
     """Return a run's entries in order; a joined row is shown as the two entries it stands for.
     With `after` and `limit` only that range of the journal is read; it may give one entry more than
     asked for, since what was written together is not divided."""
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     reader = Reader(store, row)
     return [
         EntryView(entry, reader, plain=plain)
@@ -323,7 +323,7 @@ def history(
     ]
 
 
-def found(store: Store, run_id: str) -> RunRow:
+def existing_row(store: Store, run_id: str) -> RunRow:
     """Return the row of a run, or raise RunNotFound."""
     row = store.get(run_id)
     if row is None:
@@ -446,7 +446,7 @@ def view_of(
         children=called,
         children_by_status=counts,
         deadline=None if (until_us := deadline_us(past)) is None else at(until_us),
-        stopping=stopping(store, row),
+        stopping=pending_stop(store, row),
         failed_in=None if row.status is not Status.FAILED else failed_in(past.failed),
         owner_died=owner_died(store, row),
         abandoned=(left := is_abandoned(store, row)),

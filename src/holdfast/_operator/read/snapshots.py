@@ -16,7 +16,7 @@ from holdfast._core.moments import at
 from holdfast._core.record import facts
 from holdfast._core.rows import RunRow
 from holdfast._operator.read.readable_values import Reader
-from holdfast._operator.read.run_views import found
+from holdfast._operator.read.run_views import existing_row
 from holdfast._store import lineage
 from holdfast._store.contract import Store
 from holdfast.errors import UsageError
@@ -186,7 +186,7 @@ class _Saved(msgspec.Struct):
 
 def snapshots(store: Store, run_id: str) -> list[SnapshotView]:
     """Return the snapshots of all loops of a run, oldest first; none if it has no loop."""
-    return [saved.view() for saved in _saved(store, found(store, run_id))]
+    return [saved.view() for saved in _saved(store, existing_row(store, run_id))]
 
 
 def state(
@@ -199,8 +199,8 @@ def state(
 ) -> StateView:
     """Return the state that was saved last when entry `seq` was written: without it, the newest.
     With `path` only that loop counts. With `plain`, in the form that needs no classes."""
-    row = found(store, run_id)
-    saved = _chosen(run_id, _saved(store, row), seq, path)
+    row = existing_row(store, run_id)
+    saved = _select(run_id, _saved(store, row), seq, path)
     seen = saved.view()
     value = Reader(store, row).value(bytes(saved.entry.data()["state"]), plain=plain)
     return StateView(seen.seq, seen.at, seen.path, seen.turn, value)
@@ -210,9 +210,9 @@ def compared(
     store: Store, run_id: str, before: int, after: int, *, path: str | None = None
 ) -> Comparison:
     """Return what changed between the states that were saved last at two entries."""
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     kept = _saved(store, row)
-    first, second = (_chosen(run_id, kept, seq, path) for seq in (before, after))
+    first, second = (_select(run_id, kept, seq, path) for seq in (before, after))
     reader = Reader(store, row)  # One for both: what is stored once is read once, and not compared.
     was, now = (
         reader.value(bytes(saved.entry.data()["state"]), plain=True) for saved in (first, second)
@@ -221,7 +221,7 @@ def compared(
     return Comparison(first.view(), second.view(), changes[:LIMIT], len(changes) > LIMIT)
 
 
-def _chosen(run_id: str, kept: list[_Saved], seq: int | None, path: str | None) -> _Saved:
+def _select(run_id: str, kept: list[_Saved], seq: int | None, path: str | None) -> _Saved:
     if path is not None:
         kept = [saved for saved in kept if saved.entry.step == path]
     if not kept:

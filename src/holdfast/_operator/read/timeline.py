@@ -23,7 +23,7 @@ from holdfast._core.lifecycle import ENDED, ClaimedBecause, Status
 from holdfast._core.moments import at
 from holdfast._core.record import facts
 from holdfast._core.rows import GIVES_BACK, RunRow
-from holdfast._operator.read.run_views import found
+from holdfast._operator.read.run_views import existing_row
 from holdfast._store import lineage
 from holdfast._store.contract import Store
 
@@ -191,7 +191,7 @@ class Timeline(msgspec.Struct):
 
 def timeline(store: Store, run_id: str) -> Timeline:
     """Return when a run did what."""
-    row = found(store, run_id)
+    row = existing_row(store, run_id)
     walk = _Walk(store)
     for entry in store.load(row):
         walk.take(entry)

@@ -54,7 +54,7 @@ def resume(ask: Ask) -> response_models.Acted:
     asked: request_models.Resume = ask.body
     try:
         told = run_decisions.resume(
-            _seen(ask),
+            _store_at_expected_version(ask),
             ask.query.id,
             actor=ask.actor,
             accept_change=asked.accept_change,
@@ -73,7 +73,7 @@ def resume(ask: Ask) -> response_models.Acted:
 
 def _unknown(store: Store, run_id: str) -> list[str]:
     """Return the effects of a failed run that may have happened and that a resume would repeat."""
-    row = run_views.found(store, run_id)
+    row = run_views.existing_row(store, run_id)
     if row.status is not Status.FAILED:
         return []
     past = run_views.fold(store, row)
@@ -83,7 +83,11 @@ def _unknown(store: Store, run_id: str) -> list[str]:
 def pause(ask: Ask) -> response_models.Acted:
     """Hold a run until somebody resumes it."""
     told = cancellation.pause(
-        _seen(ask), ask.query.id, actor=ask.actor, reason=ask.body.reason, wait_s=WAIT_S
+        _store_at_expected_version(ask),
+        ask.query.id,
+        actor=ask.actor,
+        reason=ask.body.reason,
+        wait_s=WAIT_S,
     )
     return _stopped(told)
 
@@ -91,7 +95,11 @@ def pause(ask: Ask) -> response_models.Acted:
 def cancel(ask: Ask) -> response_models.Acted:
     """Cancel a run, and its children with it."""
     told = cancellation.cancel(
-        _seen(ask), ask.query.id, actor=ask.actor, reason=ask.body.reason, wait_s=WAIT_S
+        _store_at_expected_version(ask),
+        ask.query.id,
+        actor=ask.actor,
+        reason=ask.body.reason,
+        wait_s=WAIT_S,
     )
     return _stopped(told)
 
@@ -105,7 +113,7 @@ def settle(ask: Ask) -> response_models.Acted:
     elif asked.as_ == "not_done":
         decision = NOT_DONE
         if not asked.confirm:
-            run_views.found(_seen(ask), ask.query.id)
+            run_views.existing_row(_store_at_expected_version(ask), ask.query.id)
             raise NotConfirmed(
                 ask.query.id,
                 "settled as not done, it is executed again",
@@ -113,14 +121,16 @@ def settle(ask: Ask) -> response_models.Acted:
                 ['send "confirm": true'],
             )
     return _acted(
-        run_decisions.settle(_seen(ask), ask.query.id, asked.step, decision, actor=ask.actor)
+        run_decisions.settle(
+            _store_at_expected_version(ask), ask.query.id, asked.step, decision, actor=ask.actor
+        )
     )
 
 
 def rollback(ask: Ask) -> response_models.Acted:
     """Undo what a run did, or what came after a step."""
     asked: request_models.Rollback = ask.body
-    store = _seen(ask)
+    store = _store_at_expected_version(ask)
     plan = rollbacks.plan(store, ask.query.id, asked.to)
     if plan.confirm and not asked.confirm:
         stays = [f"{it.step} ({it.means})" for it in plan.effects if it.fate != "undo"]
@@ -146,7 +156,7 @@ def fork(ask: Ask) -> response_models.Forked:
     """Make a new run of an old one, from before a step."""
     asked: request_models.Fork = ask.body
     made = forks.fork(
-        _seen(ask),
+        _store_at_expected_version(ask),
         ask.query.id,
         asked.new_run_id,
         before=asked.before,
@@ -170,14 +180,18 @@ def raise_budget(ask: Ask) -> response_models.Acted:
     """Set new limits of a run's budget."""
     asked: request_models.RaiseBudget = ask.body
     to = Budget(usd=asked.usd, tokens=asked.tokens, steps=asked.steps, wall=asked.wall)
-    return _acted(budget_raise.raise_budget(_seen(ask), ask.query.id, to, actor=ask.actor))
+    return _acted(
+        budget_raise.raise_budget(
+            _store_at_expected_version(ask), ask.query.id, to, actor=ask.actor
+        )
+    )
 
 
 def signal(ask: Ask) -> response_models.Acted:
     """Send a signal to a run."""
     asked: request_models.Signal = ask.body
-    store = _seen(ask)
-    row = run_views.found(store, ask.query.id)
+    store = _store_at_expected_version(ask)
+    row = run_views.existing_row(store, ask.query.id)
     awaits = row.status in CLAIMABLE and _awaits(store, row.run_id, asked.name)
     sent = message_actions.signal(
         store,
@@ -233,7 +247,7 @@ def approve(ask: Ask) -> response_models.Acted:
 def _check_four_eyes(ask: Ask, tag: str) -> None:
     """Refuse an approval by whoever started or forked the run, or one that it came from; and if it is
     not known who started it."""
-    row = run_views.found(ask.store, ask.query.id)
+    row = run_views.existing_row(ask.store, ask.query.id)
     starters = relatives.starters(ask.store, row, tag)
     if not starters:
         why = f"this run does not say who started it (tag {tag!r}), so nobody can be the second"
@@ -278,7 +292,7 @@ def schedule(ask: Ask) -> response_models.ScheduleTold:
 # -- pieces ------------------------------------------------------------------------------------
 
 
-def _seen(ask: Ask) -> Store:
+def _store_at_expected_version(ask: Ask) -> Store:
     return as_seen(ask.store, ask.query.id, ask.seen)
 
 
@@ -315,12 +329,12 @@ def _answered(
     """Decide what a run asks by this name and number, and tell what came of it."""
     asked: request_models.Answer | request_models.Refuse | request_models.Approve = ask.body
     told = decide(
-        *(_seen(ask), ask.query.id, asked.name, *said),
+        *(_store_at_expected_version(ask), ask.query.id, asked.name, *said),
         **more,
         actor=ask.actor,
         number=asked.number,
     )
-    row = run_views.found(ask.store, told.run_id)
+    row = run_views.existing_row(ask.store, told.run_id)
     return response_models.Acted(
         run_id=told.run_id,
         status=str(row.status),

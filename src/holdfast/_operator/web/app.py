@@ -229,7 +229,7 @@ class _Calls:
     def _endpoint(self, route: Route) -> Called:
         async def called(request: Request) -> Response:
             try:
-                ask = await _asked(self._site, route, request)
+                ask = await _read_request(self._site, route, request)
                 acts = route.method not in SAFE
                 if route.kind == "stream":
                     return self._streamed(ask, await self._in_thread(route.perform, ask))
@@ -274,14 +274,14 @@ class _Calls:
         return StreamingResponse(events(), headers=headers, media_type="text/event-stream")
 
 
-async def _asked(site: Site, route: Route, request: Request) -> Ask:
+async def _read_request(site: Site, route: Route, request: Request) -> Ask:
     visitor: Visitor | None = request.scope["holdfast.visitor"]
     query = query_of(route, request.scope["query_string"])
     ask = Ask(
         site,
         visitor,
         query,
-        seen=_seen(request.headers.getlist("if-match")),
+        seen=_if_match(request.headers.getlist("if-match")),
         last_event=_number(request.headers.get("last-event-id")),
     )
     if route.method not in SAFE:
@@ -294,7 +294,7 @@ async def _asked(site: Site, route: Route, request: Request) -> Ask:
     return ask
 
 
-def _seen(headers: list[str]) -> str | None:
+def _if_match(headers: list[str]) -> str | None:
     """Return what If-Match says, without its quotes. One that cannot be read is refused: who sends it
     wants to be sure of something."""
     if not headers:

@@ -149,7 +149,7 @@ class Tail:
     def __init__(self, ask: Ask) -> None:
         self.ask = ask
         self.cursor: int = max(ask.query.after, ask.last_event or 0)
-        run_views.found(ask.store, ask.query.id)
+        run_views.existing_row(ask.store, ask.query.id)
 
     async def events(self, changes: Changes, in_thread: InThread) -> AsyncIterator[bytes]:
         """Yield what is sent."""
@@ -179,7 +179,7 @@ class Tail:
 
     def _read(self) -> Part:
         store, run_id = self.ask.store, self.ask.query.id
-        row = run_views.found(store, run_id)
+        row = run_views.existing_row(store, run_id)
         found = run_views.history(store, run_id, plain=True, after=self.cursor, limit=BATCH)
         events: list[bytes] = []
         cursor, size = self.cursor, 0
@@ -197,7 +197,7 @@ class Tail:
         )
 
     def _summary(self) -> Any:
-        row = run_views.found(self.ask.store, self.ask.query.id)
+        row = run_views.existing_row(self.ask.store, self.ask.query.id)
         return {
             "run": run_views.summary_of(self.ask.store, row),
             "seen": version_seen(row),

@@ -38,7 +38,7 @@ from holdfast.errors import UsageError
 HEAD_S = 15.0
 
 
-class Patient(H11Protocol):
+class SlowClientLimit(H11Protocol):
     """HTTP/1.1 with a limit for the head of a request."""
 
     _waiting: asyncio.TimerHandle | None = None
@@ -168,15 +168,15 @@ def _check_proxy(serving: Serving, address: str) -> None:
 
 
 def _is_loopback(host: str) -> bool:
-    return all(ipaddress.ip_address(it[4][0]).is_loopback for it in _found(host))
+    return all(ipaddress.ip_address(it[4][0]).is_loopback for it in _resolved_addresses(host))
 
 
 def _families(host: str) -> list[socket.AddressFamily]:
     """Return in which ways an address can be listened on; by its name the older one first."""
-    return sorted((it[0] for it in _found(host)), key=lambda it: it != socket.AF_INET)
+    return sorted((it[0] for it in _resolved_addresses(host)), key=lambda it: it != socket.AF_INET)
 
 
-def _found(host: str) -> list[Any]:
+def _resolved_addresses(host: str) -> list[Any]:
     try:
         return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -282,7 +282,10 @@ def front_of(serving: Serving, port: int) -> Front:
         names = ("127.0.0.1", "localhost", "[::1]", _name(serving.host))
         origins |= {f"{scheme}://{name}:{port}" for name in names}
     elif stated is None:
-        if any(ipaddress.ip_address(it[4][0]).is_unspecified for it in _found(serving.host)):
+        if any(
+            ipaddress.ip_address(it[4][0]).is_unspecified
+            for it in _resolved_addresses(serving.host)
+        ):
             raise UsageError("say by which name browsers reach it: --origin https://NAME:PORT")
         origins.add(f"{scheme}://{_name(serving.host)}:{port}")
     secure = serving.tls or (stated or "").startswith("https:")
@@ -351,7 +354,7 @@ def made(store: Store, tokens: Tokens, serving: Serving, listener: socket.socket
     app: Any = application(store, tokens, front, four_eyes=serving.four_eyes, changes=changes)
     config = uvicorn.Config(
         app,
-        http=Patient,
+        http=SlowClientLimit,
         ws="none",
         loop="asyncio",
         lifespan="off",

@@ -26,7 +26,7 @@ READ_AT_ONCE, SOUGHT_AT_ONCE = 50, 2000
 def entries(ask: Ask) -> response_models.Entries:
     """Show some entries of a journal; only that part of it is read."""
     asked: request_models.EntriesQuery = ask.query
-    last = run_views.found(ask.store, asked.id).last_seq
+    last = run_views.existing_row(ask.store, asked.id).last_seq
     chosen: list[response_models.EntryData] = []
     at, size = asked.after, 0
     for entry in _following(ask.store, asked, last):

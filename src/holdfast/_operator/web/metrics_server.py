@@ -130,7 +130,7 @@ def _check_origin(origin: str) -> None:
         raise UsageError("--metrics-origin has no user in it")
 
 
-class Scraping(Background):
+class MetricsServer(Background):
     """A small server in threads of its own: `with Scraping(place, text, tokens):`"""
 
     def __init__(self, place: Place, text: Text, tokens: TokensOf) -> None:

@@ -13,7 +13,7 @@ from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.moments import at
 from holdfast._core.rows import RunRow, version_seen
 from holdfast._core.tracing import trace_id_of
-from holdfast._operator.act import fork as forks, run_rollback as rollback, schedule_admin
+from holdfast._operator.act import fork as forks, run_rollback, schedule_admin
 from holdfast._operator.explain import (
     causes,
     doctor,
@@ -144,7 +144,7 @@ def _counted(store: Store) -> dict[str, int] | None:
 def run(ask: Ask) -> response_models.Run:
     """Show one run, read once."""
     asked: request_models.WholeQuery = ask.query
-    store, row = ask.store, run_views.found(ask.store, asked.id)
+    store, row = ask.store, run_views.existing_row(ask.store, asked.id)
     try:
         entries = store.load(row)
         past = forking.fold(row.run_id, entries, lineage.borrowed(store, row))
@@ -185,7 +185,7 @@ def _is_left(store: Store, row: RunRow) -> bool:
 def steps(ask: Ask) -> response_models.Steps:
     """Show some steps of a run, in the order in which they were called."""
     asked: request_models.StepsQuery = ask.query
-    past = run_views.fold(ask.store, run_views.found(ask.store, asked.id))
+    past = run_views.fold(ask.store, run_views.existing_row(ask.store, asked.id))
     total = len(steps_of(past))
     until = asked.after + asked.limit
     return response_models.Steps(
@@ -227,14 +227,16 @@ def differences(ask: Ask) -> response_models.Differences:
 
 def preflight(ask: Ask) -> response_models.PreflightTold:
     """Say what a run would find if it went on now, as far as the journal alone can tell."""
-    row = run_views.found(ask.store, ask.query.id)
+    row = run_views.existing_row(ask.store, ask.query.id)
     past = preflights.replayed_history(ask.store, row)
     return response_models.PreflightTold(preflight=preflights.report(ask.store, row, past, None))
 
 
 def rollback_plan(ask: Ask) -> response_models.RollbackTold:
     """Say what a rollback would do."""
-    return response_models.RollbackTold(plan=rollback.plan(ask.store, ask.query.id, ask.query.to))
+    return response_models.RollbackTold(
+        plan=run_rollback.plan(ask.store, ask.query.id, ask.query.to)
+    )
 
 
 def fork_plan(ask: Ask) -> response_models.ForkTold:
@@ -304,7 +306,7 @@ def trends(ask: Ask) -> response_models.TrendsTold:
 
 def audit(ask: Ask) -> response_models.Audit:
     """Show who changed queues, schedules and tokens."""
-    return response_models.Audit(audit=audits.listed(ask.store, ask.query.limit))
+    return response_models.Audit(audit=audits.recorded_changes(ask.store, ask.query.limit))
 
 
 VIEWER = Role.VIEWER
