@@ -144,6 +144,28 @@ def _planned_undo(effect: Effect, to: str | None) -> PlannedUndo:
     )
 
 
+def standing_on(store: Store, run_id: str, seqs: Sequence[int]) -> tuple[str, ...]:
+    """Return the forks of a run, and the forks of those, that borrow something with one of these
+    numbers: as an outcome, or in the state of a loop. One that was rolled back stands on nothing."""
+    if not seqs:
+        return ()
+    forks = lineage.forks(store)
+    found: list[str] = []
+    below = list(forks.get(run_id, ()))
+    for fork in below:
+        below += forks.get(fork, ())
+        row = store.get(fork)
+        if row is None or row.deleted_us is not None or row.status is Status.ROLLED_BACK:
+            continue
+        try:
+            told = lineage.told_of(store, row)
+        except RunDeleted:
+            continue
+        if any(part.run == run_id and min(seqs) <= part.seq for part in told.parts):
+            found.append(fork)
+    return tuple(found)
+
+
 # -- asking for it -----------------------------------------------------------------------------
 
 
@@ -302,25 +324,3 @@ def told_now(store: Store, run_id: str) -> Answer:
     elif row.status is Status.FAILED:
         did = f"the rollback of run {row.run_id!r} failed"
     return _answer(row, did)
-
-
-def standing_on(store: Store, run_id: str, seqs: Sequence[int]) -> tuple[str, ...]:
-    """Return the forks of a run, and the forks of those, that borrow something with one of these
-    numbers: as an outcome, or in the state of a loop. One that was rolled back stands on nothing."""
-    if not seqs:
-        return ()
-    forks = lineage.forks(store)
-    found: list[str] = []
-    below = list(forks.get(run_id, ()))
-    for fork in below:
-        below += forks.get(fork, ())
-        row = store.get(fork)
-        if row is None or row.deleted_us is not None or row.status is Status.ROLLED_BACK:
-            continue
-        try:
-            told = lineage.told_of(store, row)
-        except RunDeleted:
-            continue
-        if any(part.run == run_id and min(seqs) <= part.seq for part in told.parts):
-            found.append(fork)
-    return tuple(found)

@@ -351,6 +351,25 @@ def display_url(url: str) -> str:
     return url if url.startswith("sqlite") else shown(url).partition("?")[0]
 
 
+def missing_origin(source: Store, target: Store, row: RunRow) -> str | None:
+    """Return the run that a fork borrows from and that another store has not got, or not as it was
+    when the fork was made; None if there is no such run."""
+    of = lineage.origin_of(row)
+    if of is None:
+        return None
+    there = target.get(of.run)
+    if there is None or there.next_chunk < of.base:
+        return of.run
+    for part in lineage.told_of(source, row).parts:
+        other = target.get(part.run)
+        entry = None
+        if other is not None and other.deleted_us is None and other.last_seq >= part.seq:
+            entry = target.entry(other.run_no, part.seq)
+        if entry is None or entry.digest.hex() != part.head:
+            return part.run
+    return None
+
+
 # -- limits of queues, and schedules ------------------------------------------------------------
 
 
@@ -479,22 +498,3 @@ def _write(target: Store, missing: list[Memo]) -> None:
 
 def _same(here: Memo, there: Memo) -> bool:
     return (here.value, here.expires_us) == (there.value, there.expires_us)
-
-
-def missing_origin(source: Store, target: Store, row: RunRow) -> str | None:
-    """Return the run that a fork borrows from and that another store has not got, or not as it was
-    when the fork was made; None if there is no such run."""
-    of = lineage.origin_of(row)
-    if of is None:
-        return None
-    there = target.get(of.run)
-    if there is None or there.next_chunk < of.base:
-        return of.run
-    for part in lineage.told_of(source, row).parts:
-        other = target.get(part.run)
-        entry = None
-        if other is not None and other.deleted_us is None and other.last_seq >= part.seq:
-            entry = target.entry(other.run_no, part.seq)
-        if entry is None or entry.digest.hex() != part.head:
-            return part.run
-    return None

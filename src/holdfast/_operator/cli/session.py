@@ -362,6 +362,13 @@ def os_user() -> str:
         return f"uid {os.getuid()}"
 
 
+def print_nowhere() -> None:
+    """From now on nobody reads what is printed, nor what was printed and is not written yet."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
 # -- options that commands share ---------------------------------------------------------------
 
 
@@ -458,10 +465,3 @@ def _options(*, acts: bool, pages: bool = False) -> list[Callable[[Any], Any]]:
             ),
         )
     return options
-
-
-def print_nowhere() -> None:
-    """From now on nobody reads what is printed, nor what was printed and is not written yet."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)

@@ -347,6 +347,37 @@ _STATUS: dict[Status, Callable[[Case], None]] = {
 }
 
 
+def about_fork(case: Case) -> None:
+    """Say of a fork where it came from."""
+    if case.row.origin is None:
+        return
+    told = lineage.told_of(case.store, case.row)
+    lent = sum(record.borrowed and not record.keeps_place for record in case.past.records.values())
+    said = f"It was forked from run {told.origin}, before {told.before}, by {told.actor}"
+    if lent:
+        came = "came along and is" if lent == 1 else "came along and are"
+        said += f"; {count(lent, 'outcome')} of that run {came} not executed again"
+    states = [f"the state of {turn}" for turn in forking.states_at(case.past)]
+    if states:
+        said += f"; {' and '.join(states)} came along"
+    case.said.known.append(said + ".")
+    if told.differences:
+        case.said.known.append(f"It differs from that run in: {', '.join(told.differences)}.")
+    inputs = [it.removeprefix("input ") for it in told.differences if it.startswith("input ")]
+    if inputs and case.row.status is Status.FAILED:
+        anew = command("fork", told.origin, "NEW_RUN_ID", "--before", told.before)
+        case.do(
+            f"The input of a run cannot be changed. If {', '.join(inputs)} is wrong, resume fails "
+            "again: fork with another input:",
+            f"{anew} --input JSON",
+        )
+    if told.repeats:
+        case.said.known.append(
+            f"Effects of that run that it may execute again, which {told.actor} confirmed: "
+            f"{', '.join(told.repeats)}."
+        )
+
+
 # -- findings of the watchdog -------------------------------------------------------------------
 
 
@@ -434,34 +465,3 @@ _MEANING = {
     "run": "To execute it here:",
     "worker": "To start a worker, which takes it when it is due:",
 }
-
-
-def about_fork(case: Case) -> None:
-    """Say of a fork where it came from."""
-    if case.row.origin is None:
-        return
-    told = lineage.told_of(case.store, case.row)
-    lent = sum(record.borrowed and not record.keeps_place for record in case.past.records.values())
-    said = f"It was forked from run {told.origin}, before {told.before}, by {told.actor}"
-    if lent:
-        came = "came along and is" if lent == 1 else "came along and are"
-        said += f"; {count(lent, 'outcome')} of that run {came} not executed again"
-    states = [f"the state of {turn}" for turn in forking.states_at(case.past)]
-    if states:
-        said += f"; {' and '.join(states)} came along"
-    case.said.known.append(said + ".")
-    if told.differences:
-        case.said.known.append(f"It differs from that run in: {', '.join(told.differences)}.")
-    inputs = [it.removeprefix("input ") for it in told.differences if it.startswith("input ")]
-    if inputs and case.row.status is Status.FAILED:
-        anew = command("fork", told.origin, "NEW_RUN_ID", "--before", told.before)
-        case.do(
-            f"The input of a run cannot be changed. If {', '.join(inputs)} is wrong, resume fails "
-            "again: fork with another input:",
-            f"{anew} --input JSON",
-        )
-    if told.repeats:
-        case.said.known.append(
-            f"Effects of that run that it may execute again, which {told.actor} confirmed: "
-            f"{', '.join(told.repeats)}."
-        )

@@ -82,6 +82,12 @@ def deadline_us(past: History) -> int | None:
     return None if found is None else int(msgspec.json.decode(found))
 
 
+def origin(row: RunRow) -> str | None:
+    """Return the id of the run that a fork came from."""
+    of = lineage.origin_of(row)
+    return None if of is None else of.run
+
+
 # -- four eyes ----------------------------------------------------------------------------------
 
 
@@ -121,9 +127,3 @@ def _line(store: Store, row: RunRow) -> Iterator[RunRow]:
 
 def _tags(row: RunRow) -> dict[str, str]:
     return msgspec.json.decode(row.tags, type=dict[str, str]) if row.tags else {}
-
-
-def origin(row: RunRow) -> str | None:
-    """Return the id of the run that a fork came from."""
-    of = lineage.origin_of(row)
-    return None if of is None else of.run
