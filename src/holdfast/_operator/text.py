@@ -1,4 +1,4 @@
-"""How things are said to people: times, lengths, and text of others made inert.
+"""Format text for people: times, lengths, counts, and untrusted text made inert.
 
 Names, payloads and what models wrote may hold anything. Whatever is shown passes `visible`, so that
 it cannot move a cursor, change a colour, or make text look like what it is not.

@@ -1,4 +1,4 @@
-"""What all decisions of people share: who decides, how often one is tried, and what it answers."""
+"""The result of an action, and the checks that all actions share."""
 
 from __future__ import annotations
 

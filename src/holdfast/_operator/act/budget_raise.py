@@ -1,4 +1,4 @@
-"""Raising a budget: a person's decision, an entry with its actor.
+"""Raise the budget of a run: an entry with the actor who decided it.
 
 The entry comes first, then the pot, then the runs that were held for it are freed. Whoever dies in
 between has raised nothing that is not recorded, and the same command once more does the rest.

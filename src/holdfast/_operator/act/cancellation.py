@@ -1,5 +1,4 @@
-"""Cancel and pause, as people do it: recorded at once where nobody has the run, else asked of the
-process that has it."""
+"""Cancel or pause a run: written at once if no process owns it, else requested of its owner."""
 
 from __future__ import annotations
 
@@ -86,7 +85,7 @@ class _Request:
                     raise StaleView(self.run_id)
 
     def _settled(self, row: RunRow, history: History) -> Stopped | None:
-        """Say what is the case, if there is nothing (more) to do."""
+        """Return the result, if nothing is left to do."""
         if self.kind == PAUSE:
             if self.posted is not None and _is_paused(row):
                 return _paused(self.store, row)
@@ -116,7 +115,7 @@ class _Request:
         return None
 
     def _taken_since(self, row: RunRow) -> Stopped:
-        """Say what became of a pause whose message was taken, of a run that is not paused (any more).
+        """Explain what became of a pause whose message was taken, of a run that is not paused (any more).
         Only the entry of this pause says that the run was paused: one that was held or ended first
         takes the message without it."""
         if row.status in ENDED:
@@ -132,7 +131,7 @@ class _Request:
         return Stopped(self.run_id, row.status, "pending", told)
 
     def _is_mine(self, entry: Entry) -> bool:
-        """Say whether an entry is the one by which this pause was carried out."""
+        """Return whether an entry is the one by which this pause was carried out."""
         if entry.kind is not Kind.RUN_HELD or entry.at_us < self.posted_us:
             return False
         told = facts(entry)
@@ -150,11 +149,11 @@ class _Request:
         return write, children
 
     def _is_taken(self, row: RunRow) -> bool:
-        """Tell whether an entry of the run has taken the message: a write on this row cannot."""
+        """Return whether an entry of the run has taken the message: a write on this row cannot."""
         return all(it.message_id != self.posted for it in self.store.inbox(row.run_no))
 
     def _post(self) -> None:
-        """Leave it to the process that has the run, or to the next that claims it."""
+        """Leave it to the run's owner, or to the next that claims it."""
         if self.posted is None:
             name = f"{self.kind}:{uuid.uuid4().hex}"
             at_us = self.store.now_us()

@@ -1,4 +1,4 @@
-"""Deciding on what was seen: an action that is refused if its run has changed since.
+"""Refuse an action if its run has changed since the actor looked at it.
 
 `as_seen` gives a store in which every write of the action is conditional on the run as it was seen.
 An entry is: it is written on the row that the action read, and reading compares. A message and a fork

@@ -1,4 +1,4 @@
-"""Forking: a new run from any step of an old one.
+"""Fork a run: start a new run from any step of an existing one.
 
     fork  ─► plan    read the old run, cut it before the step, encode what is given otherwise
               │      effects that would be executed again, and nobody said that this is meant: stop

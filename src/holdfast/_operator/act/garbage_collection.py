@@ -1,4 +1,4 @@
-"""Removing runs that have had their time, for people: what went, and what was left and why."""
+"""Remove runs whose retention has ended; report what was removed, and what stayed and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memories for people: their values in the form that needs none of the user's classes."""
+"""List, read, set and remove memories, without importing the user's classes."""
 
 from __future__ import annotations
 

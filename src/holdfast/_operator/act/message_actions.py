@@ -64,7 +64,7 @@ def signal(
 
 
 def is_kept(store: Store, row: RunRow, name: str) -> bool:
-    """Say whether a signal of this name is there that the run has not taken yet."""
+    """Return whether a signal of this name is there that the run has not taken yet."""
     return any(message.kind == SIGNAL + name for message in store.inbox(row.run_no))
 
 

@@ -1,4 +1,4 @@
-"""Changing what a queue allows, and taking up many runs of a queue together."""
+"""Change the limits of a queue, and resume many runs of a queue together."""
 
 from __future__ import annotations
 

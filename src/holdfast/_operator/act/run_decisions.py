@@ -1,5 +1,5 @@
-"""What people decide about runs: settling a doubt, taking a run up again. Each is an entry with its
-actor, written in one transaction.
+"""Settle an effect in doubt, and resume a run. Each decision is an entry with its actor, written in
+one transaction.
 
 An actor has a run for that transaction only (`Lease.acting`): the write succeeds if nobody alive owns
 the run and it is as it was read. If a live process owns it, the decision goes into the run's inbox,
@@ -206,7 +206,7 @@ def _settle_at_the_other(
 
 
 def _gave_up(store: Store, key: KeyState) -> bool:
-    """Say whether the run that has the key has given the step up, its outcome unknown."""
+    """Return whether the run that has the key has given the step up, its outcome unknown."""
     other = existing_row(store, key.run_id)
     record = fold(store, other).records.get(key.step)
     return record is None or record.has_outcome
@@ -368,7 +368,7 @@ def _goes_on_already(store: Store, row: RunRow) -> Answer:
 
 
 def _is_at_work(store: Store, row: RunRow) -> bool:
-    """Say whether the owner that was seen still has the run. (A write of ours was refused: the store
+    """Return whether the owner that was seen still has the run. (A write of ours was refused: the store
     could not prove it dead.)"""
     now = existing_row(store, row.run_id)
     return row.owner is not None and now.owner == row.owner

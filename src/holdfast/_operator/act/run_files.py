@@ -1,4 +1,4 @@
-"""A run as one file, and back: with its chain, and with the runs that it refers to."""
+"""Export a run to one file and import it, with its chain and the runs that it refers to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rolling runs back, as people do it: the plan first, then the request, which is an entry.
+"""Roll a run back: the plan first, then the request, which is an entry.
 
 Nothing is undone here: a process that has the flow performs it. The plan is read from the journal
 alone. Whether an effect can be taken back stands in its intent; what cannot be must be confirmed.

@@ -1,4 +1,4 @@
-"""Schedules as people see them: when they are due next, what became of the last run; and pausing."""
+"""List schedules, with their next tick and last run, and pause them."""
 
 from __future__ import annotations
 

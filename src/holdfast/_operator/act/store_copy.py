@@ -1,4 +1,4 @@
-"""Moving runs from one store to another, with their chains: `holdfast copy`.
+"""Copy runs from one store to another, with their chains: `holdfast copy`.
 
 What moves must not go on in both stores, whatever happens on the way. So for each run that is not
 over, in this order:
@@ -13,6 +13,14 @@ after 1, or in the target before 2. A run that is over keeps its state in 1: its
 could be rolled back.
 
 The way back is a person's decision: `holdfast resume RUN_ID --confirm` in the source.
+
+A schedule must tick in one store only. It is written to the target first, paused, with a cursor that
+marks it as being moved; then it is paused in the source; then it gets its cursor in the target, and
+ticks there if it did before. If the process is killed in between, the next copy continues from there.
+
+A memory is not held in the source, so nothing in the target is overwritten: an equal or newer value
+stays, and a value that is newer in the source is reported. Values of workers (alerts, the audit log,
+limits that flows declare) are not copied.
 """
 
 from __future__ import annotations
@@ -171,7 +179,7 @@ class _Mover:
         return msgspec.convert(gone["row"], RunRow).check()
 
     def _why_not(self, row: RunRow) -> Moved | None:
-        """Say why a run that is not over cannot be moved as it stands."""
+        """Explain why a run that is not over cannot be moved as it stands."""
         run_id, source = row.run_id, self._source
         gone = moved_to(fold(source, row)) if row.status is Status.HELD else None
         if gone is not None:
@@ -201,7 +209,7 @@ class _Mover:
         return None
 
     def _must_wait(self, row: RunRow) -> bool:
-        """Say whether the run waits for a key that the target does not know yet."""
+        """Return whether the run waits for a key that the target does not know yet."""
         if not (row.waiting_on or "").startswith("key:"):
             return False
         _, effect, key = str(row.waiting_on).split(":", 2)
@@ -211,7 +219,7 @@ class _Mover:
         return self._target.key(effect, key) is None
 
     def _lacks_origin(self, row: RunRow) -> bool:
-        """Say whether a fork comes from a run that the target does not have, or has otherwise."""
+        """Return whether a fork comes from a run that the target does not have, or has otherwise."""
         lacking = missing_origin(self._source, self._target, row)
         return lacking is not None and not (self._dry_run and lacking in self._moved)
 

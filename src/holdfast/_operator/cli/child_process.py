@@ -1,4 +1,4 @@
-"""Processes of ours that import modules of users: how one is started, and what it is to execute.
+"""Start child processes that import user modules, and import those modules in them.
 
 Modules of users are imported in processes of their own, never in the one that supervises them.
 """

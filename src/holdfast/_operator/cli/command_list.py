@@ -1,4 +1,4 @@
-"""The commands of `holdfast`: the module of each, its section of the help, and its line there."""
+"""The commands of `holdfast`: the module, help section and short help of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `completion`: what a shell needs to complete commands, options and what is in the store.
+"""The command `completion`: shell completion of commands, options, run ids, steps, flows and queues.
 
 Run ids, step keys, flows and queues are looked up while somebody types. So that is quick (the newest
 runs only, for a second at most), and silent: without a store, or with one that does not answer,

@@ -1,4 +1,4 @@
-"""The command that moves runs from one store to another: copy."""
+"""The command `copy`: copy runs from one store to another."""
 
 from __future__ import annotations
 

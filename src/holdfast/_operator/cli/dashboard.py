@@ -1,4 +1,4 @@
-"""The picture of `holdfast top`: lines that fit into a terminal, made of what is known. Pure.
+"""Render the screen of `holdfast top` from an overview. Pure.
 
 Everything important is in the first 24 rows of 80 columns: what is too much is counted, what is too
 long is cut with an ellipsis, and what is only nice to know is what gives way first.

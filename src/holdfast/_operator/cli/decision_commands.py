@@ -233,7 +233,7 @@ def run_line(session: Session, run_id: str) -> str | None:
 
 
 def of_a_block(session: Session, row: RunRow) -> bool:
-    """Say whether a run is a block of a script, which no worker and no command takes up."""
+    """Return whether a run is a block of a script, which no worker and no command takes up."""
     return is_block(session.store().entry(row.run_no, 1))
 
 
@@ -245,7 +245,7 @@ def goes_on_text(what: str, *, or_so: bool) -> str:
 
 
 def tell(session: Session, answer: action_result.Answer, **more: Any) -> None:
-    """Say what a decision did, and what happens next."""
+    """Print what a decision did and what happens next."""
     go_on = _go_on(session, answer)
     if session.as_json:
         told = msgspec.to_builtins(answer)

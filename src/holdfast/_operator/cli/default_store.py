@@ -1,4 +1,4 @@
-"""Which store the user's modules open when they are imported: `python -m …whereabouts FD`.
+"""Find the store that user modules open on import: `python -m …default_store FD`.
 
 Modules of users are imported in processes of their own, never in the one that supervises them. So a
 command that is not told where the store is asks such a process first.

@@ -1,4 +1,4 @@
-"""The command `demo`: an agent is killed twice with SIGKILL, and goes on each time.
+"""The command `demo`: an agent is killed twice with SIGKILL and continues each time.
 
 What is shown is told by the journal. What was executed is told by a log that the agent's functions
 write themselves, so the demo can compare: it succeeds only if nothing recorded was executed again

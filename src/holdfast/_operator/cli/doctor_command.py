@@ -1,4 +1,4 @@
-"""The command `doctor`: what is wrong with a store or a run, and what can be done."""
+"""The command `doctor`: report problems of a store or a run, and what to do about them."""
 
 from __future__ import annotations
 

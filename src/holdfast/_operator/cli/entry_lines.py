@@ -1,4 +1,4 @@
-"""Entries of a journal, for people one line each, and for programs one object each."""
+"""Format journal entries: one line each for people, one JSON object each for programs."""
 
 from __future__ import annotations
 

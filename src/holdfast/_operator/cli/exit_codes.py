@@ -1,4 +1,4 @@
-"""Exit codes of commands: what each means, and which error ends with which."""
+"""Exit codes of commands, and the error that each one reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that makes a new run of an old one: fork."""
+"""The command `fork`: start a new run from a step of an existing one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each command prints with `--json`: the fields of its object, with their types.
+"""The types of what each command prints with `--json`.
 
 The pages `docs/json.md` and `docs/json.schema.json` are made of this, and a test holds what every
 command really prints against it. Names and types stay; a later version may add fields. What would take

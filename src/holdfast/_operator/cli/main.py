@@ -1,4 +1,4 @@
-"""The command `holdfast`: see what runs did, and decide what only a person can decide.
+"""The command `holdfast`: inspect runs, and make the decisions that need a person.
 
 The module of a command is imported when the command is used: who lists runs does not wait for what a
 worker or the page needs. Help loads them all.

@@ -1,4 +1,4 @@
-"""Commands about memories: see and set what runs remember beyond their end."""
+"""Commands about memories: list, read and set values that outlive their run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _get(session: Session, memory: str, key: str) -> int:
 
 
 def _refused(session: Session, code: int, why: str, **answer: Any) -> int:
-    """Say why a command ends with this exit code."""
+    """Explain why a command ends with this exit code."""
     if session.as_json:
         session.answer(**answer, error={"message": why}, exit_code=code)
     else:

@@ -1,4 +1,4 @@
-"""Live progress of a run, told from its journal: one line for each fact, as it becomes durable."""
+"""Report a run's progress from its journal: one line per entry, as it becomes durable."""
 
 from __future__ import annotations
 

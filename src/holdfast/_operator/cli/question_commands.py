@@ -1,4 +1,4 @@
-"""Commands by which people talk to runs: questions, answer, approve, signal."""
+"""Commands for messages to runs: questions, answer, approve, signal."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def _payload(text: str) -> Any:
 
 
 def _tell(session: Session, told: message_actions.Answered, *said: str) -> None:
-    """Say what became of an answer, and if nobody has asked for it, what may have been meant."""
+    """Explain what became of an answer, and if nobody has asked for it, what may have been meant."""
     store = session.store()
     other = other_names(store, told.run_id, "question", told.name) if told.early else None
     if session.as_json:

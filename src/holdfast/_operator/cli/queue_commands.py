@@ -1,4 +1,4 @@
-"""Commands about queues and schedules: see them all, change what a queue allows, pause a schedule."""
+"""Commands about queues and schedules: list them, change limits, pause and resume."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def allows(queue: QueueView) -> str:
 
 
 def about_workers(alive: list[WorkerView]) -> str:
-    """Say how many workers there are, and how busy they are."""
+    """Return the number of workers and their load, as text."""
     if not alive:
         return "No worker is alive. To start one: holdfast worker MODULE"
     working = sum(worker.working for worker in alive)

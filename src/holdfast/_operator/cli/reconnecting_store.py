@@ -1,4 +1,4 @@
-"""Stores that are used for long: a handle that failed is left, and the store is opened again.
+"""Stores for long use: a handle that failed is dropped, and the store is opened again.
 
 The file of a store may be put away and back, for a restore or by mistake. A handle on the file that
 was there says so and is of no more use; whoever asks next gets a new one, as soon as there is a file.

@@ -1,6 +1,5 @@
-"""The reference of the command line, made from the commands themselves, and the documentation of
-`--json`, made from the types: a page for people, and a JSON Schema.
-"""
+"""Generate the command-line reference from the commands, and the documentation and JSON Schema of
+`--json` from their types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `run` and `preflight`: they import the flow of a run, in a process of its own."""
+"""The commands `run` and `preflight`: both import the run's flow in a process of its own."""
 
 from __future__ import annotations
 

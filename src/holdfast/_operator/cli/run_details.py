@@ -1,4 +1,4 @@
-"""Commands that only look at one run: show, history, explain."""
+"""Commands that inspect one run: show, history, explain."""
 
 from __future__ import annotations
 

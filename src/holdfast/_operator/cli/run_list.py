@@ -1,4 +1,4 @@
-"""The command `runs`: a list of runs, by whatever is known of them."""
+"""The command `runs`: list runs by status, flow, queue, tag and other filters."""
 
 from __future__ import annotations
 

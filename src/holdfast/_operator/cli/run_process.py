@@ -1,4 +1,4 @@
-"""The process in which a supervised run is executed: `python -m holdfast._operator.cli.run_process FD`.
+"""The process that executes a supervised run: `python -m holdfast._operator.cli.run_process FD`.
 
 It reports how it ended through a pipe of its own. A process that ends without a report has died,
 whatever its exit code is, and its supervisor starts another. If the supervisor dies, this process stops

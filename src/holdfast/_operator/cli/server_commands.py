@@ -1,6 +1,5 @@
-"""Commands that serve the store to others: the page and the API (`ui`), who may use them (`token`), and
-the tools of an assistant (`mcp`).
-"""
+"""Commands that serve a store: the page and its API (`ui`), their tokens (`token`), and the tools of an
+assistant (`mcp`)."""
 
 from __future__ import annotations
 

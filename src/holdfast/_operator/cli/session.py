@@ -1,8 +1,13 @@
-"""What every command shares: where the store is, how answers are printed, how errors end.
+"""The session of a command: its store, its output and pager, and its errors.
 
 A command never prints a traceback for an error of ours, never colours what is not a terminal, and
 never lets text of others reach the terminal unescaped. With `--json` it prints one object, with
 "version": 1, on standard output, also when it fails.
+
+Long output on a terminal goes through a pager; short output, a file and a pipe never do.
+HOLDFAST_PAGER names the pager, else PAGER, else `less -FRX`; an empty one or `cat` means none. Output
+is inert before it gets there: control characters are escaped, and the only sequences left are our own
+colours, which are removed for pagers that may not know them.
 """
 
 from __future__ import annotations
@@ -350,7 +355,7 @@ def open_store(url: str, namespace: str, *, create: bool = True) -> Store:
 
 
 def at_a_terminal() -> bool:
-    """Say whether somebody can be asked."""
+    """Return whether somebody can be asked."""
     return sys.stdin.isatty()
 
 

@@ -1,4 +1,4 @@
-"""The command `state`: the snapshots of a run's loops, what they held, and what changed."""
+"""The command `state`: snapshots of a run's loops, and the differences between two."""
 
 from __future__ import annotations
 

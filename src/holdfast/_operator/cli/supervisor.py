@@ -1,4 +1,4 @@
-"""Starts a run's process, watches it through the journal, and starts another when it dies.
+"""Start a run's process, follow it through the journal, and start another when it dies.
 
 A dead process proves nothing about the run, so nothing is decided here: the next process takes it
 over and goes on from what is recorded. Who dies again and again without recording anything new is
@@ -57,7 +57,7 @@ class Child:
         return self.process.pid
 
     def ended(self) -> bool:
-        """Say whether the process is gone."""
+        """Return whether the process is gone."""
         return self.process.poll() is not None
 
     def report(self) -> Report | None:
@@ -132,7 +132,7 @@ class Supervisor:
             child.process.wait()
 
     def _was_freed(self, report: Report) -> bool:
-        """Say whether somebody settled the run while its process was still at work. A run that this
+        """Return whether somebody settled the run while its process was still at work. A run that this
         version of its flow does not fit can go on too, but not with this code."""
         return report.code == HELD and not report.unfit and self._goes_on()
 

@@ -1,4 +1,4 @@
-"""Tables for people: without lines, inert, and as wide as the terminal.
+"""Tables for terminals: no rules, text made inert, fitted to the terminal's width.
 
 What does not fit is folded. Before that, the columns that matter least are left out, if a table says
 which those are; in a file or a pipe nothing is left out, and each row is one line.

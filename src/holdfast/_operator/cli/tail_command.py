@@ -1,4 +1,4 @@
-"""The command `tail`: what happens, as it becomes durable; in one run, or in all of them.
+"""The command `tail`: follow the journal of one run, or of all runs.
 
 It only reads, through the same look at journals and rows as everything else, and goes on where it
 was when the store has been away for a while.

@@ -1,7 +1,10 @@
-"""The command `top`: the fleet of a store, live, on the whole terminal.
+"""The command `top`: a live full-screen view of a store's workers, queues and runs.
 
 One thread looks (a store that does not answer must not stop the keys), the main one draws and reads
 keys. Whatever ends it, the terminal is as it was before.
+
+While a `Keyboard` is open, keys arrive without Enter and are not echoed; Ctrl-C and Ctrl-Z still
+raise signals. The terminal is restored at the end.
 """
 
 from __future__ import annotations

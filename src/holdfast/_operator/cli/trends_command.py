@@ -1,4 +1,4 @@
-"""The command trends: what a fleet did over time, one line for each signal."""
+"""The command `trends`: latency, cost and errors over time, one line per signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `worker`: execute what is due, in supervised processes, until told to end."""
+"""The command `worker`: execute runs that are due, in supervised processes, until stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live view of `holdfast worker` in a terminal: processes, runs at work, queues, what was said.
+"""The live terminal view of `holdfast worker`: processes, running runs, queues, log lines.
 
 It fits into the terminal, 80 x 24 at least: what there is no room for is counted.
 """

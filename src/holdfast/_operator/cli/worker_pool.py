@@ -1,4 +1,4 @@
-"""Starts the processes of `holdfast worker`, listens to them, and replaces those that die.
+"""Start the processes of `holdfast worker`, read their reports, and replace those that die.
 
 A process that dies, by a crash or for want of memory, harms only its own runs: they are taken up by
 the others at once. It is replaced after a pause that grows while it goes on dying.
@@ -180,11 +180,11 @@ class WorkerPool:
         return not self._was_ready and not self.restarts
 
     def live(self) -> bool:
-        """Tell whether it still watches over its processes."""
+        """Return whether it still watches over its processes."""
         return time.monotonic() - self._ticked_s < 10 * TICK_S
 
     def ready(self) -> bool:
-        """Tell whether every process is connected and works."""
+        """Return whether every process is connected and works."""
         return not self.draining and all(p.standing.ready and p.pid for p in self.processes)
 
     # -- its life ------------------------------------------------------------------------------

@@ -227,20 +227,20 @@ class Reports:
         self._last = ProcessStatus()
 
     def send(self, standing: ProcessStatus) -> None:
-        """Say how it stands, if that has changed."""
+        """Send the status, if it has changed."""
         if standing != self._last:
             self._last = standing
             with contextlib.suppress(OSError):  # Nobody listens any more: the end is near.
                 os.write(self._fd, msgspec.json.encode(standing) + b"\n")
 
     def figures(self, news: Figures | None) -> None:
-        """Say what it has counted, if that is new."""
+        """Send the metrics, if they have changed."""
         if news is not None:
             with contextlib.suppress(OSError):
                 os.write(self._fd, msgspec.json.encode(news) + b"\n")
 
     def last(self, code: int, message: str, *, hopeless: bool = False) -> None:
-        """Say how it ends."""
+        """Send the last report."""
         ended: Any = msgspec.structs.replace(
             self._last, ready=False, draining=True, code=code, message=message, hopeless=hopeless
         )

@@ -1,4 +1,4 @@
-"""What the processes of a worker are equipped with, besides flows: logs, alerts, counters.
+"""Logs, alerts and metrics of the processes of a worker.
 
 The options belong to `worker`. Its processes turn the instruments on as a user would, with the public
 observers; the first process only serves what they count.

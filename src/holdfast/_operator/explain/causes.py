@@ -1,6 +1,5 @@
-"""What holds runs, by cause. One cause may hold many of them: a budget that is used up, a business key
-in doubt, a flow whose code was changed. It is said once, with the command that helps all of them.
-"""
+"""Group held runs by cause. One cause may hold many runs: an exhausted budget, a business key in doubt,
+a flow whose code changed. It is reported once, with the command that frees all of them."""
 
 from __future__ import annotations
 

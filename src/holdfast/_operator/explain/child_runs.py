@@ -1,4 +1,4 @@
-"""What an explanation says of a run's family: its parent, and the children that it waits for."""
+"""Explain a run's parent, and the children that it waits for."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def about_parent(case: Case) -> None:
 
 
 def about_children(case: Case, awaited: list[tuple[Record, Entry]]) -> None:
-    """Say what a run waits for that called others, and what holds those that it started: each cause
+    """Explain what a run waits for that called others, and what holds those that it started: each cause
     once, with the command that helps."""
     if awaited:
         case.waits_for(Wait.CHILD)
@@ -69,7 +69,7 @@ def _list(case: Case, *options: str) -> str:
 
 
 def _several(case: Case, begun: list[Entry], rows: list[RunRow | None]) -> None:
-    """Say how the children are that a run waits for."""
+    """Explain the state of the children that a run waits for."""
     there = Counter(
         "not begun" if row is None or row.deleted_us is not None else str(row.status)
         for row in rows
@@ -82,7 +82,7 @@ def _several(case: Case, begun: list[Entry], rows: list[RunRow | None]) -> None:
 
 
 def _one(case: Case, record: Record, begun: Entry, row: RunRow | None) -> None:
-    """Say how the one child is that a run waits for."""
+    """Explain the state of the one child that a run waits for."""
     run_id, since = str(facts(begun)["run"]), case.since(begun.at_us)
     if row is None or row.deleted_us is not None:
         case.said.known.append(f"{record.key} is to call run {run_id}, which has not begun.")
@@ -96,7 +96,7 @@ def _one(case: Case, record: Record, begun: Entry, row: RunRow | None) -> None:
 
 
 def _about_cause(case: Case, cause: Cause, *, alone: bool) -> None:
-    """Say what holds a run that this one started, or many of them; with what can be done."""
+    """Explain what holds a run that this one started, or many of them; with what can be done."""
     first = cause.runs[0]
     if alone:
         case.said.known.append(f"The child is held: {cause.what}.")

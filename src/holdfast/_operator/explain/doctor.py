@@ -1,4 +1,4 @@
-"""How a store is: what is found in its runs, and whether the store itself wants a person."""
+"""Check a store: problems of its runs, and problems of the store itself that need a person."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Checkup(msgspec.Struct, frozen=True):
 
 
 def needs_somebody(found: Iterable[Trouble | Finding]) -> bool:
-    """Say whether there is something that a person should decide or put right."""
+    """Return whether there is something that a person should decide or put right."""
     return any(
         it.severity is not Severity.INFO and (isinstance(it, Trouble) or it.open) for it in found
     )
@@ -91,7 +91,7 @@ def checkup(store: Store, limit: int = LOOKED_AT) -> tuple[Checkup, list[Finding
 
 
 def _unchecked(*, complete: bool) -> list[str]:
-    """Say what a checkup does not read."""
+    """Return the checks that were not made."""
     older = [] if complete else ["open and failed runs that are older"]
     return [*older, "runs that have ended", "keys of effects", "memories", "measures"]
 
@@ -171,7 +171,7 @@ def _people(store: Store) -> Iterator[Trouble]:
 
 
 def _asking(store: Store) -> Iterator[Trouble]:
-    """Say how many runs ask somebody; one that cannot be read may be one of them."""
+    """Count the runs with open questions; an unreadable run may be one of them."""
     unreadable: list[question_views.Unreadable] = []
     asked = question_views.questions(store, limit=ASKED_MAX, plain=True, unreadable=unreadable)
     for run_id, error in {it.run_id: it.error for it in unreadable}.items():

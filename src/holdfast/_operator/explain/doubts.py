@@ -1,4 +1,8 @@
-"""Effects in doubt: what is known of one, the ways out of it, and the list of all that wait for a person."""
+"""Effects in doubt: the facts about one, the ways to settle it, and the list of all that need a
+person.
+
+Open questions and approvals are in `question_views`; the inbox shows both.
+"""
 
 from __future__ import annotations
 
@@ -157,14 +161,14 @@ def ways_out(record: Record, now_us: int) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _returns(record: Record) -> str:
-    """Say what its result has to be, if the entry of the doubt says so."""
+    """Explain what its result has to be, if the entry of the doubt says so."""
     schema = None if record.doubt is None else facts_of(record.doubt).get("returns")
     kind = type_in_words(schema)
     return "" if kind is None else f", {kind}"
 
 
 def _is_too_old(record: Record, now_us: int) -> bool:
-    """Tell whether the other side may have forgotten the key, so that it is not sent again."""
+    """Return whether the other side may have forgotten the key, so that it is not sent again."""
     if record.intent is None:
         return False
     ttl_s = float(_intent(record).get("key_ttl_s", KEY_TTL_S))

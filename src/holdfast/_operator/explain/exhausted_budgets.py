@@ -1,4 +1,4 @@
-"""What an explanation says of a budget: what is spent, and why a run is held for it."""
+"""Explain a run's budget: what is spent, and why an exhausted budget holds the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast._store.families import pot_of
 
 
 def about_budget(case: Case) -> None:
-    """Say what a run with a budget has spent."""
+    """Explain the spending of a run with a budget."""
     view = budget_of(case.store, case.row, case.past)
     if view is not None:
         whose = "" if view.root == case.row.run_id else f" (that of run {view.root})"
@@ -24,7 +24,7 @@ def about_budget(case: Case) -> None:
 
 
 def held_for_budget(case: Case) -> None:
-    """Say why a run is held for its budget, and what lets it go on."""
+    """Explain why a run is held for its budget, and what lets it go on."""
     facts, row = held_facts(case.past), case.row
     told = held_detail(case.store, row, case.past) or ""
     case.said.case = f"{case.name} is held, since its budget is used up: {told}."

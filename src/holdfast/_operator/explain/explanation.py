@@ -1,4 +1,4 @@
-"""The form of an explanation, and what all explanations say in the same words."""
+"""The structure of an explanation, and the sentences that all explanations share."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ class Case:
     def goes_on_when_run(
         self, meaning: str = "Run your program again", otherwise: str = ", or:"
     ) -> None:
-        """Say how it is executed; a block has no flow that a command could name."""
+        """Explain how the run is executed; a block has no flow that a command could name."""
         if self.is_block:
             self.do(f"{meaning}.")
         else:
             self.do(meaning + otherwise, run_command(self.row))
 
     def progress(self) -> None:
-        """Say how far it is, and that nothing of it is executed again."""
+        """Add the progress, and that nothing recorded is executed again."""
         counts = counts_of(self.past)
         steps = "1 step has" if counts.done == 1 else f"{counts.done:,} steps have"
         if not counts.done:

@@ -1,4 +1,4 @@
-"""Why a run is held, and what frees it: one function per reason."""
+"""Explain why a run is held and what frees it: one function per reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run waits for, for people: what, since when, until when, whom it asks, and what ends it."""
+"""Explain the open waits of a run: for what, since when, until when, for whom, and what ends them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def waiting(past: History) -> list[tuple[Record, Entry]]:
 
 
 def _still_waits(record: Record) -> bool:
-    """Tell whether a wait is open: an approval is used up by the intent that comes after it."""
+    """Return whether a wait is open: an approval is used up by the intent that comes after it."""
     if record.has_outcome or record.begun is None:
         return False
     return record.intent is None or record.intent.seq < record.begun.seq
@@ -75,7 +75,7 @@ def in_short(case: Case, *, nobody_has_it: bool) -> str:
 
 
 def needs_people(case: Case) -> bool:
-    """Say whether a run that was given back while it waited still needs an answer or a signal, or has
+    """Return whether a run that was given back while it waited still needs an answer or a signal, or has
     it and was not taken up since."""
     return _asked_for(case) is not None
 
@@ -106,7 +106,7 @@ def come_for(case: Case) -> list[Message]:
 
 
 def is_spoken_to(case: Case) -> bool:
-    """Tell whether a message has come that the run has not looked at: it wakes the run at once,
+    """Return whether a message has come that the run has not looked at: it wakes the run at once,
     whatever time it waits for (`is_due`)."""
     return bool(case.store.inbox(case.row.run_no, case.row.heard or 0))
 
@@ -123,7 +123,7 @@ def _message_text(message: Message) -> str:
 
 
 def about_waits(case: Case) -> None:
-    """Say what each line of a run waits for, and which command ends that."""
+    """Explain what each line of a run waits for, and which command ends that."""
     open_ones = {it.step: it for it in questions(case.store, run_id=case.row.run_id, plain=True)}
     lines = waiting(case.past)
     for record, begun in lines:
@@ -135,7 +135,7 @@ def about_waits(case: Case) -> None:
 
 
 def is_approval(record: Record) -> bool:
-    """Say whether a call asked for an approval before it was to be executed."""
+    """Return whether a call asked for an approval before it was to be executed."""
     begun = record.begun
     if begun is None or begun.kind is not Kind.QUESTION_ASKED:
         return False
@@ -143,7 +143,7 @@ def is_approval(record: Record) -> bool:
 
 
 def about_end(record: Record) -> str | None:
-    """Say how a wait ended that the flow did not get over; None if it is no wait."""
+    """Explain how a wait ended that the flow did not get over; None if it is no wait."""
     outcome = record.outcome
     if outcome is None or outcome.kind not in WAIT_ENDS:
         return None
@@ -298,7 +298,7 @@ def expected(store: Store, run_id: str) -> list[tuple[str, str]]:
 
 
 def other_names(store: Store, run_id: str, noun: str, name: str) -> str | None:
-    """Say what a run waits for now, if that is something else than this."""
+    """Explain what a run waits for now, if that is something else than this."""
     names = expected(store, run_id)
     if not names or (noun, name) in names:
         return None

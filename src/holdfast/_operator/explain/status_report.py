@@ -1,4 +1,4 @@
-"""What is the case with a run, what is known, what is not, and what can safely be done now.
+"""Explain a run's state: what is known, what is not known, and the safe next actions.
 
 Written for a person who is woken at night and has never seen this run: one sentence first, then
 facts, then commands that can be pasted as they stand. It never guesses: what the journal cannot
@@ -260,7 +260,7 @@ def _raised_by_the_flow(past: History) -> str:
 
 
 def _about_anew(case: Case, gone: list[Record]) -> None:
-    """Say what is executed once more, and what never was and is only waited for again."""
+    """Explain what is executed once more, and what never was and is only waited for again."""
     waited = [record for record in gone if not record.attempts and _begins_wait(record)]
     again = [record.key for record in gone if record not in waited]
     if again:
@@ -382,7 +382,7 @@ def about_fork(case: Case) -> None:
 
 
 def about_findings(case: Case, found: list[Finding] | None = None) -> None:
-    """Say what is found in the run now, and what the watchdog did about it."""
+    """Explain the run's open findings, and what the watchdog did about them."""
     if found is None:
         found = watchdog.of_run(case.store, case.row, only_open=True)
     known = {action.command for action in case.said.actions}
@@ -405,7 +405,7 @@ def about_findings(case: Case, found: list[Finding] | None = None) -> None:
 
 
 def _hangs(case: Case, finding: Finding) -> None:
-    """Say how a step that will never end is ended, and what that causes."""
+    """Explain how a step that will never end is ended, and what that causes."""
     if not watchdog.is_at_work(case.store, case.row):
         return
     step = finding.steps[0]

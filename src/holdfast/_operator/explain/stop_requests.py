@@ -1,4 +1,4 @@
-"""What an explanation says of a request to stop: cancel, pause, a deadline, a rollback."""
+"""Explain a request to stop a run: cancel, pause, a deadline, a rollback."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def about_control(case: Case) -> None:
 
 
 def _about_request(case: Case) -> None:
-    """Say what was asked of the process that has the run, and is not carried out yet."""
+    """Explain what was asked of the run's owner, and is not carried out yet."""
     asked = pending_stop(case.store, case.row)
     if asked is None:
         return
@@ -104,7 +104,7 @@ def _steps(effects: list[Effect], fate: Fate) -> list[str]:
 
 
 def _in_a_rollback(action: Action) -> Action:
-    """Say what settling a doubt means where the flow will not be executed."""
+    """Explain what settling a doubt means where the flow will not be executed."""
     meaning = action.meaning
     if " undo/" not in action.command and " 'undo" not in action.command:
         meaning = meaning.replace("(it will be executed)", "(there is nothing to undo)")

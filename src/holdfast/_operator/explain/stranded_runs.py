@@ -1,6 +1,5 @@
-"""Runs that a deployment left behind: no live worker executes their version of the flow, or newer code
-could not replay them and gave them back.
-"""
+"""Explain runs that a deployment left behind: no live worker executes their version of the flow, or
+newer code could not replay them and gave them back."""
 
 from __future__ import annotations
 
@@ -85,7 +84,7 @@ def given_back_as_unfit(case: Case) -> bool:
 
 
 def about_queue(case: Case) -> None:
-    """Say what keeps a run in its queue; a block is taken from none."""
+    """Explain why a run stays in its queue; a block is in none."""
     if case.is_block:
         return
     name = queue_of(case.row)
@@ -171,7 +170,7 @@ def who_goes_on(case: Case) -> None:
 
 
 def _was_submitted(case: Case) -> bool:
-    """Say whether a run was left to whoever takes it, and not started by the process that called it."""
+    """Return whether a run was left to whoever takes it, and not started by the process that called it."""
     if case.is_block:
         return False
     second = case.store.entry(case.row.run_no, 2)

@@ -1,5 +1,5 @@
-"""Whether an answer fits what is asked, as far as that can be told without the flow's code: by the
-choices, and by the JSON schema of the type. The flow's own process has the last word."""
+"""Validate an answer against its question's choices and JSON schema, without the flow's code. The
+process that has the flow validates it again."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _words(schema: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def misfit(value: Any, choices: list[Any] | None, schema: dict[str, Any] | None) -> str | None:
-    """Say why plain data does not fit, or None."""
+    """Return why plain data does not fit, or None."""
     if choices is not None and not any(_equal(value, choice) for choice in choices):
         return f"{value!r:.80} is none of " + ", ".join(f"{choice!r:.80}" for choice in choices)
     return None if schema is None else _misfit(value, schema, schema, "it", 0)

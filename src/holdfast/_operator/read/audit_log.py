@@ -1,4 +1,4 @@
-"""Who changed what belongs to no run: queues, schedules, tokens, and a store that was adopted.
+"""The audit log of changes that belong to no run: queues, schedules, tokens, adopted stores.
 
 A decision about a run is an entry of the run. What holds for many runs has no journal, so it is kept
 here, in a memory of the store: who, when, from where, and what became different. The newest comes

@@ -1,4 +1,4 @@
-"""What a run may spend and has spent, as it is shown."""
+"""Views of a run's budget: its limits, and what is spent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One entry of a journal, as people and programs see it."""
+"""The view of one journal entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was said to a run, as people see it: signals and answers, and what became of each."""
+"""Views of the messages to a run: signals and answers, and the state of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of several processes as one: what the processes of a worker count is added up where it is read.
+"""Merge the metrics of several processes: counters of a worker's processes are added up on read.
 
 A process tells all its figures now and then. Of one that died the counters stay as it told them last, so
 that no sum ever falls; what it executed at that moment, it executes no longer.

@@ -1,4 +1,4 @@
-"""A fleet at a glance: workers, queues, runs at work, and runs that need a person."""
+"""An overview of a fleet: workers, queues, running runs, and runs that need a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The preflight report of a run that nobody takes up: what it would find if it went on now.
+"""The preflight report of a run that no process owns: what it would find if it continued now.
 
 Without code, the journal alone is read: how long the gap is, which effects are in doubt and whose keys
 are too old, what will be executed again, and files that the run watches. What is compared with code

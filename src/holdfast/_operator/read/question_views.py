@@ -1,4 +1,4 @@
-"""What runs ask people: questions and approvals that are open.
+"""Views of open questions and approvals.
 
 A question is found by its run and its name; an approval by its run and the step.
 """

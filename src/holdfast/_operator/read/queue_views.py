@@ -1,4 +1,4 @@
-"""Queues and workers as people see them."""
+"""Views of queues and workers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class WorkerView(msgspec.Struct, frozen=True):
 
     @property
     def stands_back(self) -> str | None:
-        """Say why it takes no other run at this moment, although it has room, or that nobody knows
+        """Explain why it takes no other run at this moment, although it has room, or that nobody knows
         what it takes; None if it does."""
         if self.unread is not None:
             return f"what {self.name} says of itself cannot be read: {self.unread}"
@@ -57,11 +57,11 @@ class WorkerView(msgspec.Struct, frozen=True):
         return None
 
     def takes_from(self, queue: str) -> bool:
-        """Tell whether it takes runs of a queue."""
+        """Return whether it takes runs of a queue."""
         return not self.draining and (self.queues is None or queue in self.queues)
 
     def executes(self, row: RunRow) -> bool:
-        """Tell whether it would take a run, when it is due."""
+        """Return whether it would take a run, when it is due."""
         versions = self.flows.get(row.flow, [])
         return self.takes_from(queue_of(row)) and row.version in versions
 

@@ -1,4 +1,4 @@
-"""Relatives of a run: its parent, its children, the run that it was forked from, and who had a hand in
+"""The relatives of a run: parent, children, the origin of a fork, and the people who started or forked
 any of them.
 
 Four eyes: whoever started or forked a run, or a run that it came from, may not approve what it asks.

@@ -1,5 +1,4 @@
-"""The one read model: what runs are, for people and programs. The command line, the page and
-`store.get` show this and nothing else.
+"""The read model of runs. The command line, the page and `store.get` show these views and nothing else.
 
 Everything comes from the journal, whose digests are verified on the way: a damaged run raises
 `Corrupt` instead of being shown as something it is not. Values are decoded if this process knows
@@ -84,7 +83,7 @@ def pending_stop(store: Store, row: RunRow) -> StoppingView | None:
 
 
 def rolls_back(store: Store, row: RunRow, past: History | None = None) -> bool:
-    """Say whether a run is to be rolled back or is being rolled back: from its history if that was
+    """Return whether a run is to be rolled back or is being rolled back: from its history if that was
     read, else from the end of its journal."""
     if row.status not in CLAIMABLE and row.status is not Status.HELD:
         return False
@@ -371,14 +370,14 @@ def owner_of(store: Store, row: RunRow) -> str | None:
 
 
 def owner_died(store: Store, row: RunRow) -> bool:
-    """Say whether a run that seems to be at work has been left by a process that is proven dead."""
+    """Return whether a run that seems to be at work has been left by a process that is proven dead."""
     if row.owner is None or row.status not in (Status.RUNNING, Status.WAITING):
         return False
     return store.owner_is_dead(row.owner)
 
 
 def is_abandoned(store: Store, row: RunRow) -> bool:
-    """Say whether a run that seems to be at work is had by nobody: its process is proven dead, or has
+    """Return whether a run that seems to be at work is had by nobody: its process is proven dead, or has
     not been heard of for a lease."""
     if row.owner is None or row.status not in CLAIMABLE:
         return False
@@ -402,7 +401,7 @@ def reason_of(store: Store, row: RunRow) -> str | None:
 
 
 def may_be_taken(store: Store, row: RunRow) -> bool:
-    """Say whether a process may take the run up now: nobody has it, its owner is proven dead, or
+    """Return whether a process may take the run up now: nobody has it, its owner is proven dead, or
     the lease has run out."""
     free = store.claimable(store.now_us(), CLAIMABLE_MAX)
     return any(found.run_no == row.run_no for found in free)

@@ -1,4 +1,10 @@
-"""Snapshots of loops for people: which there are, what a state was, and what changed between two."""
+"""Snapshots of loops: the list, one state, and the differences between two.
+
+Differences work on any two JSON values. Elements of lists are addressed by position: the common
+beginning and end of two lists are left out, elements between them are compared in pairs, and the rest
+was added or removed. So a path in a list means the same position in both, except for `added` (a
+position in the new list) and `removed` (a position in the old one).
+"""
 
 from __future__ import annotations
 
@@ -98,7 +104,7 @@ def _of_lists(before: list[Any], after: list[Any], path: str, depth: int) -> Ite
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Tell whether two values are the same JSON: 1, 1.0 and true are three."""
+    """Return whether two values are the same JSON: 1, 1.0 and true are three."""
     if one is other:
         return True
     if type(one) is not type(other):

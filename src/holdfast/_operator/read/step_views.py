@@ -1,4 +1,8 @@
-"""The steps of a run, for people and programs: what each came to, in which order."""
+"""Views of the steps of a run, in order: outcome, attempts, time, and who settled each.
+
+Only executed attempts count as work: neither the pause before another attempt nor the time until a
+person decided. The duration of an attempt whose process died is unknown and counts as nothing.
+"""
 
 from __future__ import annotations
 
@@ -163,7 +167,7 @@ def counts_of(past: History) -> StepCounts:
 
 
 def is_step(record: Record) -> bool:
-    """Say whether it is a step or an effect that was called, and no wait, child or recorded value."""
+    """Return whether it is a step or an effect that was called, and no wait, child or recorded value."""
     outcome = record.outcome
     if record.attempts or record.intent is not None or record.doubt is not None:
         return True

@@ -1,4 +1,4 @@
-"""What Prometheus is told of a store as a whole: queues, workers, people who are asked, what is found.
+"""Prometheus metrics of a whole store: queues, workers, held runs, people asked, findings.
 
 It is read from the same functions as the command line and the page. Only the findings, which cost most,
 are kept in between: each turn goes on in the open runs where the turn before stopped, for some

@@ -1,11 +1,14 @@
-"""When a run did what, as bars that can be drawn: steps, attempts, waits, gaps, times held.
+"""The timeline of a run as bars to draw: steps, attempts, waits, pauses, times held.
 
 One walk over the journal (`_Walk`) opens and closes bars; `bars` gives them their lanes, and joins the
 oldest of a long run. A step has a bar of its own, and one for each attempt if there were several.
 
-A *gap* is time in which nobody had the run though it was to go on: no worker had taken it yet, or its process died. When a process died nobody wrote down: it is
-known when it wrote last, and when it was found dead. That gap is the time in which it died, and up to
-its end it may have been at work.
+A *gap* is time in which no process owned a run that was due: no worker had claimed it yet, or its owner
+died. The time of a death is not recorded; known are the owner's last write and when it was found dead.
+The gap lies between them, and the owner may have worked up to its end.
+
+Each branch gets a lane for as long as it lasts, and more lanes where its calls overlap. The oldest
+bars of a long run are joined into one, with a count.
 """
 
 from __future__ import annotations
@@ -460,7 +463,7 @@ _SETTLED = {"done": "completed", "not_done": "not_done"}
 
 
 def _waited_for(entry: Entry) -> str:
-    """Say what a call waits for, by the name that people know it by."""
+    """Explain what a call waits for, by the name that people know it by."""
     said = facts(entry)
     name = str(said.get("name", ""))
     if entry.kind is Kind.SIGNAL_AWAITED:

@@ -1,4 +1,4 @@
-"""Tokens: who may use the page, the API and the metrics of a store, and as what.
+"""Access tokens of the page, the API and the metrics of a store, and their roles.
 
 A token is 256 random bits. It is shown once; the file beside the store keeps only its hash, with a
 name, a role and the time when it ends. The file belongs to its owner (0600) and is never followed
@@ -88,7 +88,7 @@ class Token(msgspec.Struct, frozen=True):
     expires_at: dt.datetime
 
     def holds(self, now_s: float | None = None) -> bool:
-        """Say whether its time has not passed."""
+        """Return whether its time has not passed."""
         return self.expires_at.timestamp() > (time.time() if now_s is None else now_s)
 
 

@@ -1,5 +1,5 @@
-"""POST: what people decide. Every route is an action of `_operator`, with its actor and the address that
-it came from; the checks of the action are the checks of the command line."""
+"""POST routes: decisions of people. Every route calls an action of `_operator.act` with its actor and the
+address that it came from; the checks are those of the command line."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def signal(ask: Ask) -> response_models.Acted:
 
 
 def _awaits(store: Store, run_id: str, name: str) -> bool:
-    """Say whether a run waits for a signal of this name; of a damaged one that is not known."""
+    """Return whether a run waits for a signal of this name; of a damaged one that is not known."""
     try:
         return ("signal", name) in expected(store, run_id)
     except Corrupt:

@@ -1,8 +1,15 @@
-"""The application: headers around the gate around the routes.
+"""The application: headers around the gate around the routes, and the pages.
 
     Headers → Gate → router → endpoint → a thread → the read model or an action → the store
 
 Nothing on the way blocks the event loop: whatever asks a store does so in a thread.
+
+Pages are shells without data. They and their files form a closed list, which is read and rendered once,
+when the server starts. A request's path is looked up exactly; it never reaches the file system.
+
+A file is served under a path that contains a digest of all files: browsers keep it for good, and a
+release that changes a file has other paths. Modules import each other by relative paths, so a page
+never mixes files of two releases.
 """
 
 from __future__ import annotations

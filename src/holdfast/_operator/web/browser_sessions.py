@@ -1,4 +1,4 @@
-"""Sessions: what a browser has instead of the token, for a short time.
+"""Browser sessions: short-lived, in place of the token.
 
 They live in memory and end with the process. The cookie is random and kept as a hash only; with it
 goes a second secret, which is told once, at sign-in, and sent back with every request: a browser gives
@@ -94,7 +94,7 @@ class Sessions:
         return session
 
     def holds(self, session: Session) -> bool:
-        """Say whether a session is not over, and its token neither, which is looked at anew."""
+        """Return whether a session is not over, and its token neither, which is looked at anew."""
         if session.over or not _fresh(session):
             return False
         token = self._tokens.current(session.token)

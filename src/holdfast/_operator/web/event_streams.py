@@ -1,4 +1,4 @@
-"""Streams: what happens, as it happens, as server-sent events.
+"""Server-sent events: changes of runs and of the store, as they become durable.
 
 One thread per process waits for the store to change, and tells all streams. A stream keeps a cursor,
 the number of the last entry that it sent; whoever comes back with it (`Last-Event-ID`) goes on behind
@@ -121,7 +121,7 @@ STILL_HERE = b": still here\n\n"
 
 
 def valid(ask: Ask) -> bool:
-    """Say whether who listens may still do so: not signed out, not revoked, not over."""
+    """Return whether who listens may still do so: not signed out, not revoked, not over."""
     try:
         if ask.session is not None:
             return ask.site.sessions.holds(ask.session)

@@ -1,4 +1,4 @@
-"""The one gate: every request passes it before any route is looked for, and is refused by default.
+"""The one gate: every request passes it before routing, and is refused by default.
 
     Host is one of ours          else 421
     the path is one of the few without data, or a token or session is valid    else 401
@@ -268,7 +268,7 @@ def address_of(scope: Scope, headers: _Headers, front: Front) -> str:
 
 
 def _is_proxy(peer: str, front: Front) -> bool:
-    """Say whether somebody may say where a request came from: on this machine, or named so."""
+    """Return whether somebody may say where a request came from: on this machine, or named so."""
     try:
         address = ipaddress.ip_address(peer)
     except ValueError:

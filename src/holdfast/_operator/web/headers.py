@@ -1,4 +1,4 @@
-"""Headers of every answer, refusals and errors included.
+"""Headers of every response, refusals and errors included.
 
 They are set at the outermost place, over whatever the application said, so that no route can forget
 them. There is no CORS header at all: no other site may read an answer.

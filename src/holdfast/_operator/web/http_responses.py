@@ -1,4 +1,4 @@
-"""How answers are written: JSON that is inert wherever it ends up, and errors with their status.
+"""Write HTTP responses: JSON that is inert wherever it is embedded, and errors with their status.
 
 The three characters that mean something in HTML, and the two line ends that mean something in a
 script, are escaped. Inside JSON that changes nothing; pasted anywhere else, it starts no tag.

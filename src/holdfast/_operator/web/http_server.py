@@ -1,7 +1,10 @@
-"""The server: sockets, TLS, and what may be reached from where.
+"""The HTTP server: sockets, TLS, and the addresses that it may be reached by.
 
 It binds this machine or a Unix socket, unless TLS or a proxy that has it is stated. There is always
 a credential to be shown; no switch takes that away.
+
+uvicorn waits without limit for the head of a request. Here a connection that has sent no complete head
+is closed after a while, however slowly its bytes drip; a body has a limit of its own (`limits`).
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ class SlowClientLimit(H11Protocol):
         super().connection_lost(exc)
 
     def _asks(self) -> bool:
-        """Say whether a request has come that is not answered yet."""
+        """Return whether a request has come that is not answered yet."""
         cycle: RequestResponseCycle | None = getattr(self, "cycle", None)
         return cycle is not None and not cycle.response_complete
 

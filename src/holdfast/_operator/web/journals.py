@@ -1,4 +1,4 @@
-"""Entries of a journal as answers: a part at a time, and not more bytes than a browser can bear."""
+"""Journal entries as responses: one part at a time, limited in bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits: how large, how often, how many at once. A page that anybody can keep busy helps nobody.
+"""Limits of requests: size, rate and concurrency.
 
 A wrong token costs its sender time, more with each one; a right one is never made to wait for the
 wrong ones of others, so nobody can lock an operator out.

@@ -1,4 +1,18 @@
-"""The small HTTP servers of a worker: `GET /metrics` for Prometheus, and liveness and readiness."""
+"""The small HTTP servers of a worker: `GET /metrics` for Prometheus, and liveness and readiness.
+
+`GET /live` and `GET /ready` answer 200 or 503 with `{"live": true}` or `{"ready": false}`, and nothing
+else: they need no token, so they report nothing about runs. Paths are matched exactly.
+
+`GET /metrics` passes these checks, in this order:
+
+    the Host is one of ours                                     else 421
+    a bearer token of the store, whatever its role              else 401, later with each wrong one
+    no browser of another site has sent it                      else 403
+    the path is /metrics, as it was sent, and the method GET     else 404, 405
+
+It listens on this machine only, unless it speaks TLS itself or an https origin of a proxy is given.
+There is no switch that takes the token away.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +128,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches an address."""
+    """Return whether only this machine reaches an address."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:

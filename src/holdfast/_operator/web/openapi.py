@@ -1,5 +1,4 @@
-"""The description of the API (OpenAPI 3.1), made of the table of routes and of the structs that read
-and write it. What is not in it is not there."""
+"""The OpenAPI 3.1 description of the API, generated from the table of routes and their structs."""
 
 from __future__ import annotations
 

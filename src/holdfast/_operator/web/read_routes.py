@@ -1,5 +1,4 @@
-"""GET: what there is to see. Every route is a function of the read model and nothing else; a GET
-changes nothing."""
+"""GET routes. Every route is a function of the read model; a GET changes nothing."""
 
 from __future__ import annotations
 
@@ -176,7 +175,7 @@ def run(ask: Ask) -> response_models.Run:
 
 
 def _is_left(store: Store, row: RunRow) -> bool:
-    """Say whether a run is to go on, and nobody has it: its process has died, or none has come."""
+    """Return whether a run is to go on, and nobody has it: its process has died, or none has come."""
     if row.status not in CLAIMABLE:
         return False
     return row.owner is None or store.owner_is_dead(row.owner)
@@ -226,14 +225,14 @@ def differences(ask: Ask) -> response_models.Differences:
 
 
 def preflight(ask: Ask) -> response_models.PreflightTold:
-    """Say what a run would find if it went on now, as far as the journal alone can tell."""
+    """Explain what a run would find if it went on now, as far as the journal alone can tell."""
     row = run_views.existing_row(ask.store, ask.query.id)
     past = preflights.replayed_history(ask.store, row)
     return response_models.PreflightTold(preflight=preflights.report(ask.store, row, past, None))
 
 
 def rollback_plan(ask: Ask) -> response_models.RollbackTold:
-    """Say what a rollback would do."""
+    """Return what a rollback would do."""
     return response_models.RollbackTold(
         plan=run_rollback.plan(ask.store, ask.query.id, ask.query.to)
     )

@@ -1,5 +1,5 @@
-"""What is asked: parameters of queries, and bodies. Requests are read by these structs, and the
-description of the API is made of them; unknown fields are refused."""
+"""Request models: query parameters and bodies. The description of the API is generated from these
+structs; unknown fields are refused."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is answered. Answers are written by these structs, and the description of the API is made of
-them; what they hold are the views of the read model, as the command line shows them too."""
+"""Response models. The description of the API is generated from these structs; they hold the views of
+the read model, which the command line shows too."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The table of routes: what there is, who may, what is asked and answered. The gate, the router and
-the description are all made of it, so none of them can know of a route that another does not.
+"""The table of routes: path, role, request and response of each. The gate, the router and the
+description of the API are all made from it.
 
 A route has an exact path. Ids are never part of it, since they may hold anything: they stand in the
 query.
