@@ -34,7 +34,7 @@ from holdfast import flow, step
 from holdfast._core import codec
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.rows import Write
-from holdfast._ops.cli.main import main as cli
+from holdfast._operator.cli.main import main as cli
 from holdfast._store.contract import Committed, NewRun, Store
 from holdfast._store.locate import open_store
 
@@ -164,7 +164,17 @@ def _node(value: object) -> msgspec.Raw:
 def page(url: str) -> Iterator[Client]:
     """`holdfast ui` as a process."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast._ops.cli", "--url", url, "--json", "ui", "--port", "0"],
+        [
+            sys.executable,
+            "-m",
+            "holdfast._operator.cli",
+            "--url",
+            url,
+            "--json",
+            "ui",
+            "--port",
+            "0",
+        ],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -259,7 +269,7 @@ def at_the_command_line(url: str, times: int) -> Iterator[Measured]:
         assert done.exit_code == 0, done.output
 
     def as_process() -> None:
-        command = [sys.executable, "-m", "holdfast._ops.cli", "--url", url, "runs"]
+        command = [sys.executable, "-m", "holdfast._operator.cli", "--url", url, "runs"]
         done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 

@@ -7,14 +7,13 @@ what the commands say.
 import sys
 from pathlib import Path
 
-from holdfast._ops.cli import json_page
-from holdfast._ops.cli.reference import reference
+from holdfast._operator.cli.reference import json_page, json_schema, reference
 
 FOLDER = Path(__file__).parent
 PAGES = {
     "cli.md": reference,
-    "json.md": json_page.page,
-    "json.schema.json": json_page.schema,
+    "json.md": json_page,
+    "json.schema.json": json_schema,
 }
 
 

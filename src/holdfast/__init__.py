@@ -26,7 +26,7 @@ from holdfast._core.observing import (
 from holdfast._core.retry import Retry
 from holdfast._core.secrets import Secret
 from holdfast._opened import Store, open as open, stream  # noqa: A004 - the design's name
-from holdfast._ops.entries import EntryView as Entry
+from holdfast._operator.read.entry_views import EntryView as Entry
 from holdfast._runtime.alerting import alert
 from holdfast._runtime.asking import ask
 from holdfast._runtime.blocks import run

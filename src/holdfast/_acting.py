@@ -16,12 +16,11 @@ from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast._core.control import Stopped
-    from holdfast._ops.fork import Fork
-    from holdfast._ops.people import Answered
-    from holdfast._ops.queues import Resumed
-    from holdfast._ops.rollback import RollbackPlan
-    from holdfast._ops.schedules import ScheduleView
-    from holdfast._ops.signals import Sent
+    from holdfast._operator.act.fork import Fork
+    from holdfast._operator.act.message_actions import Answered, Sent
+    from holdfast._operator.act.queue_admin import Resumed
+    from holdfast._operator.act.run_rollback import RollbackPlan
+    from holdfast._operator.act.schedule_admin import ScheduleView
     from holdfast._runtime.engine import Engine
     from holdfast._store.contract import Store as Kept
 
@@ -42,9 +41,9 @@ class Acting:
         actor: str | None = None,
     ) -> Any:
         """Settle an effect in doubt: Done(value), NOT_DONE or Fail(reason)."""
-        from holdfast._ops import actions
+        from holdfast._operator.act import run_decisions
 
-        return actions.settle(self.kept, run_id, step, decision, actor=actor_or_user(actor))
+        return run_decisions.settle(self.kept, run_id, step, decision, actor=actor_or_user(actor))
 
     def signal(
         self,
@@ -57,9 +56,9 @@ class Acting:
     ) -> Sent:
         """Send a signal to a run, which takes it with `wait(name)`; kept if it comes early. One with
         an `id` that was sent before is acknowledged, and not delivered again."""
-        from holdfast._ops import signals
+        from holdfast._operator.act import message_actions
 
-        return signals.signal(
+        return message_actions.signal(
             self.kept, run_id, name, payload, signal_id=id, actor=actor_or_user(actor)
         )
 
@@ -75,11 +74,13 @@ class Acting:
         self, run_id: str, *, actor: str | None = None, reason: str = "", wait_s: float = 10.0
     ) -> Stopped:
         """Hold a run until somebody resumes it; what is executing now comes to its end."""
-        from holdfast._ops import control
+        from holdfast._operator.act import cancellation
 
         _refuse_in_a_loop("pause", run_id, wait_s)
         who = actor_or_user(actor)
-        return control.pause(self.kept, run_id, actor=who, reason=masked(reason), wait_s=wait_s)
+        return cancellation.pause(
+            self.kept, run_id, actor=who, reason=masked(reason), wait_s=wait_s
+        )
 
     def answer(
         self,
@@ -92,9 +93,9 @@ class Acting:
     ) -> Answered:
         """Answer a question of a run; kept, if the run has not asked yet. The first answer counts: a
         second one raises AnswerConflict. `number` is that of the question that was seen."""
-        from holdfast._ops import people
+        from holdfast._operator.act import message_actions
 
-        return people.answer(
+        return message_actions.answer(
             self.kept, run_id, name, value, actor=actor_or_user(actor), number=number
         )
 
@@ -109,9 +110,9 @@ class Acting:
     ) -> Answered:
         """Refuse what a run asks, by the name of the question or the step of an approval: the flow
         gets `Refused`."""
-        from holdfast._ops import people
+        from holdfast._operator.act import message_actions
 
-        return people.refuse(
+        return message_actions.refuse(
             self.kept,
             run_id,
             name,
@@ -125,9 +126,11 @@ class Acting:
     ) -> Answered:
         """Approve one call of an effect with the arguments that are stored now: once. With `digest`,
         only if they are the ones that were shown, else StaleView."""
-        from holdfast._ops import people
+        from holdfast._operator.act import message_actions
 
-        return people.approve(self.kept, run_id, step, digest=digest, actor=actor_or_user(actor))
+        return message_actions.approve(
+            self.kept, run_id, step, digest=digest, actor=actor_or_user(actor)
+        )
 
     def resume(
         self,
@@ -140,9 +143,9 @@ class Acting:
     ) -> Any:
         """Record the decision to take a failed or held run up again. `drift` says how one goes on
         that is held for what changed outside: with what is recorded, or by doing it again."""
-        from holdfast._ops import actions
+        from holdfast._operator.act import run_decisions
 
-        return actions.resume(
+        return run_decisions.resume(
             self.kept,
             run_id,
             actor=actor_or_user(actor),
@@ -169,7 +172,7 @@ class Acting:
         outcomes by step key, `state` the state with which the turn begins that `before` is in.
         Raises NotConfirmed if effects would be executed again, unless `confirm` says so.
         """
-        from holdfast._ops import fork
+        from holdfast._operator.act import fork
 
         return fork.fork(
             self.kept,
@@ -195,10 +198,10 @@ class Acting:
     ) -> Any:
         """Undo what a run did: all of it, or what came after the step `to`. Performed here if this
         process has the flow, else by one that has. What has no undo must be confirmed."""
-        from holdfast._ops import rollback
+        from holdfast._operator.act import run_rollback
         from holdfast._runtime.recovery import take_up
 
-        answer = rollback.rollback(
+        answer = run_rollback.rollback(
             self.kept,
             run_id,
             actor=actor_or_user(actor),
@@ -207,14 +210,14 @@ class Acting:
             confirm=confirm,
         )
         if answer.goes_on and take_up(self.engine, run_id):
-            return rollback.told_now(self.kept, run_id)
+            return run_rollback.told_now(self.kept, run_id)
         return answer
 
     def rollback_plan(self, run_id: str, *, to: str | None = None) -> RollbackPlan:
         """Say what a rollback would undo, in which order, and what it would leave as it is."""
-        from holdfast._ops import rollback
+        from holdfast._operator.act import run_rollback
 
-        return rollback.plan(self.kept, run_id, to)
+        return run_rollback.plan(self.kept, run_id, to)
 
     def resume_all(
         self,
@@ -231,38 +234,40 @@ class Acting:
         repaired: they are replayed once more. `accept_change=True` goes on with the changed code.
         Returns what became of each; the error of one does not stop the others.
         """
-        from holdfast._ops import queues
+        from holdfast._operator.act import queue_admin
 
-        many = queues.Many(queue, status, flow, accept_change)
-        return list(queues.resume_all(self.kept, many, actor_or_user(actor)))
+        many = queue_admin.Many(queue, status, flow, accept_change)
+        return list(queue_admin.resume_all(self.kept, many, actor_or_user(actor)))
 
     def raise_budget(self, run_id: str, to: Budget, *, actor: str | None = None) -> Any:
         """Set new limits of the budget that a run spends from, which is that of its root; limits
         that `to` does not give stay. Runs that were held for it go on."""
-        from holdfast._ops import budgets
+        from holdfast._operator.act import budget_raise
 
-        return budgets.raise_budget(self.kept, run_id, to, actor=actor_or_user(actor))
+        return budget_raise.raise_budget(self.kept, run_id, to, actor=actor_or_user(actor))
 
     def set_schedule(self, name: str, *, paused: bool, actor: str | None = None) -> ScheduleView:
         """Pause a schedule, or let it go on."""
-        from holdfast._ops import schedules
+        from holdfast._operator.act import schedule_admin
 
-        return schedules.set_schedule(self.kept, name, paused=paused, actor=actor_or_user(actor))
+        return schedule_admin.set_schedule(
+            self.kept, name, paused=paused, actor=actor_or_user(actor)
+        )
 
     def set_queue(self, queue: Queue, *, actor: str | None = None) -> None:
         """Set the limits of a queue; they hold at once, for every worker of this store."""
         if not isinstance(queue, Queue):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"store.set_queue({queue!r}): a holdfast.Queue")
-        from holdfast._ops import queues
+        from holdfast._operator.act import queue_admin
 
-        queues.set_limits(self.kept, queue.limits, actor_or_user(actor))
+        queue_admin.set_limits(self.kept, queue.limits, actor_or_user(actor))
 
 
 def _cancel(kept: Kept, run_id: str, actor: str | None, reason: str, wait_s: float) -> Stopped:
-    from holdfast._ops import control
+    from holdfast._operator.act import cancellation
 
     who = actor_or_user(actor)
-    return control.cancel(kept, run_id, actor=who, reason=reason, wait_s=wait_s)
+    return cancellation.cancel(kept, run_id, actor=who, reason=reason, wait_s=wait_s)
 
 
 handle.canceller[:] = [_cancel]

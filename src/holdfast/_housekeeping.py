@@ -11,9 +11,9 @@ from holdfast._core.durations import Duration
 from holdfast._runtime.memory import Memory
 
 if TYPE_CHECKING:
-    from holdfast._ops.exporting import Imported, Written
-    from holdfast._ops.housekeeping import Collected
-    from holdfast._ops.trends import Trends
+    from holdfast._operator.act.garbage_collection import Collected
+    from holdfast._operator.act.run_files import Imported, Written
+    from holdfast._operator.read.trends import Trends
     from holdfast._runtime.engine import Engine
     from holdfast._store.contract import Store as Kept
 
@@ -43,9 +43,9 @@ class Housekeeping:
         """Remove runs that ended longer ago than this; without it, as long ago as `@flow(keep=…)`
         of each says. Failed ones only if `status` names them. Their ids are not given again.
         Measures (`holdfast trends`) are kept for 14 days, or as long as `keep_measures` says."""
-        from holdfast._ops import housekeeping
+        from holdfast._operator.act import garbage_collection
 
-        return housekeeping.collect(
+        return garbage_collection.collect(
             self.kept,
             older_than=older_than,
             flow=flow,
@@ -57,18 +57,18 @@ class Housekeeping:
     def trends(self, *, hours: float = 24, flow: str | None = None) -> Trends:
         """Return latency, cost, errors, trace coverage and saturation over the last hours, of all
         processes that executed runs. They write what they did about once a minute."""
-        from holdfast._ops import trends
+        from holdfast._operator.read import trends
 
         return trends.trends(self.kept, hours=hours, flow=flow)
 
     def export(self, run_id: str, path: str | Path) -> Written:
         """Write a run to a new file, with its chain and the runs that belong to it."""
-        from holdfast._ops import exporting
+        from holdfast._operator.act import run_files
 
-        return exporting.export(self.kept, run_id, path)
+        return run_files.export(self.kept, run_id, path)
 
     def import_run(self, path: str | Path) -> Imported:
         """Read a run that was exported into this store; raises Corrupt if the file was changed."""
-        from holdfast._ops import exporting
+        from holdfast._operator.act import run_files
 
-        return exporting.import_runs(self.kept, path)
+        return run_files.import_runs(self.kept, path)

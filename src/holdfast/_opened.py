@@ -21,12 +21,12 @@ from holdfast.errors import UsageError
 if TYPE_CHECKING:
     from holdfast._core.comparing import Preflight
     from holdfast._core.findings import Finding
-    from holdfast._ops.entries import EntryView
-    from holdfast._ops.explanation import Explanation
-    from holdfast._ops.inspect import RunSummary, RunView
-    from holdfast._ops.people import QuestionView
-    from holdfast._ops.queues import QueueView, WorkerView
-    from holdfast._ops.schedules import ScheduleView
+    from holdfast._operator.act.schedule_admin import ScheduleView
+    from holdfast._operator.explain.explanation import Explanation
+    from holdfast._operator.read.entry_views import EntryView
+    from holdfast._operator.read.question_views import QuestionView
+    from holdfast._operator.read.queue_views import QueueView, WorkerView
+    from holdfast._operator.read.run_views import RunSummary, RunView
     from holdfast._runtime.worker import Worker
 
     # Named, because inside `Store` the word `list` is one of its operations.
@@ -71,9 +71,9 @@ class Store(Acting, Housekeeping):
 
     def get(self, run_id: str) -> RunView:
         """Return all about one run; raises RunNotFound."""
-        from holdfast._ops import inspect
+        from holdfast._operator.read import run_views
 
-        return inspect.view(self.kept, run_id)
+        return run_views.view(self.kept, run_id)
 
     def list(
         self,
@@ -92,7 +92,7 @@ class Store(Acting, Housekeeping):
         """Return runs, newest first. `held` is the reason of held ones, such as "quarantined";
         `parent` is the run whose children are meant; `finding` is what the watchdog finds in them
         now, such as "stuck"."""
-        from holdfast._ops import inspect
+        from holdfast._operator.read import run_views
 
         before_us = None
         if older_than is not None:
@@ -107,38 +107,38 @@ class Store(Acting, Housekeeping):
             parent=parent,
             limit=limit,
         )
-        return inspect.summaries(self.kept, query, version, finding)
+        return run_views.summaries(self.kept, query, version, finding)
 
     def history(self, run_id: str) -> Entries:
         """Return the entries of a run's journal, in order."""
-        from holdfast._ops import inspect
+        from holdfast._operator.read import run_views
 
-        return inspect.history(self.kept, run_id)
+        return run_views.history(self.kept, run_id)
 
     def explain(self, run_id: str) -> Explanation:
         """Say what is the case, what is known, what is not, and the next safe action."""
-        from holdfast._ops import explain
+        from holdfast._operator.explain import status_report
 
-        return explain.explain(self.kept, run_id)
+        return status_report.explain(self.kept, run_id)
 
     def findings(self, run_id: str | None = None) -> FoundThings:
         """Return what the watchdog finds in the open and failed runs now; of one run, also what was
         noted before and is over."""
-        from holdfast._ops import inspect
+        from holdfast._operator.read import run_views
         from holdfast._store import watchdog
 
         if run_id is None:
             return [*watchdog.of_store(self.kept)]
-        return watchdog.of_run(self.kept, inspect.found(self.kept, run_id))
+        return watchdog.of_run(self.kept, run_views.existing_row(self.kept, run_id))
 
     def preflight(self, run_id: str) -> Preflight:
         """Say what a run would find if it went on now, without resuming it: how long it stood still,
         what has changed, what is executed again, what is in doubt. What it watches is looked at if
         its flow is known in this process."""
-        from holdfast._ops import inspect, preflight
+        from holdfast._operator.read import preflight, run_views
         from holdfast._runtime import looking
 
-        row = inspect.found(self.kept, run_id)
+        row = run_views.existing_row(self.kept, run_id)
         past = preflight.replayed_history(self.kept, row)
         now, seen, looked_at = looking.looked(self.engine, row, past)
         return preflight.report(self.kept, row, past, now, seen, looked_at)
@@ -147,33 +147,33 @@ class Store(Acting, Housekeeping):
         self, *, to: str | None = None, run_id: str | None = None, limit: int = 100
     ) -> QuestionViews:
         """Return what runs ask people and nobody has answered yet, oldest first."""
-        from holdfast._ops import people
+        from holdfast._operator.read import question_views
 
-        return people.questions(self.kept, to=to, run_id=run_id, limit=limit)
+        return question_views.questions(self.kept, to=to, run_id=run_id, limit=limit)
 
     def queues(self) -> QueueViews:
         """Return the queues, by name: what waits, what is at work, limits, saturation."""
-        from holdfast._ops import queues
+        from holdfast._operator.read import queue_views
 
-        return queues.queues(self.kept)
+        return queue_views.queues(self.kept)
 
     def schedules(self) -> ScheduleViews:
         """Return the schedules, by name: when they are due next, what became of the last run."""
-        from holdfast._ops import schedules
+        from holdfast._operator.act import schedule_admin
 
-        return schedules.schedules(self.kept)
+        return schedule_admin.schedules(self.kept)
 
     def workers(self) -> WorkerViews:
         """Return the workers that are alive, of all processes."""
-        from holdfast._ops import queues
+        from holdfast._operator.read import queue_views
 
-        return queues.workers(self.kept)
+        return queue_views.workers(self.kept)
 
     def handle(self, run_id: str) -> Handle[Any]:
         """Return a handle to a run."""
-        from holdfast._ops import inspect
+        from holdfast._operator.read import run_views
 
-        inspect.found(self.kept, run_id)
+        run_views.existing_row(self.kept, run_id)
         return Handle(self.engine, run_id)
 
     def stream(self, run_id: str, *, after: int = 0) -> Iterator[Emitted]:
@@ -223,7 +223,7 @@ class Store(Acting, Housekeeping):
     def verify(self, run_ids: Iterable[str] | None = None) -> Findings:
         """Check everything that is stored; an empty list means that all is well. An id that no run
         has is RunNotFound."""
-        from holdfast._ops.inspect import verified
+        from holdfast._operator.read.run_views import verified
 
         return verified(self.kept, run_ids)
 
@@ -233,11 +233,11 @@ class Store(Acting, Housekeeping):
 
     def adopt(self, *, actor: str | None = None) -> str:
         """Accept a store that lost acknowledged records; says what was accepted."""
-        from holdfast._ops import audit
+        from holdfast._operator.read import audit_log
 
         who = actor_or_user(actor)
         accepted = self.kept.adopt(who)
-        audit.record(self.kept, who, "store", "adopted", lost=accepted)
+        audit_log.record(self.kept, who, "store", "adopted", lost=accepted)
         return accepted
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from holdfast._core.chunks import Values
-from holdfast._ops.readable import Readable
+from holdfast._operator.read.readable_values import Readable
 from holdfast.errors import RunDeleted, StoreFailed
 
 READS = """

@@ -47,7 +47,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def copier(source: str, target: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "holdfast._ops.cli", "copy", source, target, "--json"]
+    command = [sys.executable, "-m", "holdfast._operator.cli", "copy", source, target, "--json"]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     )

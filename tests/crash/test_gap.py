@@ -79,7 +79,7 @@ def prices(world: World, text: str) -> None:
 def command(world: World, *arguments: str, code: int = 0) -> dict[str, Any]:
     """Run `holdfast … --json` in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast._ops.cli", *arguments, "--url", world.url, "--json"],
+        [sys.executable, "-m", "holdfast._operator.cli", *arguments, "--url", world.url, "--json"],
         cwd=world.root,
         env={**os.environ, "PYTHONPATH": str(ROOT), **world.env},
         capture_output=True,

@@ -9,7 +9,7 @@ from typing import Any
 
 import holdfast
 from holdfast._core.measures import Counts, Measure, merged
-from holdfast._ops.trends import trends
+from holdfast._operator.read.trends import trends
 from tests.crash.harness import BOTH_STORES, World, wait_for
 
 MINUTE_US = 500_000

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import NOT_DONE, Done, Retry, Rollback, effect, flow, testing, turns
-from holdfast._ops import rollback
+from holdfast._operator.act import run_rollback
 from holdfast.errors import RunHeld
 from tests.crash.harness import BOTH_STORES, World, assert_sound
 from tests.crash.payments import Client
@@ -71,7 +71,7 @@ def test_a_completed_run_is_rolled_back_by_another_process(world: World, payment
     """Asked for where the flow is not known; killed twice on the way."""
     assert world.run("undoing.py", "complete").result == "booked"
     with world.store() as store:
-        answer = rollback.rollback(store.kept, "r", actor="kim", reason="it rains")
+        answer = run_rollback.rollback(store.kept, "r", actor="kim", reason="it rains")
         assert answer.goes_on
     world.crash("undoing.py", "complete", at="before no car")
     world.crash("undoing.py", "complete", at="after no flight")
@@ -101,7 +101,7 @@ def test_a_live_process_is_asked_and_killed_in_the_undo(world: World, payments: 
 def test_to_a_step_killed_half_way(world: World, payments: Client) -> None:
     assert world.run("undoing.py", "complete").result == "booked"
     with world.store() as store:
-        rollback.rollback(store.kept, "r", actor="kim", to="book_flight")
+        run_rollback.rollback(store.kept, "r", actor="kim", to="book_flight")
     world.crash("undoing.py", "complete", at="after no hotel")
     ended = world.run("undoing.py", "complete")
     assert (ended.error, ended.said["reason"]) == ("RunHeld", "paused")

@@ -12,10 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
 from holdfast import Retry, Rollback, ask, effect, flow, step, usage
-from holdfast._ops import metrics as store_side
-from holdfast._ops.figures import Family, Sums, collected, text_of
-from holdfast._ops.metrics import store_metrics
-from holdfast._ops.trends import trends
+from holdfast._operator.read import store_metrics as store_side
+from holdfast._operator.read.metrics_merge import Family, Sums, collected, text_of
+from holdfast._operator.read.store_metrics import store_metrics
+from holdfast._operator.read.trends import trends
 from holdfast.errors import Corrupt, RunFailed, RunHeld, RunRolledBack
 from holdfast.observers import metrics
 from tests.contract.ground import new_run

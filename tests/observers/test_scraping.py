@@ -10,10 +10,10 @@ from contextlib import closing
 
 import pytest
 
-from holdfast._ops import scraping
-from holdfast._ops.cli.instruments import Wanted
-from holdfast._ops.scraping import Place, Scraping
-from holdfast._ops.tokens import Tokens
+from holdfast._operator.cli.worker_telemetry import TelemetryOptions
+from holdfast._operator.web import metrics_server
+from holdfast._operator.web.access_tokens import Tokens
+from holdfast._operator.web.metrics_server import MetricsServer, Place
 from holdfast.errors import UsageError
 
 TEXT = "holdfast_figure 1.0\n"
@@ -22,10 +22,10 @@ TEXT = "holdfast_figure 1.0\n"
 @pytest.fixture
 def asked(monkeypatch):
     """A server, and a function that asks it."""
-    monkeypatch.setattr(scraping, "DELAY_MAX_S", 0.0)
+    monkeypatch.setattr(metrics_server, "DELAY_MAX_S", 0.0)
     tokens = Tokens(None)
     right = {"Authorization": f"Bearer {tokens.create_here('prometheus', 'viewer')}"}
-    with Scraping(Place("127.0.0.1:0"), lambda: TEXT, lambda: tokens) as server:
+    with MetricsServer(Place("127.0.0.1:0"), lambda: TEXT, lambda: tokens) as server:
         port = int(server.url.rsplit(":", 1)[1].removesuffix("/metrics"))
 
         def ask(headers, path="/metrics", method="GET"):
@@ -76,7 +76,7 @@ def test_it_is_known_by_its_own_names_and_to_no_other_site(asked):
 
 
 def test_a_wrong_token_costs_more_each_time_and_a_right_one_nothing(asked, monkeypatch):
-    monkeypatch.setattr(scraping, "DELAY_MAX_S", 5.0)
+    monkeypatch.setattr(metrics_server, "DELAY_MAX_S", 5.0)
 
     def took_s(headers) -> float:
         began_s = time.monotonic()
@@ -85,7 +85,7 @@ def test_a_wrong_token_costs_more_each_time_and_a_right_one_nothing(asked, monke
 
     first, second, third = took_s({}), took_s({}), took_s({})
     assert first < second < third
-    assert third >= 4 * scraping.DELAY_S
+    assert third >= 4 * metrics_server.DELAY_S
     waiting = threading.Thread(target=asked, args=({},))
     waiting.start()
     assert took_s(asked.right) < third
@@ -94,7 +94,7 @@ def test_a_wrong_token_costs_more_each_time_and_a_right_one_nothing(asked, monke
 
 def test_who_only_connects_keeps_nobody_out_for_long(asked, monkeypatch):
     """Connections that say nothing are dropped after a while; beyond the room, at once."""
-    monkeypatch.setattr(scraping, "CLIENT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(metrics_server, "CLIENT_TIMEOUT_S", 0.5)
     idle = [socket.create_connection(("127.0.0.1", asked.port)) for _ in range(40)]
     deadline = time.monotonic() + 30
     while True:
@@ -116,13 +116,13 @@ def connected(port: int, sent: bytes) -> socket.socket:
 
 def test_a_right_token_is_never_refused_because_of_others(asked, monkeypatch):
     """Some ask nothing, some are made to wait for their wrong tokens: there is room all the same."""
-    monkeypatch.setattr(scraping, "DELAY_S", 3.0)
-    monkeypatch.setattr(scraping, "DELAY_MAX_S", 3.0)
+    monkeypatch.setattr(metrics_server, "DELAY_S", 3.0)
+    monkeypatch.setattr(metrics_server, "DELAY_MAX_S", 3.0)
     wrong = (
         f"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{asked.port}\r\nAuthorization: Bearer x\r\n\r\n"
     )
-    links = [connected(asked.port, wrong.encode()) for _ in range(scraping.AT_ONCE)]
-    links += [connected(asked.port, b"GET /met") for _ in range(2 * scraping.AT_ONCE)]
+    links = [connected(asked.port, wrong.encode()) for _ in range(metrics_server.AT_ONCE)]
+    links += [connected(asked.port, b"GET /met") for _ in range(2 * metrics_server.AT_ONCE)]
     begun = time.monotonic()
     for _ in range(5):
         assert asked(asked.right) == (200, TEXT)
@@ -132,7 +132,7 @@ def test_a_right_token_is_never_refused_because_of_others(asked, monkeypatch):
 
 
 def test_a_request_that_drips_is_cut_off(asked, monkeypatch):
-    monkeypatch.setattr(scraping, "CLIENT_TIMEOUT_S", 0.6)
+    monkeypatch.setattr(metrics_server, "CLIENT_TIMEOUT_S", 0.6)
     with connected(asked.port, b"GET /metrics HTTP/1.1\r\n") as link:
         begun = time.monotonic()
         link.settimeout(0.1)
@@ -152,19 +152,19 @@ def test_a_request_that_drips_is_cut_off(asked, monkeypatch):
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [
-        (Wanted(metrics="0.0.0.0:0"), "can be reached from other machines"),
-        (Wanted(metrics="127.0.0.1"), "HOST:PORT"),
-        (Wanted(metrics="127.0.0.1:0", metrics_tls_cert="x"), "belong together"),
+        (TelemetryOptions(metrics="0.0.0.0:0"), "can be reached from other machines"),
+        (TelemetryOptions(metrics="127.0.0.1"), "HOST:PORT"),
+        (TelemetryOptions(metrics="127.0.0.1:0", metrics_tls_cert="x"), "belong together"),
         (
-            Wanted(metrics="127.0.0.1:0", metrics_tls_cert="x", metrics_tls_key="y"),
+            TelemetryOptions(metrics="127.0.0.1:0", metrics_tls_cert="x", metrics_tls_key="y"),
             "cannot be read",
         ),
-        (Wanted(metrics="0.0.0.0:0", metrics_origin="http://x.example"), "https://NAME"),
-        (Wanted(metrics="0.0.0.0:0", metrics_origin="https://a@x.example"), "no user"),
-        (Wanted(metrics_origin="https://x.example"), "belongs to --metrics"),
-        (Wanted(alerts=["no-such-command --urgent"]), "there is no such command"),
-        (Wanted(alerts=["notify 'open"]), "No closing quotation"),
-        (Wanted(alerts=[""]), "there is no such command"),
+        (TelemetryOptions(metrics="0.0.0.0:0", metrics_origin="http://x.example"), "https://NAME"),
+        (TelemetryOptions(metrics="0.0.0.0:0", metrics_origin="https://a@x.example"), "no user"),
+        (TelemetryOptions(metrics_origin="https://x.example"), "belongs to --metrics"),
+        (TelemetryOptions(alerts=["no-such-command --urgent"]), "there is no such command"),
+        (TelemetryOptions(alerts=["notify 'open"]), "No closing quotation"),
+        (TelemetryOptions(alerts=[""]), "there is no such command"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_at_once(wanted, told):

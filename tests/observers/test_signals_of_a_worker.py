@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast._ops.tokens import Tokens
+from holdfast._operator.web.access_tokens import Tokens
 from tests.observers.signalled import (
     CANARY,
     signalled_bad,
@@ -51,7 +51,7 @@ def store(tmp_path: Path) -> Iterator[holdfast.Store]:
 
 def command(store: holdfast.Store, folder: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "holdfast._ops.cli", "--url", store.url, *words],
+        [sys.executable, "-m", "holdfast._operator.cli", "--url", store.url, *words],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT), "AGENT_FOLDER": str(folder)},
         text=True,

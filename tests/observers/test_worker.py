@@ -20,7 +20,7 @@ FLOWS = "tests/observers/otel_flows.py"
 
 
 def worker(url: str, environment: dict[str, str]) -> subprocess.Popen:
-    command = [sys.executable, "-m", "holdfast._ops.cli", "--url", url, "worker", FLOWS]
+    command = [sys.executable, "-m", "holdfast._operator.cli", "--url", url, "worker", FLOWS]
     return subprocess.Popen(
         [*command, "--otel"],
         cwd=ROOT,

@@ -13,7 +13,7 @@ import msgspec
 from holdfast import Fail
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.rows import Lease, Pot, Write
-from holdfast._ops import actions, control, rollback
+from holdfast._operator.act import cancellation, run_decisions, run_rollback
 from holdfast._store.memory import MemoryStore
 from tests.ops.journals import Journal
 
@@ -172,7 +172,7 @@ def held_on_the_key_of_another(store: MemoryStore):
 def held_on_a_key_that_was_given_up(store: MemoryStore):
     first = Journal(store, "first").held_in_doubt("charge", business_key="order:1")
     Journal(store, "r").held_on_key("charge", first, "order:1")
-    actions.settle(store, "first", "charge", Fail("nobody knows"), actor="kim")
+    run_decisions.settle(store, "first", "charge", Fail("nobody knows"), actor="kim")
 
 
 @case
@@ -286,13 +286,13 @@ def cancelled(store: MemoryStore):
 @case
 def held_and_to_be_cancelled(store: MemoryStore):
     Journal(store, "r").held_in_doubt("charge", args={"order": "42"})
-    control.cancel(store, "r", actor="kim", reason="the customer left")
+    cancellation.cancel(store, "r", actor="kim", reason="the customer left")
 
 
 @case
 def held_paused_by_somebody(store: MemoryStore):
     Journal(store, "r").step("search").released()
-    control.pause(store, "r", actor="kim", reason="the model is being changed")
+    cancellation.pause(store, "r", actor="kim", reason="the model is being changed")
 
 
 @case
@@ -324,7 +324,7 @@ def queued_child(store: MemoryStore):
 def _to_be_rolled_back(store: MemoryStore) -> Journal:
     journal = Journal(store, "r").effect("book", undo=True).effect("mail")
     journal.effect("charge", undo=True).completed("done")
-    rollback.rollback(store, "r", actor="kim", reason="wrong order", confirm=True)
+    run_rollback.rollback(store, "r", actor="kim", reason="wrong order", confirm=True)
     return journal
 
 
@@ -336,7 +336,7 @@ def queued_to_be_rolled_back(store: MemoryStore):
 @case
 def held_in_doubt_in_a_rollback(store: MemoryStore):
     Journal(store, "r").effect("book", undo=True).held_in_doubt("charge", undo=True)
-    rollback.rollback(store, "r", actor="kim")
+    run_rollback.rollback(store, "r", actor="kim")
     held = Draft(Kind.RUN_HELD, store.now_us(), body=b'{"reason":"in_doubt","step":"charge"}')
     row = store.get("r")
     assert row is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast._core.entries import Kind
-from holdfast._ops import control, people, signals
+from holdfast._operator.act import cancellation, message_actions
 from holdfast._store.contract import Limits
 from holdfast._store.memory import MemoryStore
 from tests.ops.cases import case
@@ -84,7 +84,7 @@ def waiting_for_an_approval(store: MemoryStore):
 @case
 def waiting_for_an_approval_that_was_given(store: MemoryStore):
     waiting_for_an_approval(store)
-    people.approve(store, "r", "charge", actor="kim")
+    message_actions.approve(store, "r", "charge", actor="kim")
 
 
 @case
@@ -92,7 +92,7 @@ def waiting_for_an_approval_that_was_refused(store: MemoryStore):
     journal = Journal(store, "r").step("search")
     journal.asks_approval("charge", {"order": "42", "amount": 10})
     journal.unloaded("answer:approve:charge")
-    people.refuse(store, "r", "charge", actor="kim", reason="too much")
+    message_actions.refuse(store, "r", "charge", actor="kim", reason="too much")
 
 
 @case
@@ -117,7 +117,7 @@ def queued_since_its_process_ended_before_an_approval(store: MemoryStore):
 @case
 def queued_since_its_process_ended_and_with_an_approval(store: MemoryStore):
     queued_since_its_process_ended_before_an_approval(store)
-    people.approve(store, "r", "charge", actor="kim")
+    message_actions.approve(store, "r", "charge", actor="kim")
 
 
 @case
@@ -130,19 +130,19 @@ def running_owner_died_while_one_line_asks(store: MemoryStore):
 @case
 def waiting_for_an_answer_that_was_given(store: MemoryStore):
     waiting_for_an_answer(store)
-    people.answer(store, "r", "amount", 5, actor="kim")
+    message_actions.answer(store, "r", "amount", 5, actor="kim")
 
 
 @case
 def waiting_for_a_signal_that_came(store: MemoryStore):
     waiting_for_a_signal(store)
-    signals.signal(store, "r", "paid", 5, signal_id="1", actor="kim")
+    message_actions.signal(store, "r", "paid", 5, signal_id="1", actor="kim")
 
 
 @case
 def waiting_for_a_signal_until_a_time_that_came(store: MemoryStore):
     waiting_for_a_signal_until_a_time(store)
-    signals.signal(store, "r", "paid", 5, signal_id="1", actor="kim")
+    message_actions.signal(store, "r", "paid", 5, signal_id="1", actor="kim")
 
 
 @case
@@ -209,13 +209,13 @@ def held_paused_with_an_open_question(store: MemoryStore):
     journal = Journal(store, "r").step("search")
     journal.asks("ask", "amount", "How much may it cost?", to="kim", schema={"type": "integer"})
     journal.unloaded("answer:amount")
-    control.pause(store, "r", actor="kim", reason="not before Monday")
+    cancellation.pause(store, "r", actor="kim", reason="not before Monday")
 
 
 @case
 def running_and_to_be_cancelled(store: MemoryStore):
     Journal(store, "r").step("search").failing("think", 2, final=False)
-    control.cancel(store, "r", actor="kim", reason="nobody wants it", wait_s=0)
+    cancellation.cancel(store, "r", actor="kim", reason="nobody wants it", wait_s=0)
 
 
 @case

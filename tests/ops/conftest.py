@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._ops.cli import session
+from holdfast._operator.cli import session
 from holdfast._store.contract import Store
 from holdfast._store.memory import MemoryStore
 from holdfast._store.sqlite import SqliteStore

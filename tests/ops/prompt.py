@@ -77,7 +77,7 @@ def shared_prompt() -> Prompt:
 
 
 def _serve() -> None:
-    from holdfast._ops.cli.main import main
+    from holdfast._operator.cli.main import main
 
     gc.collect()
     gc.freeze()  # What a child does not look at stays shared.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast as hf
-from holdfast._ops.cli.main import main as command_line
+from holdfast._operator.cli.main import main as command_line
 from holdfast.errors import HoldfastError
 from tests.ops import pasted_flows as flows
 

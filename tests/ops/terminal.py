@@ -63,7 +63,7 @@ class Terminal:
     @classmethod
     def holdfast(cls, *words: str, **options: Any) -> Self:
         """Start one of our commands."""
-        return cls([sys.executable, "-m", "holdfast._ops.cli", *words], **options)
+        return cls([sys.executable, "-m", "holdfast._operator.cli", *words], **options)
 
     def __enter__(self) -> Self:
         return self

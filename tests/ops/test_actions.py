@@ -9,8 +9,9 @@ from holdfast import NOT_DONE, Done, Fail
 from holdfast._core.history import History, State
 from holdfast._core.lifecycle import status_of
 from holdfast._core.rows import Lease, RunRow
-from holdfast._ops import actions, inspect
-from holdfast._ops.steps import ErrorView, error_of
+from holdfast._operator.act import run_decisions
+from holdfast._operator.read import run_views
+from holdfast._operator.read.step_views import ErrorView, error_of
 from holdfast._store.contract import Store
 from holdfast.errors import RunCancelled, RunHeld, RunNotFound, StaleView, UsageError, ValueRefused
 from tests.ops.journals import Journal
@@ -23,11 +24,11 @@ def row(store: Store, run_id: str) -> RunRow:
 
 
 def kinds(store: Store, run_id: str, last: int) -> list[str]:
-    return [entry.kind for entry in inspect.history(store, run_id)][-last:]
+    return [entry.kind for entry in run_views.history(store, run_id)][-last:]
 
 
 def past(store: Store, run_id: str) -> History:
-    return inspect.fold(store, row(store, run_id))
+    return run_views.fold(store, row(store, run_id))
 
 
 @pytest.fixture(autouse=True)
@@ -46,13 +47,13 @@ def rows_and_journals_agree(store: Store):
 
 def test_done_is_recorded_with_its_actor_and_frees_the_run(store: Store):
     Journal(store, "r").held_in_doubt("charge")
-    answer = actions.settle(store, "r", "charge", Done({"id": 7}), actor="kim")
+    answer = run_decisions.settle(store, "r", "charge", Done({"id": 7}), actor="kim")
     assert answer.recorded
     assert answer.goes_on
     assert row(store, "r").status == "queued"
     assert row(store, "r").owner is None
     assert kinds(store, "r", 2) == ["step_settled", "run_released"]
-    settled, released = inspect.history(store, "r")[-2:]
+    settled, released = run_views.history(store, "r")[-2:]
     assert settled.body == {"as": "done", "result": {"id": 7}, "source": "actor", "actor": "kim"}
     assert released.body == {"why": "settled", "actor": "kim"}
     assert past(store, "r").records["charge"].state is State.COMPLETED
@@ -60,14 +61,14 @@ def test_done_is_recorded_with_its_actor_and_frees_the_run(store: Store):
 
 def test_not_done_lets_it_be_executed(store: Store):
     Journal(store, "r").held_in_doubt("charge")
-    actions.settle(store, "r", "charge", NOT_DONE, actor="kim")
+    run_decisions.settle(store, "r", "charge", NOT_DONE, actor="kim")
     assert past(store, "r").records["charge"].state is State.NOT_DONE
     assert row(store, "r").status == "queued"
 
 
 def test_fail_gives_it_up_with_the_reason(store: Store):
     Journal(store, "r").held_in_doubt("charge")
-    actions.settle(store, "r", "charge", Fail("card is closed"), actor="kim")
+    run_decisions.settle(store, "r", "charge", Fail("card is closed"), actor="kim")
     record = past(store, "r").records["charge"]
     assert record.state is State.FAILED
     assert error_of(record) == ErrorView("Settled", "card is closed")
@@ -76,42 +77,42 @@ def test_fail_gives_it_up_with_the_reason(store: Store):
 def test_a_large_result_is_stored_apart_and_found_again(store: Store):
     Journal(store, "r").held_in_doubt("charge")
     large = {"text": "x" * 5_000, "more": ["y" * 600] * 20}
-    actions.settle(store, "r", "charge", Done(large), actor="kim")
-    assert inspect.history(store, "r")[-2].body["result"] == large
+    run_decisions.settle(store, "r", "charge", Done(large), actor="kim")
+    assert run_views.history(store, "r")[-2].body["result"] == large
     assert row(store, "r").next_chunk > 1
 
 
 def test_another_doubt_keeps_it_held(store: Store):
     journal = Journal(store, "r").intent("charge").doubt("charge")
     journal.intent("mail").doubt("mail").held("in_doubt", "two", "charge")
-    answer = actions.settle(store, "r", "charge", NOT_DONE, actor="kim")
+    answer = run_decisions.settle(store, "r", "charge", NOT_DONE, actor="kim")
     assert answer.status == "held"
     assert not answer.goes_on
-    assert actions.settle(store, "r", "mail", NOT_DONE, actor="kim").status == "queued"
+    assert run_decisions.settle(store, "r", "mail", NOT_DONE, actor="kim").status == "queued"
 
 
 def test_a_run_that_is_held_for_another_reason_stays_held(store: Store):
     Journal(store, "r").intent("charge").doubt("charge").held("diverged")
-    assert actions.settle(store, "r", "charge", NOT_DONE, actor="kim").status == "held"
+    assert run_decisions.settle(store, "r", "charge", NOT_DONE, actor="kim").status == "held"
     assert row(store, "r").held_reason == "diverged"
 
 
 def test_what_cannot_be_settled_says_what_it_is(store: Store):
     Journal(store, "r").step("search").held_in_doubt("charge")
     with pytest.raises(RunNotFound):
-        actions.settle(store, "nope", "charge", NOT_DONE, actor="kim")
+        run_decisions.settle(store, "nope", "charge", NOT_DONE, actor="kim")
     with pytest.raises(UsageError, match="no step 'chrge'; in doubt: charge"):
-        actions.settle(store, "r", "chrge", NOT_DONE, actor="kim")
+        run_decisions.settle(store, "r", "chrge", NOT_DONE, actor="kim")
     with pytest.raises(
         UsageError, match="search .* is completed, and not in doubt; in doubt: charge"
     ):
-        actions.settle(store, "r", "search", NOT_DONE, actor="kim")
+        run_decisions.settle(store, "r", "search", NOT_DONE, actor="kim")
     with pytest.raises(UsageError, match="Done"):
-        actions.settle(store, "r", "charge", "done", actor="kim")  # type: ignore[arg-type]
+        run_decisions.settle(store, "r", "charge", "done", actor="kim")  # type: ignore[arg-type]
     with pytest.raises(ValueRefused):
-        actions.settle(store, "r", "charge", Done(object()), actor="kim")
+        run_decisions.settle(store, "r", "charge", Done(object()), actor="kim")
     with pytest.raises(UsageError, match="actor"):
-        actions.settle(store, "r", "charge", NOT_DONE, actor=" ")
+        run_decisions.settle(store, "r", "charge", NOT_DONE, actor=" ")
     assert row(store, "r").status == "held"
 
 
@@ -123,17 +124,17 @@ def test_what_cannot_be_settled_says_what_it_is(store: Store):
         (Fail("no"), "was settled as fail by kim already"),
     ],
 )
-def test_settling_twice_is_refused(store: Store, first: actions.Decision, said: str):
+def test_settling_twice_is_refused(store: Store, first: run_decisions.Decision, said: str):
     Journal(store, "r").held_in_doubt("charge")
-    actions.settle(store, "r", "charge", first, actor="kim")
+    run_decisions.settle(store, "r", "charge", first, actor="kim")
     with pytest.raises(UsageError, match=said):
-        actions.settle(store, "r", "charge", Done(2), actor="lee")
+        run_decisions.settle(store, "r", "charge", Done(2), actor="lee")
 
 
 def test_a_completed_run_is_final(store: Store):
     Journal(store, "r").intent("charge").doubt("charge").completed()
     with pytest.raises(UsageError, match="final"):
-        actions.settle(store, "r", "charge", NOT_DONE, actor="kim")
+        run_decisions.settle(store, "r", "charge", NOT_DONE, actor="kim")
 
 
 # -- who owns it -------------------------------------------------------------------------------
@@ -142,14 +143,14 @@ def test_a_completed_run_is_final(store: Store):
 def test_a_live_owner_gets_a_message(store: Store):
     journal = Journal(store, "r").intent("charge").doubt("charge").intent("mail")
     before = row(store, "r")
-    answer = actions.settle(store, "r", "charge", Done({"id": 1}), actor="kim")
+    answer = run_decisions.settle(store, "r", "charge", Done({"id": 1}), actor="kim")
     assert not answer.recorded
     assert row(store, "r") == before
     [message] = store.inbox(journal.lease.row.run_no)
     assert (message.kind, message.actor) == ("settle", "kim")
     body = msgspec.json.decode(message.body)
     assert (body["step"], body["as"], body["result"]) == ("charge", "done", {"plain": {"id": 1}})
-    again = actions.settle(store, "r", "charge", NOT_DONE, actor="lee")
+    again = run_decisions.settle(store, "r", "charge", NOT_DONE, actor="lee")
     assert "already" in again.did
     assert len(store.inbox(journal.lease.row.run_no)) == 1
 
@@ -157,12 +158,12 @@ def test_a_live_owner_gets_a_message(store: Store):
 def test_what_a_live_owner_is_executing_is_not_in_doubt(store: Store):
     Journal(store, "r").intent("charge")
     with pytest.raises(UsageError, match="being executed"):
-        actions.settle(store, "r", "charge", NOT_DONE, actor="kim")
+        run_decisions.settle(store, "r", "charge", NOT_DONE, actor="kim")
 
 
 def test_what_a_dead_owner_was_executing_can_be_settled(sqlite, in_a_process_that_dies):
     in_a_process_that_dies("Journal(store, 'r').step('search').intent('charge')")
-    answer = actions.settle(sqlite, "r", "charge", Done(1), actor="kim")
+    answer = run_decisions.settle(sqlite, "r", "charge", Done(1), actor="kim")
     assert answer.recorded
     assert answer.goes_on
     assert row(sqlite, "r").owner is None
@@ -174,7 +175,7 @@ def test_what_else_a_dead_owner_left_open_is_known_to_have_ended(sqlite, in_a_pr
         "Journal(store, 'r').intent('charge', business_key='order:1')"
         ".intent('mail', business_key='mail:1')"
     )
-    actions.settle(sqlite, "r", "charge", Done(1), actor="kim")
+    run_decisions.settle(sqlite, "r", "charge", Done(1), actor="kim")
     mail = past(sqlite, "r").records["mail"]
     assert mail.state is State.IN_DOUBT
     assert mail.ended
@@ -198,7 +199,7 @@ def test_a_run_that_changes_all_the_time_asks_to_look_again(store: Store, monkey
 
     monkeypatch.setattr(store, "append", somebody_was_faster)
     with pytest.raises(StaleView):
-        actions.settle(store, "r", "charge", NOT_DONE, actor="kim")
+        run_decisions.settle(store, "r", "charge", NOT_DONE, actor="kim")
 
 
 # -- business keys -----------------------------------------------------------------------------
@@ -214,7 +215,7 @@ def two(store: Store) -> tuple[Journal, Journal]:
 @pytest.mark.parametrize("at", ["first", "second"])
 @pytest.mark.parametrize(("decision", "state"), [(Done(5), "completed"), (NOT_DONE, "not_done")])
 def test_settling_one_frees_both(store: Store, two, at, decision, state):
-    answer = actions.settle(store, at, "charge", decision, actor="kim")
+    answer = run_decisions.settle(store, at, "charge", decision, actor="kim")
     assert answer.run_id == "first"
     assert answer.freed == ("second",)
     assert row(store, "first").status == row(store, "second").status == "queued"
@@ -230,27 +231,27 @@ def test_settling_one_frees_both(store: Store, two, at, decision, state):
 
 
 def test_a_key_that_was_given_up_stays_in_doubt_until_it_is_known(store: Store, two):
-    actions.settle(store, "first", "charge", Fail("nobody knows"), actor="kim")
+    run_decisions.settle(store, "first", "charge", Fail("nobody knows"), actor="kim")
     key = store.key("charge", "order:1")
     assert key is not None
     assert key.state == "in_doubt"
     assert row(store, "second").status == "held"
     with pytest.raises(UsageError, match="gave charge up"):
-        actions.settle(store, "second", "charge", Done(1), actor="lee")
-    answer = actions.settle(store, "second", "charge", NOT_DONE, actor="lee")
+        run_decisions.settle(store, "second", "charge", Done(1), actor="lee")
+    answer = run_decisions.settle(store, "second", "charge", NOT_DONE, actor="lee")
     assert answer.run_id == "second"
     assert row(store, "second").status == "queued"
     after = store.key("charge", "order:1")
     assert after is not None
     assert after.state == "not_done"
-    assert inspect.history(store, "second")[-1].body["actor"] == "lee"
+    assert run_views.history(store, "second")[-1].body["actor"] == "lee"
 
 
 def test_a_run_with_a_doubt_of_its_own_is_not_freed_by_the_key(store: Store):
     first = Journal(store, "first").held_in_doubt("charge", business_key="order:1")
     second = Journal(store, "second").intent("mail").doubt("mail")
     second.held_on_key("charge", first, "order:1")
-    assert actions.settle(store, "first", "charge", Done(5), actor="kim").freed == ()
+    assert run_decisions.settle(store, "first", "charge", Done(5), actor="kim").freed == ()
     assert row(store, "second").status == "held"
 
 
@@ -259,10 +260,10 @@ def test_a_run_with_a_doubt_of_its_own_is_not_freed_by_the_key(store: Store):
 
 def test_a_failed_run_opens_its_next_generation(store: Store):
     Journal(store, "r").step("search").failing("think", 3).step("sorry").failed("think")
-    answer = actions.resume(store, "r", actor="kim")
+    answer = run_decisions.resume(store, "r", actor="kim")
     assert answer.goes_on
     assert (row(store, "r").status, row(store, "r").generation) == ("queued", 2)
-    last = inspect.history(store, "r")[-1]
+    last = run_views.history(store, "r")[-1]
     assert last.kind == "run_resumed"
     assert last.body == {
         "generation": 2,
@@ -280,7 +281,7 @@ def unknown_outcome(store: Store, how: str) -> None:
         journal.failed("charge")
     else:
         journal.held("in_doubt", "…", "charge")
-        actions.settle(store, "r", "charge", Fail("given up"), actor="kim")
+        run_decisions.settle(store, "r", "charge", Fail("given up"), actor="kim")
         lease = store.claim("r", journal.owner, store.now_us())
         assert isinstance(lease, Lease)
         journal.lease = lease
@@ -292,19 +293,19 @@ def test_an_effect_of_unknown_outcome_needs_a_confirmation(store: Store, how):
     unknown_outcome(store, how)
     before = row(store, "r")
     with pytest.raises(RunHeld, match="charge once more.*\n.*explain.*\n.*--confirm") as held:
-        actions.resume(store, "r", actor="kim")
+        run_decisions.resume(store, "r", actor="kim")
     assert held.value.step == "charge"
     assert row(store, "r") == before
-    actions.resume(store, "r", actor="kim", confirm=True)
-    assert inspect.history(store, "r")[-1].body["confirmed"] is True
+    run_decisions.resume(store, "r", actor="kim", confirm=True)
+    assert run_views.history(store, "r")[-1].body["confirmed"] is True
     assert "charge" not in past(store, "r").records
 
 
 def test_a_diverged_run_needs_the_change_accepted(store: Store):
     Journal(store, "r").step("search").effect("mail").held("diverged", "at think: …", "think")
     with pytest.raises(RunHeld, match="--accept-change"):
-        actions.resume(store, "r", actor="kim")
-    answer = actions.resume(store, "r", actor="kim", accept_change=True)
+        run_decisions.resume(store, "r", actor="kim")
+    answer = run_decisions.resume(store, "r", actor="kim", accept_change=True)
     assert answer.effects == ("mail",)
     assert kinds(store, "r", 2) == ["change_accepted", "run_released"]
     assert row(store, "r").status == "queued"
@@ -312,14 +313,14 @@ def test_a_diverged_run_needs_the_change_accepted(store: Store):
 
 def test_a_failed_run_may_accept_a_change_at_once(store: Store):
     Journal(store, "r").step("search").failing("think").failed("think")
-    actions.resume(store, "r", actor="kim", accept_change=True)
+    run_decisions.resume(store, "r", actor="kim", accept_change=True)
     assert kinds(store, "r", 2) == ["run_resumed", "change_accepted"]
 
 
 @pytest.mark.parametrize("reason", ["quarantined", "paused", "corrupt"])
 def test_other_held_runs_go_on_in_their_generation(store: Store, reason):
     Journal(store, "r").step("search").held(reason)
-    actions.resume(store, "r", actor="kim")
+    run_decisions.resume(store, "r", actor="kim")
     assert (row(store, "r").status, row(store, "r").generation) == ("queued", 1)
     assert row(store, "r").held_reason is None
     assert list(past(store, "r").records) == ["search"]
@@ -328,14 +329,14 @@ def test_other_held_runs_go_on_in_their_generation(store: Store, reason):
 def test_a_doubt_is_settled_and_not_resumed(store: Store):
     Journal(store, "r").held_in_doubt("charge")
     with pytest.raises(RunHeld, match="holdfast settle r charge --not-done"):
-        actions.resume(store, "r", actor="kim", confirm=True, accept_change=True)
+        run_decisions.resume(store, "r", actor="kim", confirm=True, accept_change=True)
 
 
 def test_what_goes_on_by_itself_says_so(store: Store):
     journal = Journal(store, "r").step("search")
-    assert "running already, at" in actions.resume(store, "r", actor="kim").did
+    assert "running already, at" in run_decisions.resume(store, "r", actor="kim").did
     journal.released()
-    answer = actions.resume(store, "r", actor="kim")
+    answer = run_decisions.resume(store, "r", actor="kim")
     assert not answer.recorded
     assert answer.goes_on
     assert "queued already" in answer.did
@@ -348,11 +349,11 @@ def test_what_is_final_is_final(store: Store):
     journal = Journal(store, "gone")
     journal.write(journal.draft(Kind.RUN_CANCELLED, actor="kim"))
     with pytest.raises(UsageError, match="completed, and that is final"):
-        actions.resume(store, "done", actor="kim")
+        run_decisions.resume(store, "done", actor="kim")
     with pytest.raises(RunCancelled):
-        actions.resume(store, "gone", actor="kim")
+        run_decisions.resume(store, "gone", actor="kim")
     with pytest.raises(RunNotFound):
-        actions.resume(store, "nope", actor="kim")
+        run_decisions.resume(store, "nope", actor="kim")
 
 
 @pytest.mark.parametrize("decision", ["redo", "go_on"])
@@ -368,7 +369,7 @@ def test_a_decision_about_drift_is_refused_where_there_is_none(store, decision):
     for run_id, said in told.items():
         before = store.get(run_id).last_seq
         with pytest.raises(UsageError) as refused:
-            actions.resume(store, run_id, actor="kim", drift=decision)
+            run_decisions.resume(store, run_id, actor="kim", drift=decision)
         option = "--redo" if decision == "redo" else "--go-on"
         assert str(refused.value).startswith(option)
         assert said in str(refused.value)

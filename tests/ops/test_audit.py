@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 import holdfast
-from holdfast._ops import audit
-from holdfast._ops.cli.main import main
-from holdfast._ops.cli.session import os_user
+from holdfast._operator.cli.main import main
+from holdfast._operator.cli.session import os_user
+from holdfast._operator.read import audit_log
 from holdfast._store.contract import Store
 from holdfast._store.sqlite import SqliteStore
 
@@ -64,13 +64,13 @@ def test_the_newest_comes_first_through_all_pages_and_the_old_are_let_go(
 ):
     store: Store = SqliteStore(str(tmp_path / "runs.db"))
     try:
-        for number in range(audit.PAGE + 20):
-            audit.record(store, "kim", f"queue {number}", "set")
-        found = [it.what for it in audit.listed(store, 1000)]
-        assert found == [f"queue {number}" for number in reversed(range(audit.PAGE + 20))]
-        assert len(audit.listed(store, 7)) == 7
-        monkeypatch.setattr(audit, "KEPT_US", -1)
-        audit.record(store, "kim", "queue old", "set")
-        assert audit.listed(store, 1)[0].what != "queue old"
+        for number in range(audit_log.PAGE + 20):
+            audit_log.record(store, "kim", f"queue {number}", "set")
+        found = [it.what for it in audit_log.recorded_changes(store, 1000)]
+        assert found == [f"queue {number}" for number in reversed(range(audit_log.PAGE + 20))]
+        assert len(audit_log.recorded_changes(store, 7)) == 7
+        monkeypatch.setattr(audit_log, "KEPT_US", -1)
+        audit_log.record(store, "kim", "queue old", "set")
+        assert audit_log.recorded_changes(store, 1)[0].what != "queue old"
     finally:
         store.close()

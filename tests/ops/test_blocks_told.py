@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import holdfast
-from holdfast._ops.cli.main import main
+from holdfast._operator.cli.main import main
 from holdfast.errors import RunHeld, StepFailed
 from tests.runtime.facts import until
 

@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 import holdfast as hf
 from holdfast import Budget, flow, step
-from holdfast._ops.cli.main import main
-from holdfast._ops.cli.session import NOT_FOUND, USAGE
+from holdfast._operator.cli.exit_codes import NOT_FOUND, USAGE
+from holdfast._operator.cli.main import main
 
 
 @step(name="ops-budget-think", cost=0.30)

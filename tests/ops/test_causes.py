@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast._core.rows import Pot
-from holdfast._ops import control, inspect
-from holdfast._ops.causes import causes, held_in
-from holdfast._ops.explain import explain
+from holdfast._operator.act import cancellation
+from holdfast._operator.explain.causes import causes, held_in
+from holdfast._operator.explain.status_report import explain
+from holdfast._operator.read import run_views
 from holdfast._store.contract import Store
 from tests.ops.journals import Journal
 
@@ -93,7 +94,7 @@ def test_what_holds_twelve_children_is_told_once(store: Store, held):
     (cause,) = causes(store, held_in(store))
     assert (cause.total, len(cause.runs)) == (12, 3)
     assert [action.command for action in cause.actions] == commands
-    view = inspect.view(store, "r")
+    view = run_views.view(store, "r")
     assert sum(view.children_by_status.values()) == len(view.children) == 12
     assert list(view.children_by_status.values()) == [12]
 
@@ -102,7 +103,7 @@ def test_who_paused_them_is_told_once_and_each_is_resumed_by_itself(store: Store
     parent(store, CHILDREN[:3])
     for run_id in CHILDREN[:3]:
         child(store, run_id).released()
-        control.pause(store, run_id, actor="kim", reason="a test")
+        cancellation.pause(store, run_id, actor="kim", reason="a test")
     said = explain(store, "r")
     assert sum("paused by kim: a test" in fact for fact in said.known) == 1
     (cause,) = causes(store, held_in(store))
@@ -141,6 +142,6 @@ def test_children_are_the_newest_and_all_are_counted(store: Store):
     Journal(store, "r", flow="report")
     for number in range(103):
         child(store, f"r::write#{number}").completed()
-    view = inspect.view(store, "r")
+    view = run_views.view(store, "r")
     assert [view.children[0].run_id, view.children[-1].run_id] == ["r::write#3", "r::write#102"]
     assert view.children_by_status == {"completed": 103}

@@ -16,9 +16,10 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from holdfast import ask, flow, open as opened
-from holdfast._ops.cli import session
-from holdfast._ops.cli.main import main
-from holdfast._ops.cli.session import EXIT_CODES, Session
+from holdfast._operator.cli import session
+from holdfast._operator.cli.exit_codes import EXIT_CODES
+from holdfast._operator.cli.main import main
+from holdfast._operator.cli.session import Session
 from holdfast._store.contract import Query, Store
 from holdfast.errors import Corrupt, Refused
 from tests.ops.journals import Journal

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 import holdfast as hf
 from holdfast import Budget, ask, effect, flow, gather
-from holdfast._ops.cli.main import main
+from holdfast._operator.cli.main import main
 from holdfast._store.addresses import shown, without_secrets
 from holdfast._store.contract import ScheduleRow
 from holdfast._store.locate import open_store
@@ -370,7 +370,7 @@ def test_the_password_is_nowhere(guarded: tuple[Guarded, str], tmp_path: Path) -
         assert holdfast.executed_apart("run", f"{MODULE}:fails", "f") == 4, holdfast.said
         until(lambda: len(holdfast.json("queues")["workers"]) == 2)
         seen = arguments()
-        assert "holdfast._ops.cli.workshop" in seen
+        assert "holdfast._operator.cli.worker_process" in seen
         assert CANARY not in seen
     finally:
         worker.terminate()

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast._ops.cli.shapes import answer_type
+from holdfast._operator.cli.json_output import answer_type
 from tests.ops.prompt import shared_prompt
 from tests.tidy.source import ROOT
 
@@ -34,7 +34,7 @@ class Command:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "holdfast._ops.cli", *words],
+            [sys.executable, "-m", "holdfast._operator.cli", *words],
             cwd=self.folder,
             env=self.env,
             text=True,

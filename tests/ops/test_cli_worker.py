@@ -22,9 +22,9 @@ import pytest
 from rich.console import Console
 
 import holdfast as hf
-from holdfast._ops.cli.panel import Panel
-from holdfast._ops.cli.workforce import ONE_SIGNAL_S, Workforce
-from holdfast._ops.cli.workshop import AtWork, Order, Standing
+from holdfast._operator.cli.worker_panel import Panel
+from holdfast._operator.cli.worker_pool import ONE_SIGNAL_S, WorkerPool
+from holdfast._operator.cli.worker_process import AtWork, Order, ProcessStatus
 from holdfast._store.memory import MemoryStore
 from tests.ops.test_cli_run import PATIENCE_S, Command
 
@@ -361,10 +361,10 @@ def test_the_view_fits_into_a_small_terminal():
     panel = Panel(lambda: kept, kept.url, out)
     panel.look()
     order = Order([], "", "", None, 50, 20.0, None, True, -1, -1)
-    workforce = Workforce([order] * 7, panel.say)
+    workforce = WorkerPool([order] * 7, panel.say)
     runs = [AtWork("a-run-with-a-long-id-" * 3, "agent\x1b[31m", "turns[3]/think", 0)] * 20
     for process in workforce.processes:
-        process.standing = Standing("worker-1", True, working=50, taken=1000, runs=runs)
+        process.standing = ProcessStatus("worker-1", True, working=50, taken=1000, runs=runs)
         process.output.extend(["a line\x1b[2J that is long " * 9] * 9)
     panel.draw(workforce)
     out.print(panel.picture(workforce))
@@ -384,7 +384,7 @@ def test_what_was_logged_is_brief_in_the_view_and_not_cut_too_early():
     out = Console(width=80, height=24, record=True, file=io.StringIO())
     kept = MemoryStore()
     panel = Panel(lambda: kept, kept.url, out)
-    workforce = Workforce([Order([], "", "", None, 50, 20.0, None, True, -1, -1)], panel.say)
+    workforce = WorkerPool([Order([], "", "", None, 50, 20.0, None, True, -1, -1)], panel.say)
     [process] = workforce.processes
     process.output.append("2026-01-02 03:04:05,678 INFO run a completed")
     process.output.append(f"2026-01-02 03:04:06,678 WARNING worker {'w' * 60} cannot use it: gone")
@@ -409,7 +409,7 @@ def test_a_terminal_sees_it_live(holdfast: Command, store: hf.Store):
 
     reader = threading.Thread(target=read, daemon=True)
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast._ops.cli", "worker", MODULE],
+        [sys.executable, "-m", "holdfast._operator.cli", "worker", MODULE],
         cwd=holdfast.folder,
         env=holdfast.env | {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
         stdout=theirs,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.shell_completion import BashComplete, ZshComplete
 
-from holdfast._ops.cli.completing import PROGRAM, VARIABLE, script_for
-from holdfast._ops.cli.main import main
+from holdfast._operator.cli.completion import PROGRAM, VARIABLE, script_for
+from holdfast._operator.cli.main import main
 from holdfast._store.contract import Store
 from tests.ops.journals import Journal
 
@@ -81,7 +81,7 @@ def test_damage_is_not_the_time_to_speak(runs: Store, url: str, tmp_path: Path) 
 
 def test_bash_really_completes(runs: Store, url: str, tmp_path: Path) -> None:
     command = tmp_path / "holdfast"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast._ops.cli "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast._operator.cli "$@"\n')
     command.chmod(0o755)
     # click finds out which shell it is for by the name of the program that was called.
     script = (
@@ -100,6 +100,6 @@ def test_bash_really_completes(runs: Store, url: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_script_says_how_it_is_used(shell: str) -> None:
-    script = script_for(shell)
+    script = script_for(shell, main)
     assert script.startswith(f"# To complete holdfast in {shell}:\n")
     assert VARIABLE in script

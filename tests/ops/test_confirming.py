@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast._ops.cli.main import main
+from holdfast._operator.cli.main import main
 from holdfast._store.contract import Store
 from tests.ops.journals import Journal
 

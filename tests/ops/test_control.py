@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from holdfast._core.changes import TakeMessage
 from holdfast._core.control import pause_write
 from holdfast._core.entries import Kind
-from holdfast._ops import control
-from holdfast._ops.cli.main import main
+from holdfast._operator.act import cancellation
+from holdfast._operator.cli.main import main
 from holdfast._store.contract import Committed, Store
 from tests.ops.journals import Journal
 
@@ -165,6 +165,6 @@ def test_a_pause_that_the_owner_carries_out_while_the_actor_looks_is_told_as_a_p
         return inbox(run_no, after)
 
     monkeypatch.setattr(sqlite, "inbox", owner_is_quicker)
-    stopped = control.pause(sqlite, "r", actor="ana")
+    stopped = cancellation.pause(sqlite, "r", actor="ana")
     assert (stopped.outcome, stopped.status) == ("paused", "held")
     assert "resumed" not in stopped.detail

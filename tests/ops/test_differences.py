@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast._ops.differences import LIMIT, Difference, differences
+from holdfast._operator.read.snapshots import LIMIT, Difference, differences
 
 _PART = re.compile(r'\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\.?([A-Za-z_][A-Za-z0-9_-]*)')
 

@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast._core.entries import Kind
-from holdfast._ops import doctor, metrics
-from holdfast._ops.cli.main import main
+from holdfast._operator.cli.main import main
+from holdfast._operator.explain import doctor
+from holdfast._operator.read import store_metrics
 from holdfast._store import watchdog
 from holdfast._store.contract import Limits, Store
 from holdfast._store.locate import open_store
@@ -146,7 +147,7 @@ def test_runs_whose_process_died_are_said_to_be_abandoned(holdfast, sqlite, url)
     assert "explain lost-1" in result.stdout
     runs = {it["run_id"]: it for it in as_json(holdfast("runs", "--json"))["runs"]}
     assert [it for it in runs if runs[it]["abandoned"]] == ["lost-2", "lost-1"]
-    text = metrics.store_metrics(sqlite)
+    text = store_metrics.store_metrics(sqlite)
     assert 'holdfast_queue_runs{queue="default",status="running"} 1.0' in text
     assert 'holdfast_queue_runs{queue="default",status="abandoned"} 2.0' in text
     assert 'holdfast_queue_oldest_ready_seconds{queue="default"} 0.0\n' not in text
@@ -199,7 +200,7 @@ def test_a_full_disk_and_a_log_that_grows(sqlite, url, monkeypatch):
     assert doctor.checkup(sqlite)[0].troubles == []
     monkeypatch.setattr(doctor, "WAL_BYTES", max(0, wal.stat().st_size - 1))
     usage = SimpleNamespace(total=10**12, used=10**12 - 10**6, free=10**6)
-    monkeypatch.setattr("holdfast._ops.doctor.shutil.disk_usage", lambda _path: usage)
+    monkeypatch.setattr("holdfast._operator.explain.doctor.shutil.disk_usage", lambda _path: usage)
     troubles = doctor.checkup(sqlite)[0].troubles
     assert [(it.what, str(it.severity)) for it in troubles] == [
         ("disk", "error"),

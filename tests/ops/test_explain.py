@@ -17,13 +17,12 @@ from holdfast._core.entries import WAIT_BEGINS, Kind
 from holdfast._core.findings import Found
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.resume import facts_of
-from holdfast._ops import queues
-from holdfast._ops.cli.queues import about_workers
-from holdfast._ops.explain import _STATUS, explain
-from holdfast._ops.explanation import ALL_IS_WELL, Wait
-from holdfast._ops.found import _OPEN
-from holdfast._ops.held import _REASON
-from holdfast._ops.waits import _ABOUT
+from holdfast._operator.cli.queue_commands import about_workers
+from holdfast._operator.explain.explanation import ALL_IS_WELL, Wait
+from holdfast._operator.explain.held_reasons import _REASON
+from holdfast._operator.explain.open_waits import _ABOUT
+from holdfast._operator.explain.status_report import _OPEN, _STATUS, explain
+from holdfast._operator.read import queue_views
 from holdfast._store import watchdog
 from holdfast._store.contract import Store
 from holdfast._store.memory import MemoryStore
@@ -156,6 +155,6 @@ def test_who_is_alive_and_cannot_execute_it(workers: int, flows: object, told: s
         told_of_itself = msgspec.json.encode(facts | {"worker": f"w{number}"}).decode()
         store.pulse(store.register_owner(), told_of_itself, [])
     assert told in explain(store, "r").known
-    about = about_workers(queues.workers(store))
+    about = about_workers(queue_views.workers(store))
     assert f"{3 * workers} of {8 * workers} places were in use" in about
     assert "when they last said so" in about

@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 
 import holdfast
 from holdfast import effect, flow, step, testing
-from holdfast._ops.cli.main import main
+from holdfast._operator.cli.main import main
 from holdfast.errors import Corrupt, HoldfastError, RunConflict, RunDeleted, RunError, UsageError
 
 

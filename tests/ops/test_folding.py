@@ -8,8 +8,8 @@ from rich.cells import cell_len
 
 import holdfast
 from holdfast import flow, step
-from holdfast._ops.cli import dashboard
-from holdfast._ops.cli.tables import folded
+from holdfast._operator.cli import dashboard
+from holdfast._operator.cli.tables import folded
 from tests.ops.terminal import Terminal
 
 PIECES = ("  ", " ", "a", "bb" * 20, "漢" * 9, "🙂", "- ", "e\u0301", "holdfast ", "    ")

@@ -19,12 +19,13 @@ import holdfast
 from holdfast import effect, flow, step, testing, turns
 from holdfast._core.known import KNOWN
 from holdfast._core.rows import SEQ_BITS
-from holdfast._ops import copying, inspect
-from holdfast._ops.cli.main import main
-from holdfast._ops.copying import Fate
-from holdfast._ops.explain import explain
-from holdfast._ops.exporting import export
-from holdfast._ops.timeline import timeline
+from holdfast._operator.act import store_copy
+from holdfast._operator.act.run_files import export
+from holdfast._operator.act.store_copy import Fate
+from holdfast._operator.cli.main import main
+from holdfast._operator.explain.status_report import explain
+from holdfast._operator.read import run_views
+from holdfast._operator.read.timeline import timeline
 from holdfast._runtime import registry
 from holdfast.errors import Corrupt, NotConfirmed, RunDeleted, RunFailed, UsageError
 from tests.ops.meanwhile import Meanwhile
@@ -332,7 +333,7 @@ def test_a_fork_moves_after_the_run_that_it_came_from(tmp_path: Path) -> None:
         here.fork("done", "grandchild", before="fk.write")
 
         def copy(*wanted: str) -> dict[str, tuple[Fate, str]]:
-            moved = copying.copy_runs(here.kept, there.kept, wanted, actor="ann")
+            moved = store_copy.copy_runs(here.kept, there.kept, wanted, actor="ann")
             return {one.run_id: (one.fate, one.why) for one in moved}
 
         [(fate, why)] = copy("open").values()
@@ -434,8 +435,8 @@ def test_what_was_taken_back_in_a_turn_that_is_over_is_said(opened: holdfast.Sto
 
 LOOKS: dict[str, Callable[[Any, Path], object]] = {
     "explain": lambda kept, _: explain(kept, "f"),
-    "show": lambda kept, _: inspect.view(kept, "f"),
-    "history": lambda kept, _: inspect.history(kept, "f"),
+    "show": lambda kept, _: run_views.view(kept, "f"),
+    "history": lambda kept, _: run_views.history(kept, "f"),
     "timeline": lambda kept, _: timeline(kept, "f"),
     "export": lambda kept, to: export(kept, "f", to),
 }

@@ -15,10 +15,11 @@ import pytest
 from holdfast import Done
 from holdfast._core.chunks import Values
 from holdfast._core.known import Known
-from holdfast._ops import actions, inspect
-from holdfast._ops.cli.tables import status_told
-from holdfast._ops.readable import readable
-from holdfast._ops.steps import ErrorView
+from holdfast._operator.act import run_decisions
+from holdfast._operator.cli.tables import status_told
+from holdfast._operator.read import run_views
+from holdfast._operator.read.readable_values import readable
+from holdfast._operator.read.step_views import ErrorView
 from holdfast._store.contract import Query, Store
 from holdfast._store.memory import MemoryStore
 from holdfast.errors import Corrupt, RunNotFound
@@ -149,7 +150,7 @@ def test_what_is_damaged_is_said_to_be(node: bytes):
 def test_a_run_as_a_whole(store: Store):
     journal = Journal(store, "r", input={"topic": "x"}, tags={"team": "a"})
     journal.step("search", ["a", "b"], {"topic": "x"}).failing("think", 2, final=False)
-    view = inspect.view(store, "r")
+    view = run_views.view(store, "r")
     assert (view.run_id, view.flow, view.status, view.current_step) == (
         "r",
         "pay",
@@ -169,10 +170,10 @@ def test_a_run_as_a_whole(store: Store):
 
 def test_a_persons_time_is_not_the_steps(store: Store, clock: Clock):
     Journal(store, "r").held_in_doubt("charge", why="error")
-    before = inspect.view(store, "r").steps[0].duration_s
+    before = run_views.view(store, "r").steps[0].duration_s
     clock.advance(120)
-    actions.settle(store, "r", "charge", Done("paid"), actor="kim")
-    [charge] = inspect.view(store, "r").steps
+    run_decisions.settle(store, "r", "charge", Done("paid"), actor="kim")
+    [charge] = run_views.view(store, "r").steps
     assert charge.duration_s == before
     assert charge.settled is not None
     assert str(charge.settled) == "settled as done by kim"
@@ -182,17 +183,17 @@ def test_a_persons_time_is_not_the_steps(store: Store, clock: Clock):
 
 def test_an_attempt_that_died_has_no_known_length(store: Store, clock: Clock):
     Journal(store, "r").held_in_doubt("charge", why="process_died")
-    assert inspect.view(store, "r").steps[0].duration_s is None
+    assert run_views.view(store, "r").steps[0].duration_s is None
 
 
 def test_a_pause_between_attempts_is_no_work(store: Store, clock: Clock):
     journal = Journal(store, "r")
     journal.failing("think", 1, final=False)
-    worked = inspect.view(store, "r").steps[0].duration_s
+    worked = run_views.view(store, "r").steps[0].duration_s
     assert worked is not None
     clock.advance(60)
     journal.failing("think", 2, final=False)
-    after = inspect.view(store, "r").steps[0].duration_s
+    after = run_views.view(store, "r").steps[0].duration_s
     assert after is not None
     assert after < 60
 
@@ -201,33 +202,33 @@ def test_how_runs_end(store: Store):
     Journal(store, "done").step("a").completed({"ok": 1})
     Journal(store, "failed").failing("a").failed("a", error=("StepFailed", "a gave up"))
     Journal(store, "held").held_in_doubt("charge", args={"n": 1})
-    assert inspect.view(store, "done").result == {"ok": 1}
-    assert inspect.view(store, "failed").error == ErrorView("StepFailed", "a gave up")
-    held = inspect.view(store, "held")
+    assert run_views.view(store, "done").result == {"ok": 1}
+    assert run_views.view(store, "failed").error == ErrorView("StepFailed", "a gave up")
+    held = run_views.view(store, "held")
     assert held.held_reason == "in_doubt"
     assert held.held_detail is not None
     assert held.actions
     assert held.steps[0].effect
     assert held.owner is None
     with pytest.raises(RunNotFound):
-        inspect.view(store, "nope")
+        run_views.view(store, "nope")
 
 
 def test_superseded_steps_are_kept_and_marked(store: Store):
-    from holdfast._ops import actions
+    from holdfast._operator.act import run_decisions
 
     Journal(store, "r").step("a").failing("b").failed("b")
-    actions.resume(store, "r", actor="kim")
-    assert [(s.key, s.superseded) for s in inspect.view(store, "r").steps] == [
+    run_decisions.resume(store, "r", actor="kim")
+    assert [(s.key, s.superseded) for s in run_views.view(store, "r").steps] == [
         ("a", False),
         ("b", True),
     ]
-    assert inspect.view(store, "r").error is None
+    assert run_views.view(store, "r").error is None
 
 
 def test_a_joined_row_is_shown_as_two_entries(store: Store):
     Journal(store, "r").step("search", ["x"], {"topic": "t"}).completed()
-    entries = inspect.history(store, "r")
+    entries = run_views.history(store, "r")
     assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
     started, completed = [entry for entry in entries if entry.step == "search"]
     assert (started.kind, started.body) == ("step_started", {"args": {"topic": "t"}})
@@ -241,7 +242,7 @@ def test_lists_are_filtered(store: Store, clock):
     Journal(store, "new", flow="other").held("paused")
 
     def ids(**query):
-        return [run.run_id for run in inspect.summaries(store, Query(**query))]
+        return [run.run_id for run in run_views.summaries(store, Query(**query))]
 
     from holdfast._core.lifecycle import Status
 
@@ -251,7 +252,7 @@ def test_lists_are_filtered(store: Store, clock):
     assert ids(tag=("team", "a")) == ["old"]
     assert ids(updated_before_us=clock.us - 60_000_000) == ["old"]
     assert ids(limit=1) == ["new"]
-    assert inspect.summaries(store, Query())[0].held_reason == "paused"
+    assert run_views.summaries(store, Query())[0].held_reason == "paused"
 
 
 def test_where_a_run_failed_is_said_as_it_was(clock):
@@ -260,18 +261,18 @@ def test_where_a_run_failed_is_said_as_it_was(clock):
     Journal(store, "own").step("lookup").failed(error=("KeyError", "'title'"))
     Journal(store, "step").step("lookup").failing("think").failed("think")
     Journal(store, "well").step("lookup").completed()
-    told = {run.run_id: run.failed_in for run in inspect.summaries(store, Query())}
+    told = {run.run_id: run.failed_in for run in run_views.summaries(store, Query())}
     assert told == {"own": "the flow", "step": "think", "well": None}
-    assert inspect.view(store, "own").failed_in == "the flow"
-    assert inspect.view(store, "step").failed_in == "think"
+    assert run_views.view(store, "own").failed_in == "the flow"
+    assert run_views.view(store, "step").failed_in == "think"
 
 
 def test_a_run_whose_process_is_dead_is_not_told_as_at_work(clock: Clock):
     store = built("running_owner_died", clock)
     row = store.get("r")
     assert row is not None
-    for run in (inspect.summary_of(store, row), inspect.view(store, "r")):
+    for run in (run_views.summary_of(store, row), run_views.view(store, "r")):
         assert run.owner_died
         assert status_told(run) == "running: its process is dead"
     alive = built("running", clock)
-    assert not inspect.view(alive, "r").owner_died
+    assert not run_views.view(alive, "r").owner_died

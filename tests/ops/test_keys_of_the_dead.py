@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast import NOT_DONE, Done, flow
 from holdfast._core import control
-from holdfast._ops import actions
+from holdfast._operator.act import run_decisions
 from holdfast._runtime import inbox
 from tests.ops.journals import Journal
 
@@ -72,7 +72,7 @@ def check_other(store: Any, decision: Any) -> None:
     told = str(store.explain("other"))
     assert "settled since" not in told
     assert "holdfast settle r charge" in told
-    answer = actions.settle(store.kept, "other", "charge", decision, actor="kim")
+    answer = run_decisions.settle(store.kept, "other", "charge", decision, actor="kim")
     assert (answer.run_id, answer.freed) == ("r", ("other",))
     assert key_state(store) == ("not_done" if decision is NOT_DONE else "completed")
     assert store.get("r").held_reason == "paused"

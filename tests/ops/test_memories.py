@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import holdfast
-from holdfast._ops.cli.main import main
-from holdfast._ops.cli.shapes import answer_type
+from holdfast._operator.cli.json_output import answer_type
+from holdfast._operator.cli.main import main
 
 
 @dataclasses.dataclass

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import holdfast
 from holdfast import ask, effect, flow
 from holdfast._core.commands import command
-from holdfast._ops.cli.main import main
+from holdfast._operator.cli.main import main
 from holdfast.errors import RunHeld
 
 IDS = ["-x", "--help", "--", "-", "--json", "-x y", "--accept-change"]

@@ -37,7 +37,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def holdfast_command(url: str, *words: str) -> list[str]:
-    return [sys.executable, "-m", "holdfast._ops.cli", "--url", url, *words]
+    return [sys.executable, "-m", "holdfast._operator.cli", "--url", url, *words]
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)

@@ -24,7 +24,7 @@ import pytest
 from click.testing import CliRunner
 
 import holdfast as hf
-from holdfast._ops.cli.main import main
+from holdfast._operator.cli.main import main
 from tests.ops import cases_found, cases_waiting, pasted_flows, situations_open
 from tests.ops.cases import CASES
 from tests.ops.prompt import Prompt

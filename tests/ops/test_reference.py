@@ -22,12 +22,12 @@ from click.testing import CliRunner
 import holdfast
 from holdfast import Budget, ask, effect, errors, flow, step, turns, wait
 from holdfast._core.ticks import Spec, When
-from holdfast._ops.cli import json_page, session
-from holdfast._ops.cli.main import COMMANDS as MODULES, main
-from holdfast._ops.cli.reference import reference
-from holdfast._ops.cli.sections import SECTIONS
-from holdfast._ops.cli.shapes import SHAPES, answer_type, failure_type
-from holdfast._ops.queues import workers
+from holdfast._operator.cli import exit_codes
+from holdfast._operator.cli.command_list import COMMANDS as MODULES, SECTIONS
+from holdfast._operator.cli.json_output import SHAPES, answer_type, failure_type
+from holdfast._operator.cli.main import main
+from holdfast._operator.cli.reference import json_page, json_schema, reference
+from holdfast._operator.read.queue_views import workers
 from holdfast._store.contract import ScheduleRow, Store
 from holdfast.errors import RunFailed, RunHeld
 from tests.ops.journals import Journal
@@ -64,8 +64,8 @@ def exit_code_rows(page: Path) -> list[list[str]]:
 
 def test_the_table_of_exit_codes_says_what_the_code_does() -> None:
     rows = exit_code_rows(ROOT / "docs" / "cli.md")
-    constants = {number for name, number in vars(session).items() if name in CODE_NAMES}
-    assert {int(code): meaning for code, meaning, _errors in rows} == session.MEANINGS
+    constants = {number for name, number in vars(exit_codes).items() if name in CODE_NAMES}
+    assert {int(code): meaning for code, meaning, _errors in rows} == exit_codes.MEANINGS
     assert [int(code) for code, _meaning, _errors in rows] == sorted(constants)
 
     named = {name: int(code) for code, _, names in rows for name in re.findall(r"`(\w+)`", names)}
@@ -75,7 +75,7 @@ def test_the_table_of_exit_codes_says_what_the_code_does() -> None:
         error = kind.__new__(kind)
         error.__dict__.setdefault("file", None)
         told = [named[base.__name__] for base in kind.__mro__ if base.__name__ in named]
-        assert session.code_of(error) == (told or [session.ERROR])[0], kind
+        assert exit_codes.code_of(error) == (told or [exit_codes.ERROR])[0], kind
 
 
 def test_only_the_reference_has_a_table_of_exit_codes() -> None:
@@ -299,7 +299,7 @@ def test_commands_that_execute_print_what_the_page_says(
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
 
     def started(*words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "holdfast._ops.cli", "--url", url, *words, "--json"]
+        command = [sys.executable, "-m", "holdfast._operator.cli", "--url", url, *words, "--json"]
         return subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -334,7 +334,7 @@ def test_commands_that_execute_print_what_the_page_says(
 
 
 def test_every_object_is_explained_on_the_page() -> None:
-    page = json_page.page()
+    page = json_page()
     for name in SHAPES:
         assert f"\n### holdfast {name}\n" in page
     names = set(re.findall(r"^### (\w.*)$", page, re.M))
@@ -345,7 +345,7 @@ def test_every_object_is_explained_on_the_page() -> None:
 
 
 def test_the_schema_is_one(everything: holdfast.Store, url: str) -> None:
-    schema = json.loads(json_page.schema())
+    schema = json.loads(json_schema())
     assert set(schema["commands"]) == {*SHAPES, ""}
     refs = set(re.findall(r'"#/\$defs/([^"]+)"', json.dumps(schema)))
     assert refs == set(schema["$defs"])
@@ -359,20 +359,22 @@ def test_the_schema_is_one(everything: holdfast.Store, url: str) -> None:
 def test_the_table_of_commands_is_what_their_modules_add():
     for module, names in MODULES.items():
         group = click.Group("main")
-        importlib.import_module(f"holdfast._ops.cli.{module}").add_to(group)
+        importlib.import_module(f"holdfast._operator.cli.{module}").add_to(group)
         assert sorted(group.commands) == sorted(names)
 
 
 def test_a_command_loads_what_it_needs_and_not_what_others_need(tmp_path: Path):
     script = (
         "import sys\n"
-        "from holdfast._ops.cli.main import main\n"
+        "from holdfast._operator.cli.main import main\n"
         "main(['--url', sys.argv[1], 'runs'], standalone_mode=False)\n"
         "print(*(it for it in sys.modules if it.startswith('holdfast')), file=sys.stderr)\n"
     )
     url = f"sqlite:///{tmp_path}/none.db"
     command = [sys.executable, "-c", script, url]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stderr.split()
-    assert "holdfast._ops.cli.listing" in loaded
-    others = {f"holdfast._ops.cli.{name}" for name in MODULES} - {"holdfast._ops.cli.listing"}
-    assert others & set(loaded) == {"holdfast._ops.cli.completing"}
+    assert "holdfast._operator.cli.run_list" in loaded
+    others = {f"holdfast._operator.cli.{name}" for name in MODULES} - {
+        "holdfast._operator.cli.run_list"
+    }
+    assert others & set(loaded) == {"holdfast._operator.cli.completion"}

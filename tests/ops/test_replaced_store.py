@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast import flow, wait
-from holdfast._ops.lasting import lasting
+from holdfast._operator.cli.reconnecting_store import reconnecting
 from holdfast._store.locate import open_store
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import StoreError, StoreFailed
@@ -75,7 +75,7 @@ def test_top_says_so_and_goes_on(files: Files):
 
 
 def test_tail_says_so_and_goes_on(files: Files):
-    words = [sys.executable, "-m", "holdfast._ops.cli", "--url", files.url, "--json", "tail"]
+    words = [sys.executable, "-m", "holdfast._operator.cli", "--url", files.url, "--json", "tail"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
 
@@ -145,7 +145,7 @@ def test_another_store_is_not_served_instead(tmp_path: Path, monkeypatch: pytest
     path = tmp_path / "a.db"
     first = SqliteStore(str(path))
     first.start(new_run("r"), None)
-    served = lasting(first, lambda: open_store(f"sqlite:///{path}", create=False))
+    served = reconnecting(first, lambda: open_store(f"sqlite:///{path}", create=False))
     assert served.get("r") is not None
     assert served.store_id == first.store_id
     for file in tmp_path.iterdir():

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast._core.entries import Kind
-from holdfast._ops import explain as explaining, rollback
-from holdfast._ops.cli.main import main
+from holdfast._operator.act import run_rollback
+from holdfast._operator.cli.main import main
+from holdfast._operator.explain import status_report as explaining
 from holdfast._store.contract import Store
 from holdfast.errors import UsageError
 from tests.ops.journals import Journal
@@ -117,7 +118,7 @@ def test_a_run_that_was_rolled_back_to_a_step_is_so_no_longer(sqlite, holdfast):
 
 def test_a_request_on_its_way_to_a_live_process_is_shown(sqlite, holdfast):
     Journal(sqlite, "r", flow="letters").effect("mail")
-    answer = rollback.rollback(sqlite, "r", actor="kim", confirm=True, wait_s=0)
+    answer = run_rollback.rollback(sqlite, "r", actor="kim", confirm=True, wait_s=0)
     assert not answer.recorded
     asked = as_json(holdfast("show", "r", "--json"))["run"]["stopping"]
     assert (asked["what"], asked["actor"]) == ("rolled back", "kim")
@@ -142,7 +143,7 @@ def test_a_run_that_was_moved_is_rolled_back_where_it_is(store):
     held = journal.draft(Kind.RUN_HELD, reason="paused", moved_to=gone)
     journal.write(held, held_reason="paused")
     with pytest.raises(UsageError, match="roll it back there"):
-        rollback.rollback(store, "r", actor="kim", confirm=True)
+        run_rollback.rollback(store, "r", actor="kim", confirm=True)
 
 
 def test_in_real_processes(tmp_path):

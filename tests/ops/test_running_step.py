@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 import holdfast
-from holdfast._ops.cli.main import main
+from holdfast._operator.cli.main import main
 from tests.ops import slow_flows
 from tests.tidy.source import ROOT
 
@@ -40,7 +40,7 @@ def working(url: str, folder: Path) -> Iterator[None]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "HOLDFAST_SLOW": str(folder)}
     with (folder / "worker.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast._ops.cli", *words],
+            [sys.executable, "-m", "holdfast._operator.cli", *words],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,

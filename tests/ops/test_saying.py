@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 
 import holdfast as hf
 from holdfast import Approve, ask, effect, flow, gather, sleep, wait
-from holdfast._ops.cli.main import main
-from holdfast._ops.fitting import misfit, placeholder
-from holdfast._ops.overview import overview
+from holdfast._operator.cli.main import main
+from holdfast._operator.read.answer_schema import misfit, placeholder
+from holdfast._operator.read.overview import overview
 from tests.runtime.facts import until
 
 NASTY = "\x1b[2J\u202egnp.exe"

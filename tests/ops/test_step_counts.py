@@ -15,10 +15,10 @@ from click.testing import CliRunner
 
 import holdfast
 from holdfast import Done, Retry, effect, flow, gather, sleep, step, turns
-from holdfast._ops import inspect
-from holdfast._ops.cli.main import main
-from holdfast._ops.steps import counts_of
-from holdfast._ops.timeline import timeline
+from holdfast._operator.cli.main import main
+from holdfast._operator.read import run_views
+from holdfast._operator.read.step_views import counts_of
+from holdfast._operator.read.timeline import timeline
 from holdfast.errors import HoldfastError
 
 world: dict[str, Any] = {}
@@ -191,8 +191,8 @@ def test_one_number_of_steps_everywhere(tmp_path: Path, kind: str):
     with contextlib.closing(holdfast.open(url, default=False)) as store:
         make(store)
         kept = store.kept
-        row = inspect.found(kept, "r")
-        counts = counts_of(inspect.fold(kept, row))
+        row = run_views.existing_row(kept, "r")
+        counts = counts_of(run_views.fold(kept, row))
         assert (counts.done, counts.called) == (done, called)
         assert row.steps == done, "the row, which the list shows"
         assert timeline(kept, "r").steps == called

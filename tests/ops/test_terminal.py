@@ -16,10 +16,10 @@ from click.testing import CliRunner
 
 import holdfast
 from holdfast import ask, effect, flow, step
-from holdfast._ops.cli import paging
-from holdfast._ops.cli.keyboard import keys_in
-from holdfast._ops.cli.main import main
-from holdfast._ops.cli.tables import cell, fitted
+from holdfast._operator.cli import session
+from holdfast._operator.cli.main import main
+from holdfast._operator.cli.tables import cell, fitted
+from holdfast._operator.cli.top_command import keys_in
 from holdfast._store.contract import Store
 from holdfast.errors import RunCancelled, RunFailed, RunHeld
 from tests.ops.journals import Journal
@@ -178,7 +178,7 @@ def test_top_can_be_stopped_for_a_while(url: str, sqlite: Store) -> None:
     shell = ["/bin/bash", "--norc", "--noprofile", "-i"]
     with Terminal(shell, env={"PS1": "ready> ", "HOLDFAST_URL": url}) as terminal:
         terminal.until("ready>")
-        terminal.press(f"{sys.executable} -m holdfast._ops.cli top\r")
+        terminal.press(f"{sys.executable} -m holdfast._operator.cli top\r")
         terminal.until("No run is open")
         terminal.press(CTRL_Z)
         terminal.until("Stopped")
@@ -387,7 +387,7 @@ def test_long_output_is_paged_and_short_is_not(url: str, sqlite: Store, pager: s
     ],
 )
 def test_which_pager(environ: dict[str, str], wanted: list[str] | None) -> None:
-    assert paging.pager(environ) == wanted
+    assert session.pager(environ) == wanted
 
 
 def test_an_error_is_told_although_output_is_gathered(url: str, sqlite: Store) -> None:

@@ -4,8 +4,8 @@ import unicodedata
 
 import pytest
 
-from holdfast._ops.budget_view import BudgetView, line
-from holdfast._ops.text import ago, clipped, length, moment, shown, visible
+from holdfast._operator.read.budget_views import BudgetView, line
+from holdfast._operator.text import ago, clipped, length, moment, shown, visible
 
 CORPUS = [
     "\x1b[31mred\x1b[0m",

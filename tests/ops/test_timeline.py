@@ -22,8 +22,7 @@ import holdfast
 from holdfast import NOT_DONE, Retry, effect, flow, gather, sleep, step, turns, wait
 from holdfast._core.entries import Kind
 from holdfast._core.rows import SEQ_BITS
-from holdfast._ops.bars import BARS_MAX, Bar, give_lanes
-from holdfast._ops.timeline import Timeline, timeline
+from holdfast._operator.read.timeline import BARS_MAX, Bar, Timeline, give_lanes, timeline
 from holdfast._store.contract import Store
 from holdfast.errors import Corrupt, RunFailed, RunHeld, RunNotFound
 from tests.ops.conftest import Clock

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 import holdfast
 from holdfast import Retry, emit, flow, step
 from holdfast._core.drift import Change
-from holdfast._ops import inspect, queues
-from holdfast._ops.cli.entries import summary_of
-from holdfast._ops.cli.main import main
-from holdfast._ops.entries import EntryView
-from holdfast._ops.explain import explain
+from holdfast._operator.cli.entry_lines import summary_of
+from holdfast._operator.cli.main import main
+from holdfast._operator.explain.status_report import explain
+from holdfast._operator.read import queue_views, run_views
+from holdfast._operator.read.entry_views import EntryView
 from holdfast._store.contract import Store
 from holdfast._store.memory import MemoryStore
 from tests.ops import cases_found
@@ -31,7 +31,7 @@ def test_a_worker_that_cannot_be_read_is_shown_as_that(store: Store):
     facts = {"worker": "w", "pid": "not a number", "flows": {"pay": ["1"]}}
     store.pulse(store.register_owner(), msgspec.json.encode(facts).decode(), [])
     store.pulse(store.register_owner(), "{}", [])  # A process, and no worker.
-    (seen,) = queues.workers(store)
+    (seen,) = queue_views.workers(store)
     assert seen.unread is not None
     assert "pid" in seen.unread
     assert not seen.takes_from("default"), "nobody knows what it takes"
@@ -68,7 +68,7 @@ def test_where_a_step_begins_its_output_again_is_shown(tmp_path: Path):
 def test_a_note_of_a_finding_says_what_was_found_and_since_when(clock):
     store = MemoryStore(clock=clock)
     CASES["found_looping_and_held_for_it"](store)
-    (noted,) = [it for it in inspect.history(store, "r") if it.kind == "finding_noted"]
+    (noted,) = [it for it in run_views.history(store, "r") if it.kind == "finding_noted"]
     told = summary_of(noted)
     assert told.startswith("looping since 20"), told
 

@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 
 from holdfast._core.measures import MINUTE_US, Counts, Measure, bucket_of, minute_of
-from holdfast._ops.cli.main import main
-from holdfast._ops.cli.trending import BARS, PLAIN, SIGNALS, line
-from holdfast._ops.housekeeping import collect
-from holdfast._ops.trends import Series, trends
+from holdfast._operator.act.garbage_collection import collect
+from holdfast._operator.cli.main import main
+from holdfast._operator.cli.trends_command import BARS, PLAIN, SIGNALS, line
+from holdfast._operator.read.trends import Series, trends
 from holdfast._store.contract import Store
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import UsageError
@@ -213,7 +213,7 @@ def measured(url: str, sqlite: Store) -> str:
 
 def _holdfast(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "holdfast._ops.cli", *words],
+        [sys.executable, "-m", "holdfast._operator.cli", *words],
         capture_output=True,
         text=True,
         check=False,

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from holdfast._ops import inspect
-from holdfast._ops.cli.entries import Days
-from holdfast._ops.cli.main import main
+from holdfast._operator.cli.entry_lines import Days
+from holdfast._operator.cli.main import main
+from holdfast._operator.read import run_views
 from holdfast._store.contract import Store
 from holdfast._store.memory import MemoryStore
 from tests.ops.journals import Journal
@@ -59,19 +59,19 @@ def test_a_wrong_usage_is_told_as_json(path: tuple[str, ...]):
 
 
 def test_an_id_like_an_old_one_is_found_behind_many_newer(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(inspect, "NEWEST", 3)
+    monkeypatch.setattr(run_views, "NEWEST", 3)
     store = MemoryStore()
     Journal(store, "report-december").completed()
     for number in range(8):
         Journal(store, f"report-{number}").completed()
-    assert inspect.nearest(store, "report-decembre") == "report-december"
-    assert inspect.nearest(store, "eport-december") == "report-december"
-    assert inspect.nearest(store, "quite-another") is None
+    assert run_views.nearest(store, "report-decembre") == "report-december"
+    assert run_views.nearest(store, "eport-december") == "report-december"
+    assert run_views.nearest(store, "quite-another") is None
 
 
 def test_journals_tell_the_date_of_each_day(sqlite: Store, url: str):
     Journal(sqlite, "r").step("look").completed()
-    day = inspect.history(sqlite, "r")[0].at.strftime("      %Y-%m-%d (UTC)")
+    day = run_views.history(sqlite, "r")[0].at.strftime("      %Y-%m-%d (UTC)")
     shown = CliRunner().invoke(main, ["--url", url, "history", "r"]).stdout.splitlines()
     assert shown[0] == day
     assert shown.count(day) == 1

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 from holdfast._core.entries import Kind
 from holdfast._core.lifecycle import CLAIMABLE
-from holdfast._ops import inspect
-from holdfast._ops.cli.main import main
-from holdfast._ops.explain import explain
-from holdfast._ops.text import moment
+from holdfast._operator.cli.main import main
+from holdfast._operator.explain.status_report import explain
+from holdfast._operator.read import run_views
+from holdfast._operator.text import moment
 from holdfast._store import watchdog
 from holdfast._store.contract import Limits, Store
 from holdfast._store.memory import MemoryStore
@@ -172,4 +172,4 @@ def test_a_note_does_not_change_when_a_run_changed_or_failed(clock):
     assert after.updated_us == before.updated_us
     failed = [entry.at_us for entry in store.load(after) if entry.kind is Kind.RUN_FAILED]
     assert any(f"({moment(failed[0])})" in fact for fact in explain(store, "r").known)
-    assert inspect.summary_of(store, after).failed_in == "think"
+    assert run_views.summary_of(store, after).failed_in == "think"

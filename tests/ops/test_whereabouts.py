@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast._ops.cli import whereabouts
-from holdfast._ops.cli.whereabouts import Opened
+from holdfast._operator.cli import default_store
+from holdfast._operator.cli.default_store import Opened
 from tests.ops.test_cli_run import Command, until
 
 MODULE = """
@@ -101,8 +101,8 @@ def test_the_same_store_under_another_name_is_not_said(holdfast: Command) -> Non
 
 def test_a_warning_shows_no_password(caplog: pytest.LogCaptureFixture, monkeypatch) -> None:
     mine = Opened("postgresql://app:secret@db/app", "default")
-    monkeypatch.setattr(whereabouts, "_opened", lambda: mine)
-    whereabouts.warn("postgresql://app:hidden@other/app", "default")
+    monkeypatch.setattr(default_store, "_opened_default", lambda: mine)
+    default_store.warn("postgresql://app:hidden@other/app", "default")
     assert "app@db/app" in caplog.text
     assert "app@other/app" in caplog.text
     assert "secret" not in caplog.text

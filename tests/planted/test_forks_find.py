@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import effect, flow, idempotency_key, step, testing, turns
 from holdfast._core import forking, repetition, rollback
-from holdfast._ops import fork
+from holdfast._operator.act import fork
 from holdfast._runtime.execution import Execution
 from holdfast._store import lineage
 from holdfast.errors import HoldfastError, NotConfirmed

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import ask, effect, flow, testing, wait
 from holdfast._core import approvals
-from holdfast._ops import people
+from holdfast._operator.act import message_actions
 from holdfast._runtime.mail import Mail
 from holdfast.errors import AnswerConflict, RunError
 from tests.runtime.facts import until
@@ -78,8 +78,10 @@ def answers() -> list[str]:
 def test_one_id_per_answer_keeps_the_second_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answers() == ["ana"]
     count = itertools.count()
-    monkeypatch.setattr(people, "answer_id", lambda name, _number: f"answer:{name}:{next(count)}")
-    monkeypatch.setattr(people, "_given", lambda *_: None)
+    monkeypatch.setattr(
+        message_actions, "answer_id", lambda name, _number: f"answer:{name}:{next(count)}"
+    )
+    monkeypatch.setattr(message_actions, "_last_answer", lambda *_: None)
     assert answers() == ["ana", "bob"], "the planted bug takes both"
 
 

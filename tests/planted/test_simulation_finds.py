@@ -15,7 +15,7 @@ from holdfast._core.entries import Kind
 from holdfast._core.history import History
 from holdfast._core.lifecycle import CLAIMABLE, ClaimedBecause, Status
 from holdfast._core.stops import Unwind
-from holdfast._ops import fork as forks
+from holdfast._operator.act import fork as forks
 from holdfast._runtime import ending, inbox, recovery
 from holdfast._runtime.execution import Execution
 from holdfast._runtime.mail import Mail

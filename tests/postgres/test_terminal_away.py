@@ -17,7 +17,7 @@ IMPATIENT = """
 import functools
 from holdfast._store import locate
 locate.open_store = functools.partial(locate.open_store, lease_s=3.0)
-from holdfast._ops.cli.main import main
+from holdfast._operator.cli.main import main
 main(prog_name="holdfast")
 """
 """A store with a short lease gives up sooner; else that takes twenty seconds."""

@@ -139,7 +139,7 @@ def test_the_view_says_that_the_store_cannot_be_reached(holdfast: Command, serve
 
     reader = threading.Thread(target=read, daemon=True)
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast._ops.cli", "worker", MODULE, "--concurrency", "1"],
+        [sys.executable, "-m", "holdfast._operator.cli", "worker", MODULE, "--concurrency", "1"],
         cwd=holdfast.folder,
         env=holdfast.env | {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
         stdout=theirs,

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Approve, Retry, effect, flow, gather, testing
-from holdfast._ops.cli.entries import summary_of
+from holdfast._operator.cli.entry_lines import summary_of
 from holdfast.errors import (
     AnswerConflict,
     Refused,

@@ -91,13 +91,13 @@ def lies(store: PrivateStore, answers: dict[str, Stopped]) -> list[str]:
 
 def test_a_cancel_that_says_so_too_early_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the answer is "cancelled" as soon as it was asked for."""
-    from holdfast._ops import control
+    from holdfast._operator.act import cancellation
 
     def hasty(request: Any) -> Stopped:
         return Stopped(request.run_id, "cancelled", "cancelled")
 
-    monkeypatch.setattr(control._Request, "_post", lambda self: None)
-    monkeypatch.setattr(control._Request, "_not_yet", hasty)
+    monkeypatch.setattr(cancellation._Request, "_post", lambda self: None)
+    monkeypatch.setattr(cancellation._Request, "_not_yet", hasty)
     with testing.store() as store:
         handle = ends.start("r", 1)
         store.until("r", waiting="signal:go")

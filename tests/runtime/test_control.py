@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import NOT_DONE, Done, aio, effect, flow, gather, sleep, step, testing, wait
-from holdfast._ops import control as stopping
+from holdfast._operator.act import cancellation as stopping
 from holdfast._runtime import mail
 from holdfast.errors import RunCancelled, RunEnded, RunFailed, RunHeld, UsageError
 from holdfast.testing import FakeClock, PrivateStore
@@ -324,12 +324,12 @@ def test_a_cancel_that_waits_for_a_doubt_holds_when_the_one_who_settles_dies(
     store: PrivateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Settled, and not cancelled yet: whoever takes the run up cancels it, and executes nothing."""
-    from holdfast._ops import actions
+    from holdfast._operator.act import run_decisions
 
     with pytest.raises(RunHeld):
         doubtful.run("r")
     store.cancel("r", actor="ana")
-    monkeypatch.setattr(actions, "_cancelled_now", lambda store, past, answer: answer)
+    monkeypatch.setattr(run_decisions, "_cancelled_now", lambda store, past, answer: answer)
     store.settle("r", "ctl-lost", Done("paid"))
     assert store.get("r").status == "queued"
 

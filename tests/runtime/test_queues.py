@@ -245,7 +245,7 @@ def test_failed_runs_of_a_queue_are_listed_and_taken_up_together(store: testing.
 
 
 def test_the_error_of_one_does_not_stop_the_others(store: testing.PrivateStore, monkeypatch):
-    from holdfast._ops import actions
+    from holdfast._operator.act import run_decisions
 
     broken.set()
     with store.worker(flows=[fragile]):
@@ -253,14 +253,14 @@ def test_the_error_of_one_does_not_stop_the_others(store: testing.PrivateStore, 
             fragile.submit(f"f{number}", "x")
             store.until(f"f{number}", status="failed")
     broken.clear()
-    resume = actions.resume
+    resume = run_decisions.resume
 
     def refuses(kept: Any, run_id: str, **options: Any) -> Any:
         if run_id == "f1":
             raise errors.StaleView(run_id)
         return resume(kept, run_id, **options)
 
-    monkeypatch.setattr(actions, "resume", refuses)
+    monkeypatch.setattr(run_decisions, "resume", refuses)
     told = {one.run_id: one.error for one in store.resume_all(queue="fragile")}
     assert told["f0"] is None
     assert told["f2"] is None

@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast import NOT_DONE, Done, Fail, Retry, Rollback, aio, effect, flow, gather, step, turns
 from holdfast._core.stops import Unwind
-from holdfast._ops import rollback
+from holdfast._operator.act import run_rollback
 from holdfast._runtime import registry, rollback as undoing_of_a_run
 from holdfast._runtime.frames import current
 from holdfast.errors import (
@@ -400,7 +400,7 @@ def test_a_run_of_this_process_that_waits_hears_of_it(store):
 
 def test_a_worker_performs_it(store):
     trip.run("r", "rome")
-    assert rollback.rollback(store.kept, "r", actor="kim").goes_on
+    assert run_rollback.rollback(store.kept, "r", actor="kim").goes_on
     with store.worker(flows=[trip]):
         store.until("r", status="rolled_back")
     assert undone(store) == ["undo/rb-hotel", "undo/rb-flight"]
@@ -408,14 +408,14 @@ def test_a_worker_performs_it(store):
 
 def test_recover_performs_it(sqlite):
     trip.run("r", "rome")
-    rollback.rollback(sqlite.kept, "r", actor="kim")
+    run_rollback.rollback(sqlite.kept, "r", actor="kim")
     assert sqlite.recover() == ["r"]
     assert sqlite.get("r").status == "rolled_back"
 
 
 def test_flow_run_performs_it(sqlite):
     trip.run("r", "rome")
-    rollback.rollback(sqlite.kept, "r", actor="kim", reason="as asked")
+    run_rollback.rollback(sqlite.kept, "r", actor="kim", reason="as asked")
     with pytest.raises(RunRolledBack, match="as asked"):
         trip.run("r", "rome")
 
@@ -722,7 +722,7 @@ def test_an_undo_that_is_back_in_time_is_called_all_the_same(store):
     known = registry.effects.pop("rb-flight")
     try:
         assert store.rollback("r").status == "held"
-        rollback.rollback(store.kept, "r", actor="kim", confirm=True)
+        run_rollback.rollback(store.kept, "r", actor="kim", confirm=True)
     finally:
         registry.effects["rb-flight"] = known
     with pytest.raises(RunRolledBack):
@@ -732,7 +732,7 @@ def test_an_undo_that_is_back_in_time_is_called_all_the_same(store):
 
 def test_a_pause_is_not_taken_for_an_undo_that_is_gone(store):
     trip.run("r", "rome")
-    rollback.rollback(store.kept, "r", actor="kim")
+    run_rollback.rollback(store.kept, "r", actor="kim")
     store.pause("r", actor="ann")
     assert [it.fate for it in store.rollback_plan("r").effects] == ["undo", "undo"]
 
@@ -958,7 +958,7 @@ def waits_to_be_undone(request, store):
 
 def test_a_rollback_is_paused_between_two_undos(store, waits_to_be_undone):
     with store.worker(flows=[waits_to_be_undone]):
-        rollback.rollback(store.kept, "r", actor="kim")
+        run_rollback.rollback(store.kept, "r", actor="kim")
         assert undoing.wait(20)
         assert store.pause("r", actor="ana", wait_s=20).outcome == "paused"
     assert heard == [True]
@@ -972,7 +972,7 @@ def test_a_rollback_is_paused_between_two_undos(store, waits_to_be_undone):
 
 def test_a_drain_gives_a_rollback_back_between_two_undos(store, waits_to_be_undone):
     with store.worker(flows=[waits_to_be_undone], drain_s=0.1):
-        rollback.rollback(store.kept, "r", actor="kim")
+        run_rollback.rollback(store.kept, "r", actor="kim")
         assert undoing.wait(20)
     assert heard == [True]
     assert seen == [2]
@@ -994,7 +994,7 @@ def test_a_stop_that_comes_while_a_rollback_begins_is_kept(sqlite, monkeypatch):
     undoing.set()
     slow_trip.submit("r")
     sqlite.recover()
-    rollback.rollback(sqlite.kept, "r", actor="kim")
+    run_rollback.rollback(sqlite.kept, "r", actor="kim")
     monkeypatch.setattr(undoing_of_a_run, "_start_anew", start_anew)
     sqlite.recover()
     assert seen == []

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import holdfast
 from holdfast import TICK, flow, step, testing
-from holdfast._ops.cli.main import main
+from holdfast._operator.cli.main import main
 from holdfast._runtime import schedules
 from holdfast._runtime.schedules import BATCH, Schedule, Ticker
 from holdfast.errors import UsageError

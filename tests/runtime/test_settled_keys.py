@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import UNKNOWN, Done, effect, flow, testing
-from holdfast._ops import actions
+from holdfast._operator.act import run_decisions
 from holdfast._runtime import finishing, inbox
 from holdfast.errors import RunHeld
 from holdfast.testing import PrivateStore
@@ -135,7 +135,7 @@ def test_a_release_that_a_death_cut_off_is_made_up_for(
         close.run("first", "42")
     cut_off = {
         "who settles by a function": (inbox, "free_waiting"),
-        "who settles as a person": (actions, "_free_waiting"),
+        "who settles as a person": (run_decisions, "_free_waiting"),
         "who waits": (finishing, "free_if_settled"),
     }
     with monkeypatch.context() as patch:

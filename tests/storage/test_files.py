@@ -435,7 +435,7 @@ assert len(reader.load(reader.get("r"))) == 1
 assert reader.verify() == []
 print("read")
 import os
-from holdfast._ops.cli.main import main
+from holdfast._operator.cli.main import main
 for words in (["doctor"], ["--json", "doctor"], ["backup", sys.argv[2]]):
     try:
         main(["--url", f"sqlite:///{folder}/a.db?mode=ro", *words], standalone_mode=False)

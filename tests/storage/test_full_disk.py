@@ -73,7 +73,7 @@ def fill():
         os.close(handle)
 
 def refused(url, *words, named):
-    command = [sys.executable, "-m", "holdfast._ops.cli", "--url", url, *words]
+    command = [sys.executable, "-m", "holdfast._operator.cli", "--url", url, *words]
     done = subprocess.run(command, capture_output=True, text=True)
     said = f"holdfast: the disk is full: no space left for {folder}/{named}. Nothing recorded was"
     assert done.returncode == 1 and done.stderr.startswith(said), (words, done)
@@ -91,7 +91,7 @@ assert not [name for name in os.listdir(folder) if "part" in name or "json" in n
 os.unlink(folder + "/ballast")
 store.append([Write(lease, [entry(Kind.RUN_COMPLETED)])])
 store.close()
-export = [sys.executable, "-m", "holdfast._ops.cli", "--url", url, "export", "r", folder + "/r.json"]
+export = [sys.executable, "-m", "holdfast._operator.cli", "--url", url, "export", "r", folder + "/r.json"]
 subprocess.run(export, check=True, capture_output=True)
 
 # It is closed: SQLite has no room for its companions, and says "disk I/O error".

@@ -71,7 +71,9 @@ def test_what_this_user_may_not_use_is_named(folder, taken, mode, url, said):
     assert said in last
     assert ";" in last  # And what to do.
     if "new.db" not in url:  # Commands that look say of it that there is none yet.
-        looked = in_a_process("-m", "holdfast._ops.cli", "--url", url, "runs", cwd=folder.parent)
+        looked = in_a_process(
+            "-m", "holdfast._operator.cli", "--url", url, "runs", cwd=folder.parent
+        )
         assert looked.returncode == 1
         assert looked.stderr.startswith("holdfast: ")
         assert said in looked.stderr
@@ -91,7 +93,7 @@ def test_other_files_of_a_command_are_named(folder, words, code, said):
     store.start(new_run("r"), None)
     store.close()
     take_away(folder, READ)
-    words = ["-m", "holdfast._ops.cli", "--url", "sqlite:///a.db", *words]
+    words = ["-m", "holdfast._operator.cli", "--url", "sqlite:///a.db", *words]
     done = in_a_process(*words, cwd=folder.parent)
     assert done.returncode == code
     assert said in done.stderr

@@ -77,7 +77,7 @@ def test_the_architecture_shows_the_walk_of_a_step() -> None:
         "-c",
         "from tests.tidy import house; print(house.walk_text(), end='')",
     ]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=house.ROOT)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     written = house.ARCHITECTURE.read_text(encoding="utf-8")
     again = "python -m tests.tidy.house --document"
     assert house.with_walk(written, done.stdout) == written, f"write it again: {again}"

@@ -36,11 +36,13 @@ def skeleton(tmp_path: Path) -> Path:
         twin = tmp_path / path.relative_to(PACKAGE.parent)
         twin.parent.mkdir(parents=True, exist_ok=True)
         twin.write_text("")
-    for module in ("_ops/cli/main.py", "testing/__init__.py", "testing/kit.py"):
+    for module in ("_operator/cli/main.py", "testing/__init__.py", "testing/kit.py"):
         twin = tmp_path / "holdfast" / module
         twin.parent.mkdir(parents=True, exist_ok=True)
         twin.write_text("")
-    (tmp_path / "holdfast" / "__init__.py").write_text("import holdfast._runtime, holdfast._ops\n")
+    (tmp_path / "holdfast" / "__init__.py").write_text(
+        "import holdfast._runtime, holdfast._operator\n"
+    )
     return tmp_path
 
 
@@ -54,8 +56,8 @@ def test_an_empty_package_keeps_its_layers(skeleton: Path):
     [
         ("_store/__init__.py", "import apsw, threading, holdfast._core"),
         ("_runtime/__init__.py", "import asyncio, time, holdfast._store, holdfast.errors"),
-        ("_ops/actions.py", "import holdfast._store, holdfast._core"),
-        ("_ops/cli/main.py", "import holdfast"),
+        ("_operator/act/run_decisions.py", "import holdfast._store, holdfast._core"),
+        ("_operator/cli/main.py", "import holdfast"),
         ("testing/kit.py", "import holdfast, holdfast._core, holdfast._store.contract"),
         ("integrations/__init__.py", "from holdfast import errors, flow"),
     ],
@@ -64,6 +66,18 @@ def test_a_good_import_is_left_alone(skeleton: Path, module: str, line: str):
     (skeleton / "holdfast" / module).write_text(f"{line}\n")
     done = lint_imports(skeleton)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_circle_of_lazy_imports_is_found(skeleton: Path):
+    cli = skeleton / "holdfast" / "_operator" / "cli"
+    (cli / "session.py").write_text("def f():\n    from holdfast._operator.cli import tables\n")
+    (cli / "tables.py").write_text(
+        "from typing import TYPE_CHECKING\n\n"
+        "if TYPE_CHECKING:\n    from holdfast._operator.cli import session\n"
+    )
+    done = lint_imports(skeleton)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "in no circle" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -79,8 +93,12 @@ def test_a_good_import_is_left_alone(skeleton: Path, module: str, line: str):
         ("_runtime/__init__.py", "import holdfast.testing"),
         ("integrations/__init__.py", "import holdfast._core"),
         ("observers/__init__.py", "import holdfast._runtime"),
-        ("_ops/actions.py", "import holdfast._runtime"),
-        ("_ops/actions.py", "import holdfast"),
+        ("_operator/act/run_decisions.py", "import holdfast._runtime"),
+        ("_operator/act/run_decisions.py", "import holdfast"),
+        ("_operator/explain/doubts.py", "import holdfast._runtime"),
+        ("_operator/read/run_views.py", "import holdfast._operator.explain.doubts"),
+        ("_operator/act/fork.py", "def f():\n    from holdfast._operator.cli import session"),
+        ("_operator/room.py", "import holdfast._store"),
         ("testing/kit.py", "import holdfast._runtime"),
         ("testing/kit.py", "import holdfast._store"),
     ],

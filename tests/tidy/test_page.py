@@ -11,7 +11,7 @@ import pytest
 from tests.tidy.source import PACKAGE, ROOT
 from tests.web_unit import api_types
 
-WEB = PACKAGE / "_ops" / "web"
+WEB = PACKAGE / "_operator" / "web"
 STATIC = WEB / "static"
 SCRIPTS = sorted(STATIC.rglob("*.js"))
 TEMPLATES = sorted((WEB / "templates").glob("*.html"))

@@ -22,8 +22,8 @@ from unittest import mock
 
 import holdfast
 from holdfast import effect, flow, sleep, step, turns, wait
-from holdfast._ops import fork as forks
-from holdfast._ops.seen import as_seen
+from holdfast._operator.act import fork as forks
+from holdfast._operator.act.expected_version import as_seen
 from holdfast._store import clock
 from tests.crash import probe
 from tests.crash.scripts.long_runs import long_run

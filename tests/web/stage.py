@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast._ops.web import pages
+from holdfast._operator.web import app
 from tests.tidy.source import ROOT
 
 FLOWS = "tests.web.flows"
@@ -37,7 +37,7 @@ def until(fact: Callable[[], Any], process: subprocess.Popen[bytes] | None = Non
 
 def served(code: str) -> str:
     """Return code that runs in the page, with the paths of files as they are served."""
-    return code.replace("/static/", f"{pages.static()}/")
+    return code.replace("/static/", f"{app.static()}/")
 
 
 class Stage:
@@ -84,7 +84,7 @@ class Stage:
         return done.stdout
 
     def _holdfast(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "holdfast._ops.cli", *arguments, "--url", self.url]
+        return [sys.executable, "-m", "holdfast._operator.cli", *arguments, "--url", self.url]
 
     @contextlib.contextmanager
     def process(self, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from holdfast._ops.web import pages
+from holdfast._operator.web import app
 from tests.web.conftest import Opens
 from tests.web.stage import Stage
 
@@ -22,7 +22,7 @@ def visit(page: Page, stage: Stage, path: str, heading: str) -> list[dict[str, A
     expect(page.get_by_role("heading", name=heading).first).to_be_visible()
     expect(page.locator("#actor")).not_to_be_empty()
     loaded: list[dict[str, Any]] = page.evaluate(LOADED)
-    assert {one["path"] for one in loaded} <= set(pages.pages())
+    assert {one["path"] for one in loaded} <= set(app.pages())
     return loaded
 
 
@@ -42,7 +42,7 @@ def test_another_page_fetches_only_what_is_new_to_it(opens: Opens, stage: Stage)
     known = {one["path"] for one in visit(tab, stage, "/fleet", "Fleet")}
     inbox = visit(tab, stage, "/inbox", "Inbox")
     fetched = {one["path"] for one in inbox if one["sent"] > 0}
-    assert pages.static("pages/inbox.js") in fetched
+    assert app.static("pages/inbox.js") in fetched
     assert not fetched & known
     other = tab.context.new_page()
     assert [one["path"] for one in visit(other, stage, "/inbox", "Inbox") if one["sent"] > 0] == []

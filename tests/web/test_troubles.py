@@ -18,7 +18,7 @@ from tests.web import talking
 from tests.web.conftest import NARROW, Watched
 from tests.web.stage import Stage, served
 
-STATIC = ROOT / "src" / "holdfast" / "_ops" / "web" / "static"
+STATIC = ROOT / "src" / "holdfast" / "_operator" / "web" / "static"
 ASK_FOR_NEVER = """async () => {
   const { get } = await import("/static/lib/api.js");
   window.told = get("run", { id: "never" }).catch((error) => error.message);

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._ops.tokens import Tokens
-from holdfast._ops.web import limits
+from holdfast._operator.web import limits
+from holdfast._operator.web.access_tokens import Tokens
 from holdfast._store.contract import Store
 from tests.web_api.served import Browser, Person, Site, filled, kept_in
 

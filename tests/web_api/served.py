@@ -14,9 +14,9 @@ from typing import Any, Self
 
 import msgspec
 
-from holdfast._ops.tokens import Tokens
-from holdfast._ops.web import server
-from holdfast._ops.web.server import Serving
+from holdfast._operator.web import http_server
+from holdfast._operator.web.access_tokens import Tokens
+from holdfast._operator.web.http_server import Serving
 from holdfast._store.contract import Limits, Query, Store
 from holdfast._store.sqlite import SqliteStore
 from tests.ops.journals import Journal
@@ -53,9 +53,9 @@ class Site:
         self.serving = Serving(port=0, **serving)
         self.clients: list[Client] = []
         self._stack = contextlib.ExitStack()
-        self.listener = self._stack.enter_context(server.listening(self.serving))
-        self.server = server.made(store, tokens, self.serving, self.listener)
-        self.port = server.port_of(self.serving, self.listener)
+        self.listener = self._stack.enter_context(http_server.listening(self.serving))
+        self.server = http_server.made(store, tokens, self.serving, self.listener)
+        self.port = http_server.port_of(self.serving, self.listener)
         self._thread = threading.Thread(
             target=self.server.run, kwargs={"sockets": [self.listener]}, daemon=True
         )

@@ -15,10 +15,11 @@ from holdfast._core.effects import NOT_DONE, Done
 from holdfast._core.entries import Kind
 from holdfast._core.rows import RunRow, version_seen
 from holdfast._core.ticks import Spec, When
-from holdfast._ops import actions, control, inspect
-from holdfast._ops.seen import as_seen
-from holdfast._ops.tokens import Tokens
-from holdfast._ops.web.acting import ACTIONS
+from holdfast._operator.act import cancellation, run_decisions
+from holdfast._operator.act.expected_version import as_seen
+from holdfast._operator.read import run_views
+from holdfast._operator.web.access_tokens import Tokens
+from holdfast._operator.web.action_routes import ACTIONS
 from holdfast._store.contract import ScheduleRow, Store
 from holdfast.errors import StaleView
 from tests.ops.journals import Journal
@@ -34,7 +35,7 @@ def row_of(store: Store, run_id: str) -> RunRow:
 
 
 def last(store: Store, run_id: str, kind: str) -> Any:
-    return [it for it in inspect.history(store, run_id, plain=True) if it.kind == kind][-1].body
+    return [it for it in run_views.history(store, run_id, plain=True) if it.kind == kind][-1].body
 
 
 def messages(store: Store, run_id: str) -> list[tuple[str, str]]:
@@ -204,12 +205,12 @@ def test_nobody_slips_in_between_the_look_and_the_write(store: Store, monkeypatc
     def racing(writes: Any) -> Any:
         if not raced:
             raced.append(True)
-            actions.settle(store, "in-doubt", "charge", NOT_DONE, actor="the other")
+            run_decisions.settle(store, "in-doubt", "charge", NOT_DONE, actor="the other")
         return real(writes)
 
     monkeypatch.setattr(store, "append", racing)
     with pytest.raises(StaleView, match="changed since you looked"):
-        actions.settle(guarded, "in-doubt", "charge", Done(1), actor="kim")
+        run_decisions.settle(guarded, "in-doubt", "charge", Done(1), actor="kim")
     entry = last(store, "in-doubt", "step_settled")
     assert (entry["as"], entry["actor"]) == ("not_done", "the other")
 
@@ -218,19 +219,19 @@ Intruder = Callable[[Store, str, Journal], object]
 
 
 def resumes(store: Store, run_id: str, _journal: Journal) -> object:
-    return actions.resume(store, run_id, actor="the other")
+    return run_decisions.resume(store, run_id, actor="the other")
 
 
 def pauses(store: Store, run_id: str, _journal: Journal) -> object:
-    return control.pause(store, run_id, actor="the other")
+    return cancellation.pause(store, run_id, actor="the other")
 
 
 def cancels(store: Store, run_id: str, _journal: Journal) -> object:
-    return control.cancel(store, run_id, actor="the other")
+    return cancellation.cancel(store, run_id, actor="the other")
 
 
 def settles(store: Store, run_id: str, _journal: Journal) -> object:
-    return actions.settle(store, run_id, "charge", NOT_DONE, actor="the other")
+    return run_decisions.settle(store, run_id, "charge", NOT_DONE, actor="the other")
 
 
 def stops(_store: Store, _run_id: str, journal: Journal) -> object:
@@ -314,7 +315,7 @@ def test_a_fork_that_was_made_is_not_refused_afterwards(
 
     def started(*values: Any) -> Any:
         made = real(*values)
-        actions.settle(store, "in-doubt", "charge", NOT_DONE, actor="the other")
+        run_decisions.settle(store, "in-doubt", "charge", NOT_DONE, actor="the other")
         return made
 
     seen = operator.seen("in-doubt")
@@ -542,9 +543,9 @@ def test_what_has_ended_or_is_not_there(operator: Person, store: Store):
 
 
 def test_a_live_process_is_asked(operator: Person, store: Store, monkeypatch: pytest.MonkeyPatch):
-    from holdfast._ops.web import acting
+    from holdfast._operator.web import action_routes
 
-    monkeypatch.setattr(acting, "WAIT_S", 0.05)
+    monkeypatch.setattr(action_routes, "WAIT_S", 0.05)
     Journal(store, "at-work").step("look")
     reply = operator.act("run/cancel", {"reason": "x"}, operator.seen("at-work"), id="at-work")
     assert reply.status == 200

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from starlette.routing import Route as Endpoint, Router
 
-from holdfast._ops.tokens import Role, Tokens
-from holdfast._ops.web import app, pages
-from holdfast._ops.web.gate import Gate
-from holdfast._ops.web.headers import CACHE, CSP, HEADERS, KEPT, Headers
+from holdfast._operator.web import app
+from holdfast._operator.web.access_tokens import Role, Tokens
+from holdfast._operator.web.gate import Gate
+from holdfast._operator.web.headers import CACHE, CSP, HEADERS, KEPT, Headers
 from holdfast._store.contract import Store
 from tests.web_api.served import Browser, Client, Person, Reply, Site, content
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY")
 REFUSED = {401, 403, 405, 415, 421}
-OPEN = {"/health", *map(pages.static, ("pages/sign-in.js", "page.css", "icon.svg"))}
+OPEN = {"/health", *map(app.static, ("pages/sign-in.js", "page.css", "icon.svg"))}
 """All that is answered to somebody unknown, beside the sign-in page itself."""
 FORGED = "hft_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 JSON = {"Content-Type": "application/json"}
@@ -115,7 +115,7 @@ def test_the_router_the_gate_and_the_table_know_the_same_routes(site: Site):
         if (method, route.path) in gate._doors or method != "HEAD"
     }
     assert set(gate._doors) == of_router
-    assert {route.path for route in app.routes()} | set(pages.pages()) == set(paths(site))
+    assert {route.path for route in app.routes()} | set(app.pages()) == set(paths(site))
 
 
 def test_only_the_stated_paths_have_no_role(site: Site):
@@ -151,8 +151,8 @@ def test_i22_nobody_gets_anything_without_a_credential(walk: Walk, store: Store)
 def test_what_is_served_to_somebody_unknown_holds_no_data(walk: Walk):
     for method, path, reply in walk.replies({}, methods=("GET",)):
         assert b"in-doubt" not in reply.body, (method, path)
-        if path in pages.PAGES:
-            assert reply.body == pages.sign_in(), path
+        if path in app.PAGES:
+            assert reply.body == app.sign_in(), path
 
 
 def test_fault_100_a_wrong_token_opens_nothing(walk: Walk, tokens: Tokens, store: Store):
@@ -270,7 +270,7 @@ def test_a_cookie_alone_opens_no_route(
     del headers["X-Holdfast-CSRF"]
     if given is not None:
         headers["X-Holdfast-CSRF"] = given
-    empty = {*pages.pages(), "/health"}
+    empty = {*app.pages(), "/health"}
     for method, path, reply in walk.replies(headers):
         if path in empty:
             assert reply.status in {200, 405} or method not in ("GET", "HEAD"), (method, path)
@@ -317,9 +317,9 @@ def test_the_walk_would_notice_an_open_door(walk: Walk, admin: Person, store: St
     ["/x/health", "//health", "/health/", "/health//", "/Health", "/HEALTH", "/health.", "/./health",
      "/api/../health", "/%68ealth", "/health%2f", "/%2e/health", "/health%00", "/health;x", "/health%20",
      "/api/v1/health", "/static/../health", "/healthz", "/health/../api/v1/runs", "\\health",
-     "http://evil.example/health", "/static/page.css", pages.static("pages/sign-in.js/"),
-     pages.static("/pages/sign-in.js"), pages.static("pages/%73ign-in.js"), pages.static("pages/sign-in.JS"),
-     pages.static("page.css/../../../api/v1/runs"), "*"],
+     "http://evil.example/health", "/static/page.css", app.static("pages/sign-in.js/"),
+     app.static("/pages/sign-in.js"), app.static("pages/%73ign-in.js"), app.static("pages/sign-in.JS"),
+     app.static("page.css/../../../api/v1/runs"), "*"],
 )  # fmt: skip
 def test_fault_101_no_other_spelling_is_let_through(patient: None, site: Site, path: str):
     assert Client(site).ask("GET", path).status == 401
@@ -451,7 +451,7 @@ def test_a_link_to_a_page_may_be_followed_from_elsewhere(browser: Browser):
     assert browser.client.ask("GET", "/api/v1/run?id=in-doubt", followed).status == 401
     whole = {**followed, "X-Holdfast-CSRF": browser.csrf}
     assert browser.client.ask("GET", "/api/v1/run?id=in-doubt", whole).status == 403
-    assert browser.client.ask("GET", pages.static("lib/dom.js"), followed).status == 403
+    assert browser.client.ask("GET", app.static("lib/dom.js"), followed).status == 403
 
 
 def test_shells_and_files_are_the_same_for_all_runs(browser: Browser):
@@ -459,7 +459,7 @@ def test_shells_and_files_are_the_same_for_all_runs(browser: Browser):
     other = browser.client.ask("GET", "/run?id=<script>", {"Cookie": browser.cookie})
     assert one.status == 200
     assert one.body == other.body
-    for path, page in pages.pages().items():
+    for path, page in app.pages().items():
         reply = browser.client.ask("GET", path, {"Cookie": browser.cookie})
         assert (reply.status, reply.body) == (200, page.text), path
         assert reply.headers["Content-Type"] == page.type
@@ -467,8 +467,8 @@ def test_shells_and_files_are_the_same_for_all_runs(browser: Browser):
 
 def test_fault_107_no_path_reaches_the_disk(patient: None, site: Site, operator: Person):
     for path in ("/static/../gate.py", "/static/%2e%2e/gate.py", "/static/..%2fgate.py",
-                 "/static//etc/passwd", "/static/", pages.static("/etc/passwd"), pages.static("../gate.py"),
-                 pages.static("lib/dom.js%00"), pages.static("lib/dom.js/x"), pages.static("lib")):  # fmt: skip
+                 "/static//etc/passwd", "/static/", app.static("/etc/passwd"), app.static("../gate.py"),
+                 app.static("lib/dom.js%00"), app.static("lib/dom.js/x"), app.static("lib")):  # fmt: skip
         assert operator.client.ask("GET", path, operator.headers).status == 404
 
 
@@ -507,6 +507,6 @@ def test_each_guard_is_what_refuses(
     before = content(store)
     assert cancelled() == status
     assert content(store) == before
-    monkeypatch.setattr(f"holdfast._ops.web.gate.{guard}", _nothing)
+    monkeypatch.setattr(f"holdfast._operator.web.gate.{guard}", _nothing)
     assert cancelled() == 200
     assert content(store) != before

@@ -19,10 +19,10 @@ import pytest
 from holdfast._core.findings import Found
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import version_seen
-from holdfast._ops import inspect
-from holdfast._ops.tokens import Tokens
-from holdfast._ops.web import app, journals, limits, openapi, requests, streaming
-from holdfast._ops.web.routes import Ask, Route
+from holdfast._operator.read import run_views
+from holdfast._operator.web import app, event_streams, journals, limits, openapi, request_models
+from holdfast._operator.web.access_tokens import Tokens
+from holdfast._operator.web.routes import Ask, Route
 from holdfast._store.contract import Store
 from holdfast._store.sqlite import SqliteStore
 from holdfast.errors import StoreFailed
@@ -143,7 +143,7 @@ def test_a_journal_is_read_by_pages_without_loss_or_repetition(
     for number in range(8):
         journal.step(f"work#{number}" if number else "work")
     journal.effect("charge").completed()
-    whole = [entry.seq for entry in inspect.history(store, "paged")]
+    whole = [entry.seq for entry in run_views.history(store, "paged")]
     found: list[int] = []
     after: int | None = 0
     while after is not None:
@@ -674,20 +674,20 @@ def test_an_answer_ends_before_it_is_too_large_and_says_where_to_go_on(
         pages += 1
         if (after := reply.data["next"]) is None:
             break
-    assert found == [it.seq for it in inspect.history(store, "wide")]
+    assert found == [it.seq for it in run_views.history(store, "wide")]
     assert pages > 2
 
 
 def test_a_stream_sends_no_more_than_so_much_at_one_time(
     operator: Person, site: Site, store: Store, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(streaming, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(event_streams, "BATCH_BYTES", 10_000)
     journal = Journal(store, "wide-tail")
     for number in range(8):
         journal.step(f"look#{number}" if number else "look", "x" * 9_000)
-    tail = streaming.Tail.__new__(streaming.Tail)
+    tail = event_streams.Tail.__new__(event_streams.Tail)
     tail.cursor = 0
-    query = requests.TailQuery(id="wide-tail")
+    query = request_models.TailQuery(id="wide-tail")
     tail.ask = Ask(Any, None, query)  # type: ignore[arg-type]
     monkeypatch.setattr(Ask, "store", store)
     seen: list[int] = []
@@ -698,7 +698,7 @@ def test_a_stream_sends_no_more_than_so_much_at_one_time(
         tail.cursor = part.cursor
         if not part.more:
             break
-    assert sum(seen) == len(inspect.history(store, "wide-tail"))
+    assert sum(seen) == len(run_views.history(store, "wide-tail"))
     assert len(seen) > 2
 
 

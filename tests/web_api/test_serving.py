@@ -21,17 +21,17 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from holdfast._ops.cli import serving
-from holdfast._ops.cli.main import main
-from holdfast._ops.tokens import Tokens
-from holdfast._ops.web import gate, limits, patience, server
-from holdfast._ops.web.server import Serving
+from holdfast._operator.cli import server_commands
+from holdfast._operator.cli.main import main
+from holdfast._operator.web import gate, http_server, limits
+from holdfast._operator.web.access_tokens import Tokens
+from holdfast._operator.web.http_server import Serving
 from holdfast._store.contract import Store
 from holdfast.errors import UsageError
 from tests.tidy.source import ROOT
 from tests.web_api.served import Client, Person, Site
 
-COMMAND = [sys.executable, "-m", "holdfast._ops.cli"]
+COMMAND = [sys.executable, "-m", "holdfast._operator.cli"]
 
 
 @contextlib.contextmanager
@@ -64,7 +64,7 @@ def ui(url: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], dict[st
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
 def test_i22_without_tls_it_listens_on_this_machine_only(host: str):
     with pytest.raises(UsageError, match="can be reached from other machines") as refused:
-        server.check(Serving(host=host))
+        http_server.check(Serving(host=host))
     assert "--tls-cert" in str(refused.value)
     assert "--behind-proxy" in str(refused.value)
     assert "ssh -L" in str(refused.value)
@@ -72,7 +72,7 @@ def test_i22_without_tls_it_listens_on_this_machine_only(host: str):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.0.0.2"])
 def test_this_machine_needs_no_tls(host: str):
-    server.check(Serving(host=host))
+    http_server.check(Serving(host=host))
 
 
 def test_i22_the_command_refuses_and_listens_nowhere(tmp_path: Path, store: Store):
@@ -95,7 +95,7 @@ def test_there_is_no_switch_that_takes_the_credential_away():
 )  # fmt: skip
 def test_a_proxy_is_stated_by_an_origin_with_tls(origin: str):
     with pytest.raises(UsageError):
-        server.check(Serving(behind_proxy=origin))
+        http_server.check(Serving(behind_proxy=origin))
 
 
 def test_behind_a_proxy_only_its_name_is_known(store: Store, tokens: Tokens):
@@ -119,22 +119,22 @@ def test_without_a_proxy_nobody_says_where_he_comes_from(site: Site, operator: P
 def test_everything_with_tls_needs_a_name(tmp_path: Path):
     unnamed = Serving(host="0.0.0.0", tls_cert="c", tls_key="k")
     with pytest.raises(UsageError, match="by which name browsers reach it"):
-        server.front_of(unnamed, 1)
+        http_server.front_of(unnamed, 1)
     named = Serving(host="0.0.0.0", tls_cert="c", tls_key="k", origin="https://ops.example:8321")
-    assert server.front_of(named, 8321).hosts == {"ops.example:8321"}
+    assert http_server.front_of(named, 8321).hosts == {"ops.example:8321"}
 
 
 def test_a_port_that_is_taken_is_said_to(site: Site):
     with (
         pytest.raises(UsageError, match="choose another"),
-        server.listening(Serving(port=site.port)),
+        http_server.listening(Serving(port=site.port)),
     ):
         pass
 
 
 def test_small_packets_are_sent_at_once():
     """Else each answer waits for the acknowledgement of its head: forty milliseconds."""
-    with server.listening(Serving(port=0)) as listener:
+    with http_server.listening(Serving(port=0)) as listener:
         assert listener.proto == socket.IPPROTO_TCP
 
 
@@ -169,7 +169,7 @@ def test_a_unix_socket_is_its_owners(store: Store, tokens: Tokens, tmp_path: Pat
         assert over(path, "/health", {"Host": "evil.example"})[0] == 421
         with (
             pytest.raises(UsageError, match="another process listens"),
-            server.listening(Serving(socket=str(path))),
+            http_server.listening(Serving(socket=str(path))),
         ):
             pass
     assert not path.exists()
@@ -179,13 +179,13 @@ def test_a_socket_that_nobody_listens_on_is_replaced_and_a_file_is_not(tmp_path:
     path = tmp_path / "ui.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
         left.bind(str(path))
-    with server.listening(Serving(socket=str(path))):
+    with http_server.listening(Serving(socket=str(path))):
         assert path.exists()
     file = tmp_path / "precious"
     file.write_text("x")
     with (
         pytest.raises(UsageError, match="is no socket of yours"),
-        server.listening(Serving(socket=str(file))),
+        http_server.listening(Serving(socket=str(file))),
     ):
         pass
     assert file.read_text() == "x"
@@ -238,9 +238,9 @@ def test_tls_with_a_certificate_of_ones_own(
 
 def test_a_certificate_without_its_key_is_refused(certificate: tuple[Path, Path]):
     with pytest.raises(UsageError, match="belong together"):
-        server.check(Serving(tls_cert=str(certificate[0])))
+        http_server.check(Serving(tls_cert=str(certificate[0])))
     with pytest.raises(UsageError, match="cannot be read"):
-        server.check(Serving(tls_cert=str(certificate[0]), tls_key="/nowhere"))
+        http_server.check(Serving(tls_cert=str(certificate[0]), tls_key="/nowhere"))
 
 
 def test_a_key_that_does_not_fit_is_refused_before_a_token_is_told(
@@ -248,7 +248,7 @@ def test_a_key_that_does_not_fit_is_refused_before_a_token_is_told(
 ):
     (tmp_path / "bad.pem").write_text("no key")
     with pytest.raises(UsageError, match="cannot be used"):
-        server.check(Serving(tls_cert=str(certificate[0]), tls_key=str(tmp_path / "bad.pem")))
+        http_server.check(Serving(tls_cert=str(certificate[0]), tls_key=str(tmp_path / "bad.pem")))
     asked = ["--url", store.url, "ui", "--port", "0", "--tls-cert", str(certificate[0])]
     for more in (
         ["--tls-key", str(tmp_path / "bad.pem")],
@@ -262,7 +262,7 @@ def test_a_key_that_does_not_fit_is_refused_before_a_token_is_told(
 @pytest.mark.parametrize("host", ["localhost", "LocalHost", "127.0.0.1", "127.0.0.2", "::1"])
 def test_the_address_that_is_told_answers(store: Store, tokens: Tokens, host: str):
     with Site(store, tokens, host=host) as site:
-        told = urlsplit(server.address_of(site.serving, site.port))
+        told = urlsplit(http_server.address_of(site.serving, site.port))
         wire = http.client.HTTPConnection(str(told.hostname), site.port, timeout=30)
         wire.request("GET", "/health", headers={"Host": told.netloc})
         assert wire.getresponse().status == 200
@@ -273,16 +273,16 @@ def test_a_name_of_another_machine_is_known_by_that_name(monkeypatch: pytest.Mon
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.7", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     serving = Serving(host="Ops.example", tls_cert="c", tls_key="k")
-    assert server.front_of(serving, 8321).hosts == {"ops.example:8321"}
-    assert server.address_of(serving, 8321) == "https://ops.example:8321"
+    assert http_server.front_of(serving, 8321).hosts == {"ops.example:8321"}
+    assert http_server.address_of(serving, 8321) == "https://ops.example:8321"
 
 
 def test_a_proxy_that_others_can_listen_to_needs_tls():
     for origin in ("http://localhost", "http://127.0.0.1:8000"):
-        server.check(Serving(behind_proxy=origin))
+        http_server.check(Serving(behind_proxy=origin))
         with pytest.raises(UsageError, match="has to speak TLS"):
-            server.check(Serving(host="0.0.0.0", behind_proxy=origin))
-    server.check(Serving(host="0.0.0.0", behind_proxy="https://ops.example"))
+            http_server.check(Serving(host="0.0.0.0", behind_proxy=origin))
+    http_server.check(Serving(host="0.0.0.0", behind_proxy="https://ops.example"))
 
 
 @pytest.mark.parametrize(
@@ -300,19 +300,19 @@ def test_only_the_proxy_says_where_a_request_came_from(
     peer: str, trusted: tuple[str, ...], believed: bool
 ):
     serving = Serving(behind_proxy="https://ops.example", trusted_proxies=trusted)
-    server.check(serving)
+    http_server.check(serving)
     headers = [(b"x-forwarded-for", b"203.0.113.4")]
     scope: dict[str, Any] = {"client": (peer, 1), "headers": headers}
-    found = gate.address_of(scope, gate._Headers(scope), server.front_of(serving, 1))
+    found = gate.address_of(scope, gate._Headers(scope), http_server.front_of(serving, 1))
     assert found == ("203.0.113.4" if believed else peer)
 
 
 @pytest.mark.parametrize("address", ["ops.example", "10.0.0.0/8", ""])
 def test_a_trusted_proxy_is_one_address(address: str):
     with pytest.raises(UsageError, match="--trusted-proxy"):
-        server.check(Serving(behind_proxy="https://a.example", trusted_proxies=(address,)))
+        http_server.check(Serving(behind_proxy="https://a.example", trusted_proxies=(address,)))
     with pytest.raises(UsageError, match="say both"):
-        server.check(Serving(trusted_proxies=("10.0.0.7",)))
+        http_server.check(Serving(trusted_proxies=("10.0.0.7",)))
 
 
 # -- slow ones ---------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def test_a_trusted_proxy_is_one_address(address: str):
 
 @pytest.mark.parametrize("sent", [b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nA: b\r\n"])
 def test_who_asks_nothing_is_sent_away(site: Site, monkeypatch: pytest.MonkeyPatch, sent: bytes):
-    monkeypatch.setattr(patience, "HEAD_S", 0.3)
+    monkeypatch.setattr(http_server, "HEAD_S", 0.3)
     with socket.create_connection(("127.0.0.1", site.port), timeout=30) as wire:
         wire.sendall(sent)
         assert wire.recv(100) == b"", "closed"
@@ -330,7 +330,7 @@ def test_who_asks_nothing_is_sent_away(site: Site, monkeypatch: pytest.MonkeyPat
 def test_a_second_request_that_does_not_come_is_not_waited_for(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(patience, "HEAD_S", 0.3)
+    monkeypatch.setattr(http_server, "HEAD_S", 0.3)
     with socket.create_connection(("127.0.0.1", site.port), timeout=30) as wire:
         wire.sendall(f"GET /health HTTP/1.1\r\nHost: {site.host}\r\n\r\n".encode())
         answer = b""
@@ -387,7 +387,7 @@ def test_fault_102_a_browser_is_opened_without_the_token_in_its_arguments(
         return True
 
     monkeypatch.setattr("webbrowser.open", spying)
-    with serving._opened("http://127.0.0.1:1/#token=hft_secret"):
+    with server_commands._opened("http://127.0.0.1:1/#token=hft_secret"):
         [(address, mode, text)] = opened
         assert "hft_secret" not in address
         assert mode == 0o600
@@ -434,7 +434,7 @@ def test_tokens_by_the_command_line(tmp_path: Path, store: Store):
 
 def test_what_a_page_needs_is_loaded_only_by_the_page():
     code = (
-        "import sys, holdfast, holdfast._ops.cli.main\n"
+        "import sys, holdfast, holdfast._operator.cli.main\n"
         "print([name for name in ('starlette', 'uvicorn', 'jinja2', 'anyio') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast._ops.tokens import Tokens
-from holdfast._ops.web import limits, pages, sessions
-from holdfast._ops.web.limits import Failures
+from holdfast._operator.web import app, browser_sessions, limits
+from holdfast._operator.web.access_tokens import Tokens
+from holdfast._operator.web.limits import Failures
 from holdfast._store.contract import Store
 from tests.web_api.served import Browser, Client, Person, Reply, Site
 
@@ -104,7 +104,7 @@ def test_a_rotated_token_signs_nobody_in_any_more(site: Site, tokens: Tokens):
 def test_a_session_is_short(
     site: Site, tokens: Tokens, monkeypatch: pytest.MonkeyPatch, limit: str
 ):
-    monkeypatch.setattr(sessions, limit, -1.0)
+    monkeypatch.setattr(browser_sessions, limit, -1.0)
     secret = tokens.create("kim", "operator")
     browser = Browser.__new__(Browser)
     browser.client, browser.csrf = site.client(), ""
@@ -140,7 +140,7 @@ def test_cookies_of_other_servers_of_the_host_do_not_matter(browser: Browser):
 def test_a_token_has_few_sessions_and_ends_none_of_others(
     site: Site, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sessions, "SESSIONS_EACH", 3)
+    monkeypatch.setattr(browser_sessions, "SESSIONS_EACH", 3)
     other = Browser(site, tokens.create("other", "viewer"))
     secret = tokens.create("kim", "operator")
     mine = [Browser(site, secret) for _ in range(5)]
@@ -361,7 +361,7 @@ def test_others_who_ask_too_often_keep_nobody_from_signing_in(
         secret = tokens.create("kim", "viewer")
         for _ in range(9):
             assert Client(site).ask("GET", "/").status == 401
-            assert Client(site).ask("GET", pages.static("pages/sign-in.js")).status == 200
+            assert Client(site).ask("GET", app.static("pages/sign-in.js")).status == 200
             assert sign_in(site, secret).status == 200
 
 

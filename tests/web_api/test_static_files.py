@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._ops.web import pages
-from holdfast._ops.web.headers import HEADERS, KEPT
+from holdfast._operator.web import app
+from holdfast._operator.web.headers import HEADERS, KEPT
 from tests.web_api.served import Browser, Client, Person, Site
 
 FILES = {"a.js": b"one", "lib/b.js": b"two"}
@@ -23,23 +23,23 @@ FILES = {"a.js": b"one", "lib/b.js": b"two"}
     ],
 )
 def test_a_change_of_any_file_changes_the_path_of_all(changed: dict[str, bytes]):
-    assert pages.digest(FILES | changed) != pages.digest(FILES)
+    assert app.digest(FILES | changed) != app.digest(FILES)
 
 
 def test_the_path_is_that_of_names_and_contents():
-    assert pages.digest(dict(reversed(FILES.items()))) == pages.digest(FILES)
-    assert pages.digest({"b.js": b"one", "lib/b.js": b"two"}) != pages.digest(FILES)
-    assert pages.digest({"a.js": b"two", "lib/b.js": b"one"}) != pages.digest(FILES)
+    assert app.digest(dict(reversed(FILES.items()))) == app.digest(FILES)
+    assert app.digest({"b.js": b"one", "lib/b.js": b"two"}) != app.digest(FILES)
+    assert app.digest({"a.js": b"two", "lib/b.js": b"one"}) != app.digest(FILES)
 
 
 def test_a_changed_file_on_disk_changes_the_path(tmp_path: Path):
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(text)
-    before = pages.digest(pages.assets(tmp_path))
-    assert pages.digest(pages.assets(tmp_path)) == before == pages.digest(FILES)
+    before = app.digest(app.assets(tmp_path))
+    assert app.digest(app.assets(tmp_path)) == before == app.digest(FILES)
     (tmp_path / "lib" / "b.js").write_bytes(b"three")
-    assert pages.digest(pages.assets(tmp_path)) != before
+    assert app.digest(app.assets(tmp_path)) != before
 
 
 def test_links_and_files_of_other_kinds_are_not_served(tmp_path: Path):
@@ -50,12 +50,12 @@ def test_links_and_files_of_other_kinds_are_not_served(tmp_path: Path):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "linked.js").symlink_to(tmp_path / "a.js")
     (tmp_path / "linked").symlink_to(tmp_path / "inside")
-    assert set(pages.assets(tmp_path)) == {"a.js", "inside/b.css"}
+    assert set(app.assets(tmp_path)) == {"a.js", "inside/b.css"}
 
 
 def test_a_page_names_only_paths_that_are_served(browser: Browser):
-    found = pages.pages()
-    for path in pages.PAGES:
+    found = app.pages()
+    for path in app.PAGES:
         text = found[path].text.decode()
         loaded = [part.partition('"')[0] for part in text.split('"/static/')[1:]]
         assert loaded
@@ -64,14 +64,14 @@ def test_a_page_names_only_paths_that_are_served(browser: Browser):
 
 def test_a_file_is_kept_for_good_and_nothing_else_is(browser: Browser):
     signed_in = {"Cookie": browser.cookie}
-    reply = browser.client.ask("GET", pages.static("lib/dom.js"), signed_in)
+    reply = browser.client.ask("GET", app.static("lib/dom.js"), signed_in)
     assert (reply.status, reply.headers["Cache-Control"]) == (200, KEPT.decode())
     for path in ("/", "/run?id=done", "/api/v1/me"):
         assert browser.client.ask("GET", path, signed_in).headers["Cache-Control"] == "no-store"
 
 
 def test_what_is_refused_is_not_kept(site: Site, browser: Browser):
-    path = pages.static("lib/dom.js")
+    path = app.static("lib/dom.js")
     foreign = {"Cookie": browser.cookie, "Origin": "https://evil.example"}
     replies = [
         Client(site).ask("GET", path),
@@ -82,7 +82,7 @@ def test_what_is_refused_is_not_kept(site: Site, browser: Browser):
     assert {reply.headers["Cache-Control"] for reply in replies} == {"no-store"}
 
 
-@pytest.mark.parametrize("folder", ["/static", "/static/" + "0" * pages.DIGEST_CHARS])
+@pytest.mark.parametrize("folder", ["/static", "/static/" + "0" * app.DIGEST_CHARS])
 def test_a_path_without_a_version_or_with_another_is_not_there(operator: Person, folder: str):
     for name in ("lib/dom.js", "page.css", "pages/sign-in.js"):
         reply = operator.client.ask("GET", f"{folder}/{name}", operator.headers)
@@ -90,7 +90,7 @@ def test_a_path_without_a_version_or_with_another_is_not_there(operator: Person,
 
 
 def test_no_answer_with_data_can_ask_to_be_kept():
-    from holdfast._ops.web.headers import _with_ours
+    from holdfast._operator.web.headers import _with_ours
 
     said = [(b"content-type", b"application/json"), (b"cache-control", b"public, max-age=1")]
     assert dict(_with_ours(200, said))[b"cache-control"] == HEADERS[b"cache-control"]

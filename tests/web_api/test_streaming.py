@@ -11,9 +11,9 @@ from typing import Any, Self
 import msgspec
 import pytest
 
-from holdfast._ops import inspect
-from holdfast._ops.tokens import Tokens
-from holdfast._ops.web import limits, sessions, streaming
+from holdfast._operator.read import run_views
+from holdfast._operator.web import browser_sessions, event_streams, limits
+from holdfast._operator.web.access_tokens import Tokens
 from holdfast._store.contract import Store
 from tests.ops.journals import Journal
 from tests.web_api.served import Browser, Person, Site
@@ -54,7 +54,7 @@ class Stream:
 
 
 def written(store: Store, run_id: str) -> list[int]:
-    return [entry.seq for entry in inspect.history(store, run_id)]
+    return [entry.seq for entry in run_views.history(store, run_id)]
 
 
 def test_a_tail_gives_every_entry_once_and_ends_with_the_run(
@@ -162,22 +162,22 @@ def test_changes_are_told_at_most_once_a_second(site: Site, operator: Person, st
         took = time.monotonic() - begun
         done.set()
         writer.join()
-    assert took > 1.5 * streaming.CHANGE_S
+    assert took > 1.5 * event_streams.CHANGE_S
 
 
 def test_a_stream_says_that_it_is_still_there(
     site: Site, operator: Person, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.1)
+    monkeypatch.setattr(event_streams, "KEEP_ALIVE_S", 0.1)
     with Stream(site, operator, "run/tail?id=asking&after=100") as stream:
         seen = [stream.answer.readline() for _ in range(8)]
-    assert seen.count(streaming.STILL_HERE.rstrip(b"\n") + b"\n") >= 2
+    assert seen.count(event_streams.STILL_HERE.rstrip(b"\n") + b"\n") >= 2
 
 
 def test_a_stream_ends_when_its_token_does(
     site: Site, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.1)
+    monkeypatch.setattr(event_streams, "KEEP_ALIVE_S", 0.1)
     person = Person(site, tokens.create("short", "viewer"))
     with Stream(site, person, "run/tail?id=asking") as stream:
         assert next(stream.events())[0] == "entry"
@@ -190,7 +190,7 @@ def test_a_stream_ends_when_its_token_does(
 def test_a_stream_ends_with_its_session_also_if_nothing_happens(
     site: Site, tokens: Tokens, monkeypatch: pytest.MonkeyPatch, path: str, how: str
 ):
-    monkeypatch.setattr(sessions, "SESSIONS_EACH", 1)
+    monkeypatch.setattr(browser_sessions, "SESSIONS_EACH", 1)
     secret = tokens.create("lee", "operator")
     browser = Browser(site, secret)
     kim = Person(site, tokens.create("kim", "viewer"))
@@ -211,9 +211,9 @@ def test_a_stream_ends_with_its_session_also_if_nothing_happens(
         begun = time.monotonic()
         list(stream.events())
         took = time.monotonic() - begun
-        assert took < streaming.KEEP_ALIVE_S / 3, "long before the next sign of life"
+        assert took < event_streams.KEEP_ALIVE_S / 3, "long before the next sign of life"
         if how in ("signed out", "pushed out"):
-            assert took < 0.9 * streaming.CHECK_S, "at once"
+            assert took < 0.9 * event_streams.CHECK_S, "at once"
         if how != "not readable":
             assert next(other.events())[0] == "change" if how != "revoked" else True
 

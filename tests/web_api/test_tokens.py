@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._ops.tokens import Role, Tokens
+from holdfast._operator.web.access_tokens import Role, Tokens
 from holdfast._store.contract import Store
 from holdfast._store.memory import MemoryStore
 from holdfast.errors import UsageError

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast._ops.web import app, openapi
-from holdfast._ops.web.routes import API
+from holdfast._operator.web import app, openapi
+from holdfast._operator.web.routes import API
 from tests.tidy.source import PACKAGE
 
-FILE = PACKAGE / "_ops" / "web" / "static" / "lib" / "api-types.d.ts"
+FILE = PACKAGE / "_operator" / "web" / "static" / "lib" / "api-types.d.ts"
 HEAD = """\
 // What the API takes and answers. Written by `python -m tests.web_unit.api_types` from the description
 // of the API (/api/v1/openapi.json); a test fails when it is old. Nothing of it is served.
@@ -25,7 +25,7 @@ WORDS = {"string": "string", "integer": "number", "number": "number", "boolean":
 
 def text() -> str:
     """Return the whole file."""
-    described = openapi._described(tuple(app.routes()))
+    described = openapi.describe(tuple(app.routes()))
     schemas: dict[str, Any] = described["components"]["schemas"]
     bodies = {name for path in described["paths"].values() for name in _bodies(path)}
     parts = [HEAD]

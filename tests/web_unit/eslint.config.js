@@ -12,14 +12,14 @@ const rules = {
 
 export default [
   {
-    files: ["src/holdfast/_ops/web/static/**/*.js"],
+    files: ["src/holdfast/_operator/web/static/**/*.js"],
     languageOptions: { sourceType: "module", globals: globals.browser },
     linterOptions: { reportUnusedDisableDirectives: "error" },
     rules,
   },
   {
     // It is loaded before anything is drawn, which a module is not.
-    files: ["src/holdfast/_ops/web/static/lib/theme.js"],
+    files: ["src/holdfast/_operator/web/static/lib/theme.js"],
     languageOptions: { sourceType: "script" },
   },
   {

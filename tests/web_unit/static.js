@@ -2,5 +2,5 @@
 
 /** Import a module of the page. */
 export function page(name) {
-  return import(new URL(`../../src/holdfast/_ops/web/static/${name}`, import.meta.url).href);
+  return import(new URL(`../../src/holdfast/_operator/web/static/${name}`, import.meta.url).href);
 }

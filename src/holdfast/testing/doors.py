@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from holdfast._opened import Store
-from holdfast._ops.seen import as_seen
+from holdfast._operator.act.expected_version import as_seen
 from holdfast._runtime import admission, ending, engine as engines, finishing, inbox
 from holdfast._runtime.attempt import Body
 from holdfast._runtime.committer import Committer, Ticket

@@ -12,7 +12,7 @@ from unittest import mock
 
 import holdfast
 from holdfast import each, flow, step, wait
-from holdfast._ops import control
+from holdfast._operator.act import cancellation
 from holdfast._runtime.inbox import absorb
 from tests.crash import probe
 
@@ -59,7 +59,7 @@ FLOWS = [family_youngest, family_middle, family_eldest, family_item, family_fan]
 
 def with_points() -> None:
     """Let the process die between what is asked, given back, and written."""
-    done, post = control._Request._done, control._Request._post
+    done, post = cancellation._Request._done, cancellation._Request._post
 
     def absorbing(*args: Any) -> None:
         probe.point("given back")
@@ -74,8 +74,8 @@ def with_points() -> None:
         probe.point("asked")
 
     mock.patch("holdfast._runtime.finishing.absorb", absorbing).start()
-    mock.patch.object(control._Request, "_done", finished).start()
-    mock.patch.object(control._Request, "_post", posting).start()
+    mock.patch.object(cancellation._Request, "_done", finished).start()
+    mock.patch.object(cancellation._Request, "_post", posting).start()
 
 
 def recover(store: holdfast.Store) -> dict[str, str]:

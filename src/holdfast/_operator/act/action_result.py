@@ -1,0 +1,36 @@
+"""The result of an action, and the checks that all actions share."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.errors import UsageError
+
+TRIES = 5
+"""How often a decision is taken anew on a run that changed meanwhile, before the actor is asked."""
+
+
+ACTOR_MAX_CHARS = 200
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a decision did, and what happens next."""
+
+    run_id: str
+    flow: str
+    status: str
+    did: str
+    recorded: bool
+    """False: it is in the inbox of the process that has the run, or there was nothing to do."""
+    goes_on: bool
+    """Whether the run waits for a process that has its flow."""
+    freed: tuple[str, ...] = ()
+    """Other runs that waited for this."""
+    effects: tuple[str, ...] = ()
+    """Recorded effects that a person should know of."""
+
+
+def check_actor(actor: str) -> None:
+    """Refuse a decision that nobody made."""
+    if not actor or not actor.strip() or len(actor) > ACTOR_MAX_CHARS:
+        raise UsageError(f"actor= says who decides, in 1 to {ACTOR_MAX_CHARS} characters")

@@ -1,0 +1,60 @@
+"""Remove runs whose retention has ended; report what was removed, and what stayed and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast._core import durations
+from holdfast._core.durations import Duration
+from holdfast._core.retention import Asked, checked_statuses
+from holdfast._store import sweeping
+from holdfast._store.contract import Progress, Store, no_progress
+from holdfast._store.sweeping import Sweeper, Swept
+
+
+class Collected(msgspec.Struct, frozen=True):
+    """What a collection did, or would do."""
+
+    removed: list[Swept]
+    left: list[Swept]
+    """Runs that were meant and stay, each with why."""
+    dry_run: bool
+    beside: int = 0
+    """Old values of memories, and what dead processes left, that went too."""
+    measures: int = 0
+    """Old measures that went too."""
+
+
+def collect(
+    store: Store,
+    *,
+    older_than: Duration | None = None,
+    flow: str | None = None,
+    status: str | Iterable[str] | None = None,
+    dry_run: bool = False,
+    keep_measures: Duration | None = None,
+    progress: Progress = no_progress,
+) -> Collected:
+    """Remove runs that have ended and had their time; each id is kept, and not given again."""
+    older_than_us = None if older_than is None else durations.micros(older_than, "gc(older_than=…)")
+    keep_us = sweeping.MEASURES_US
+    if keep_measures is not None:
+        keep_us = durations.micros(keep_measures, "gc(keep_measures=…)")
+    asked = Asked(older_than_us, flow=flow, statuses=checked_statuses(status))
+    swept: list[Swept] = []
+    for run in Sweeper(store, asked, dry_run=dry_run).sweep():
+        swept.append(run)
+        progress("runs", len(swept), 0)
+    beside, measures = 0, 0
+    if not dry_run:
+        beside = sweeping.tidy(store)
+        measures = sweeping.drop_measures(store, keep_us)
+    return Collected(
+        [run for run in swept if run.removed],
+        [run for run in swept if not run.removed],
+        dry_run,
+        beside,
+        measures,
+    )

@@ -1,0 +1,235 @@
+"""Messages of people to runs: answers to questions, approvals, refusals, and signals.
+
+An answer is a message to the run whose id is made of the name and the number of the question: the
+first one that is committed is the answer, and whoever comes later is told who gave it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import msgspec
+
+from holdfast._core import codec
+from holdfast._core.approvals import APPROVE
+from holdfast._core.commands import command
+from holdfast._core.keys import check_label
+from holdfast._core.lifecycle import ENDED, HeldReason, Status
+from holdfast._core.messages import ANSWER, SIGNAL, answer_id
+from holdfast._core.rows import Message, Question, RunRow
+from holdfast._core.secrets import masked_value
+from holdfast._operator.act.action_result import check_actor
+from holdfast._operator.read.answer_schema import misfit
+from holdfast._operator.read.question_views import LISTED
+from holdfast._operator.read.run_views import existing_row, fold
+from holdfast._store.addresses import place
+from holdfast._store.contract import Posted, Store
+from holdfast.errors import AnswerConflict, RunEnded, RunNotFound, StaleView, UsageError
+
+ID_MAX_CHARS = 200
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """What became of a signal."""
+
+    run_id: str
+    name: str
+    id: str
+    new: bool
+    """False: one with this id was sent before, and is not delivered again."""
+
+
+def signal(
+    store: Store, run_id: str, name: str, payload: Any, *, signal_id: str | None, actor: str
+) -> Sent:
+    """Send a signal to a run. It is kept if the run does not wait for it yet."""
+    check_actor(actor)
+    check_label("the name of a signal", name)
+    if signal_id is None:
+        signal_id = uuid.uuid4().hex
+    elif not isinstance(signal_id, str) or not 0 < len(signal_id) <= ID_MAX_CHARS:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"signal(…, id={signal_id!r:.80}): 1 to {ID_MAX_CHARS} characters")
+    body = b'{"value":%b}' % codec.encode(
+        masked_value(payload, name), f"the payload of signal {name!r}"
+    )
+    message = Message(f"{SIGNAL}{signal_id}", SIGNAL + name, actor, store.now_us(), body)
+    try:
+        posted = store.post(run_id, message)
+    except RunNotFound:
+        raise RunNotFound(run_id, place(store.url, store.namespace)) from None
+    if posted is Posted.REFUSED:
+        raise RunEnded(run_id, existing_row(store, run_id).status, f"signal {name!r}")
+    return Sent(run_id, name, signal_id, posted is Posted.ACCEPTED)
+
+
+def is_kept(store: Store, row: RunRow, name: str) -> bool:
+    """Return whether a signal of this name is there that the run has not taken yet."""
+    return any(message.kind == SIGNAL + name for message in store.inbox(row.run_no))
+
+
+# -- answers and approvals ----------------------------------------------------------------------
+
+
+REASON_MAX_CHARS = 10_000
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """What was said to a run: it is recorded, and the run takes it."""
+
+    run_id: str
+    name: str
+    number: int
+    actor: str
+    did: str
+    early: bool = False
+    """Whether the run has not asked yet: it is kept until then."""
+    held: str | None = None
+    """Why the run is held, if it is: it does not go on with the answer alone."""
+
+
+def answer(
+    store: Store, run_id: str, name: str, value: Any, *, actor: str, number: int | None = None
+) -> Answered:
+    """Answer a question of a run; kept, if it is not asked yet."""
+    check_actor(actor)
+    row, question = _open(store, run_id, name)
+    if question is not None and question.kind == "approval":
+        raise UsageError(
+            f"{name} of run {run_id!r} asks for an approval: store.approve(…), or "
+            + command("approve", run_id, name)
+        )
+    _check_fits(run_id, name, value, question)
+    body = b'{"value":%b}' % codec.encode(masked_value(value, name), f"the answer to {name!r}")
+    return _post(store, row, name, question, body, actor, number, "answered")
+
+
+def refuse(
+    store: Store, run_id: str, name: str, *, actor: str, reason: str = "", number: int | None = None
+) -> Answered:
+    """Refuse what a run asks: the flow gets `Refused`. The name is that of a question, or the step
+    of an approval."""
+    check_actor(actor)
+    if len(reason) > REASON_MAX_CHARS:
+        raise UsageError(f"reason= has at most {REASON_MAX_CHARS:,} characters")
+    row, question = _open(store, run_id, name)
+    body = msgspec.json.encode({"refused": reason})
+    return _post(store, row, name, question, body, actor, number, "refused")
+
+
+def approve(
+    store: Store,
+    run_id: str,
+    step: str,
+    *,
+    actor: str,
+    digest: str | None = None,
+    number: int | None = None,
+) -> Answered:
+    """Approve one call of an effect, with the arguments that are stored now; with `digest`, only if
+    they are those that were shown."""
+    check_actor(actor)
+    row, question = _open(store, run_id, APPROVE + step.removeprefix(APPROVE))
+    if question is None:
+        raise _nothing_to_approve(store, row, step)
+    said: dict[str, Any] = msgspec.json.decode(question.body)
+    if digest is not None and digest != said["digest"]:
+        raise StaleView(
+            run_id,
+            f"{digest!r} is not the digest of what run {run_id!r} asks to approve as {step!r} now; "
+            "look at its arguments again: " + command("questions", "--run", run_id),
+        )
+    grant = {"digest": said["digest"], "generation": said["generation"]}
+    body = msgspec.json.encode({"approved": grant})
+    return _post(store, row, step, question, body, actor, number, "given")
+
+
+def _open(store: Store, run_id: str, name: str) -> tuple[RunRow, Question | None]:
+    row = existing_row(store, run_id)
+    if row.status in ENDED:
+        given = _last_answer(store, row, name) or _last_answer(store, row, APPROVE + name)
+        if given is not None:
+            raise AnswerConflict(run_id, repr(name.removeprefix(APPROVE)), given.actor)
+        raise RunEnded(run_id, row.status, f"an answer to {name.removeprefix(APPROVE)!r}")
+    fold(store, row)  # Nothing is said to a run that is damaged.
+    asked = {question.name: question for question in store.questions(run_id, LISTED)}
+    question = asked.get(name) or asked.get(APPROVE + name)
+    if question is None:
+        check_label("the name of a question", name)
+    return row, question
+
+
+def _nothing_to_approve(store: Store, row: RunRow, step: str) -> Exception:
+    given = _last_answer(store, row, APPROVE + step)
+    if given is not None:
+        return AnswerConflict(row.run_id, f"the approval of {step}", given.actor)
+    return UsageError(
+        f"run {row.run_id!r} asks for no approval of {step!r} now; what it asks: "
+        + command("questions", "--run", row.run_id)
+    )
+
+
+def _last_answer(store: Store, row: RunRow, name: str) -> Message | None:
+    """Return the last answer that was given by this name."""
+    kind = ANSWER + name
+    given = [message for message, _ in store.messages(row.run_no) if message.kind == kind]
+    return given[-1] if given else None
+
+
+def _check_fits(run_id: str, name: str, value: Any, question: Question | None) -> None:
+    if question is None:
+        return
+    said: dict[str, Any] = msgspec.json.decode(question.body)
+    try:
+        plain = msgspec.to_builtins(value)
+    except TypeError:
+        return  # The process that has the class tells.
+    why = misfit(plain, said.get("choices"), said.get("schema"))
+    if why is not None:
+        raise UsageError(f"the answer does not fit what run {run_id!r} asks by {name!r}: {why}")
+
+
+def _post(
+    store: Store,
+    row: RunRow,
+    name: str,
+    question: Question | None,
+    body: bytes,
+    actor: str,
+    number: int | None,
+    done: str,
+) -> Answered:
+    known = name if question is None else question.name
+    now = 1 if question is None else question.number
+    shown = f"the approval of {name}" if known.startswith(APPROVE) else f"question {name!r}"
+    if question is None or (number is not None and number < now):
+        # Nobody asks this now. What was answered before is not answered again by accident.
+        given = _last_answer(store, row, known) or _last_answer(store, row, APPROVE + known)
+        if given is not None:
+            raise AnswerConflict(row.run_id, shown, given.actor)
+    if number is not None and number != now:
+        raise StaleView(row.run_id)
+    message = Message(answer_id(known, now), ANSWER + known, actor, store.now_us(), body)
+    posted = store.post(row.run_id, message)
+    if posted is Posted.REFUSED:
+        raise RunEnded(row.run_id, existing_row(store, row.run_id).status, f"an answer to {shown}")
+    if posted is Posted.DUPLICATE:
+        given = _last_answer(store, row, known)
+        raise AnswerConflict(row.run_id, shown, given.actor if given else "somebody else")
+    did = f"{shown} of run {row.run_id!r} is {done} by {actor}"
+    if question is None:
+        what = "refusal of" if done == "refused" else "answer to"
+        did = f"the {what} {shown} is kept until run {row.run_id!r} asks"
+    held = _held(store, row.run_id)
+    if held is not None:
+        paused = held == HeldReason.PAUSED
+        until = "it is resumed" if paused else "that is settled"
+        way_on = command("resume" if paused else "explain", row.run_id)
+        did += f"; the run stays held ({held}) until {until}: {way_on}"
+    return Answered(row.run_id, name, now, actor, did, early=question is None, held=held)
+
+
+def _held(store: Store, run_id: str) -> str | None:
+    """Return why a run does not go on with an answer, or None."""
+    row = existing_row(store, run_id)
+    return (row.held_reason or "held") if row.status is Status.HELD else None

@@ -1,0 +1,80 @@
+"""Change the limits of a queue, and resume many runs of a queue together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._core.rows import RunRow
+from holdfast._operator.act import run_decisions
+from holdfast._operator.read import audit_log
+from holdfast._store.contract import Limits, Query, Store
+from holdfast.errors import HoldfastError, UsageError
+
+PAGE = 500
+
+
+class Resumed(msgspec.Struct, frozen=True):
+    """What became of one run that was to be taken up again with others."""
+
+    run_id: str
+    did: str
+    error: str | None = None
+
+
+def set_limits(store: Store, limits: Limits, actor: str) -> None:
+    """Change what a queue allows, and keep who did it: what holds now has been recorded before."""
+    told = msgspec.to_builtins(limits)
+    name = str(told.pop("queue"))
+    audit_log.record(store, actor, f"queue {name}", "set", **told)
+    store.set_limits(limits)
+
+
+class Many(msgspec.Struct, frozen=True):
+    """Which runs are taken up together: of a queue and a flow (None is any), "failed", "quarantined"
+    or "diverged". Diverged ones are replayed once more, unless the change of their code is accepted."""
+
+    queue: str | None = None
+    status: str = "failed"
+    flow: str | None = None
+    accept_change: bool = False
+
+    def check(self) -> None:
+        """Refuse what cannot be meant."""
+        if self.status not in ("failed", "quarantined", "diverged"):
+            raise UsageError(f"status={self.status!r}: 'failed', 'quarantined' or 'diverged'")
+        if self.status == "diverged" and self.flow is None:
+            raise UsageError("diverged runs are taken up flow by flow: say which flow was changed")
+        if self.accept_change and self.status != "diverged":
+            raise UsageError(f"a change is accepted of diverged runs, not of {self.status} ones")
+
+
+def matching_runs(store: Store, many: Many) -> Iterator[RunRow]:
+    """Yield the runs that are meant, newest first."""
+    many.check()
+    query = Query(status=[Status.FAILED], queue=many.queue, flow=many.flow, limit=PAGE)
+    if many.status != "failed":
+        query.status, query.held_reason = [Status.HELD], HeldReason(many.status).value
+    while True:
+        rows = store.list(query)
+        yield from rows
+        if len(rows) < PAGE:
+            return
+        query.before_run_no = rows[-1].run_no
+
+
+def resume_all(store: Store, many: Many, actor: str) -> Iterator[Resumed]:
+    """Take up again all that are meant; the error of one (an effect that may have happened wants a
+    person) does not stop the others."""
+    again = many.status == "diverged"
+    for row in matching_runs(store, many):
+        try:
+            answer = run_decisions.resume(
+                store, row.run_id, actor=actor, accept_change=many.accept_change, again=again
+            )
+        except HoldfastError as error:
+            yield Resumed(row.run_id, "left as it is", str(error))
+        else:
+            yield Resumed(row.run_id, answer.did)

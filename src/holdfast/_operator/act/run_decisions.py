@@ -1,0 +1,374 @@
+"""Settle an effect in doubt, and resume a run. Each decision is an entry with its actor, written in
+one transaction.
+
+An actor has a run for that transaction only (`Lease.acting`): the write succeeds if nobody alive owns
+the run and it is as it was read. If a live process owns it, the decision goes into the run's inbox,
+and that process makes the entry of it. Nothing is executed here: a process that has the flow does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast._core import codec, control
+from holdfast._core.changes import SetKey, TakeMessage
+from holdfast._core.doubted import key_token
+from holdfast._core.effects import NOT_DONE, Done, Fail, NotDone
+from holdfast._core.entries import Draft, Kind
+from holdfast._core.history import History, Record
+from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._core.resume import (
+    doubts_of_the_dead,
+    draft,
+    facts_of,
+    find_doubt,
+    held_facts,
+    held_reason,
+    resume_drafts,
+    settle_drafts,
+)
+from holdfast._core.rows import OPEN_KEYS, KeyState, Lease, Message, RunRow, Write
+from holdfast._core.secrets import masked_value
+from holdfast._core.stops import CLASS
+from holdfast._core.writer import is_plain
+from holdfast._operator.act import cancellation
+from holdfast._operator.act.action_result import TRIES, Answer, check_actor
+from holdfast._operator.read.answer_schema import misfit, type_in_words
+from holdfast._operator.read.readable_values import Reader
+from holdfast._operator.read.run_views import existing_row, fold, may_be_taken
+from holdfast._store.contract import Committed, Fenced, Posted, Store
+from holdfast.errors import RunBusy, StaleView, UsageError
+
+Decision = Done[Any] | NotDone | Fail
+
+
+# -- settling ----------------------------------------------------------------------------------
+
+
+def settle(store: Store, run_id: str, step: str, decision: Decision, *, actor: str) -> Answer:
+    """Settle an effect that is in doubt: it happened, it did not, or it is given up."""
+    check_actor(actor)
+    kind, _ = _kind_and_reason(decision)
+    for _ in range(TRIES):
+        row = existing_row(store, run_id)
+        past = fold(store, row)
+        key = _key_it_waits_for(store, row, past, step)
+        if key is not None:
+            return _settle_at_the_other(store, row, key, decision, actor)
+        write = _settling(store, row, past, step, decision, actor)
+        if isinstance(store.append([write])[0], Committed):
+            return _cancelled_now(store, past, _settled(store, write, step, kind, actor))
+        if _is_at_work(store, row):
+            return _post_settle(store, row, past, step, decision, actor)
+    raise StaleView(run_id)
+
+
+def _cancelled_now(store: Store, past: History, answer: Answer) -> Answer:
+    """A run that was to be cancelled when its doubts are settled is cancelled now."""
+    who = control.requested(past)
+    if who is None or not answer.goes_on:
+        return answer
+    stopped = cancellation.cancel(store, answer.run_id, actor=who[0], reason=who[1])
+    did = f"{answer.did}, and the run is {stopped.status}, as {who[0]} had asked"
+    return msgspec.structs.replace(answer, status=stopped.status, did=did, goes_on=False)
+
+
+def _settling(
+    store: Store, row: RunRow, past: History, step: str, decision: Decision, actor: str
+) -> Write:
+    """Return the write that settles a doubt of a run that nobody alive owns."""
+    kind, reason = _kind_and_reason(decision)
+    _check_fits(past, step, decision)
+    at_us = store.now_us()
+    values = Reader(store, row).values
+    node = (
+        values.encode(masked_value(decision.result, step), "result")
+        if isinstance(decision, Done)
+        else None
+    )
+    drafts, keys = settle_drafts(past, step, kind, node, reason, actor, at_us)
+    if row.owner is not None:
+        left, doubted = doubts_of_the_dead(past, at_us)
+        drafts, keys = left + drafts, doubted + keys
+    write = Write(Lease(row, acting=True), drafts, values.take_fresh(), changes=keys)
+    if any(draft.kind is Kind.RUN_RELEASED for draft in drafts):
+        write.row = {"waiting_on": None}
+    return write
+
+
+def _check_fits(past: History, step: str, decision: Decision) -> None:
+    """Refuse a result that the effect does not return, if the entry of its doubt says what it does.
+    Values of classes are left to the process that has the flow."""
+    record = past.records.get(step)
+    if not isinstance(decision, Done) or record is None or record.doubt is None:
+        return
+    schema = facts_of(record.doubt).get("returns")
+    result: Any = decision.result
+    why = None if schema is None or not is_plain(result) else misfit(result, None, schema)
+    if why is not None:
+        returns = f"; {step} returns {kind}" if (kind := type_in_words(schema)) else ""
+        raise UsageError(
+            f"this is not what {step} of run {past.run_id!r} returns: {why}{returns}. Nothing was "
+            "settled"
+        )
+
+
+def _kind_and_reason(decision: Decision) -> tuple[str, str | None]:
+    if isinstance(decision, Done):
+        return "done", None
+    if isinstance(decision, Fail):
+        return "fail", decision.reason
+    if decision is NOT_DONE:  # pyright: ignore[reportUnnecessaryComparison]
+        return "not_done", None
+    raise UsageError(f"settle with Done(result), NOT_DONE or Fail(reason), not {decision!r:.80}")
+
+
+def _settled(store: Store, write: Write, step: str, kind: str, actor: str) -> Answer:
+    row = write.lease.row
+    freed: list[str] = []
+    for change in write.of(SetKey):
+        # A key that was given up is still in doubt: who waits for it has a decision of his own.
+        if change.state != "in_doubt":
+            freed += _free_waiting(store, change.effect, change.key, actor)
+    said = {"done": "done", "not_done": "not done", "fail": "given up"}[kind]
+    return Answer(
+        run_id=row.run_id,
+        flow=row.flow,
+        status=str(row.status),
+        did=f"{step} of run {row.run_id!r} is settled as {said}",
+        recorded=True,
+        goes_on=row.status in (Status.QUEUED, Status.RUNNING, Status.WAITING),
+        freed=tuple(freed),
+    )
+
+
+def _post_settle(
+    store: Store, row: RunRow, past: History, step: str, decision: Decision, actor: str
+) -> Answer:
+    """Leave the decision to the live process that has the run."""
+    record = find_doubt(past, step, alive=True)
+    kind, reason = _kind_and_reason(decision)
+    _check_fits(past, step, decision)
+    facts: dict[str, Any] = {"step": step, "as": kind, "reason": reason}
+    if isinstance(decision, Done):
+        facts["result"] = msgspec.Raw(codec.encode(masked_value(decision.result, step), "result"))
+    message = Message(
+        # One decision per doubt: the same one again is acknowledged, not repeated.
+        f"settle:{step}:{record.last_seq}",
+        "settle",
+        actor,
+        store.now_us(),
+        msgspec.json.encode(facts),
+    )
+    owner = store.owner_name(row.owner)
+    did = f"the decision on {step} is handed to {owner}, which has run {row.run_id!r}"
+    if store.post(row.run_id, message) is Posted.DUPLICATE:
+        did = f"{owner}, which has run {row.run_id!r}, has a decision on {step} already"
+    return Answer(row.run_id, row.flow, str(row.status), did, recorded=False, goes_on=False)
+
+
+# -- keys that two runs share ------------------------------------------------------------------
+
+
+def _key_it_waits_for(store: Store, row: RunRow, past: History, step: str) -> KeyState | None:
+    """Return the key of another run on which this step of a held run waits."""
+    if row.status is not Status.HELD or not (row.waiting_on or "").startswith("key:"):
+        return None
+    if step in past.records or step != held_facts(past).get("step"):
+        return None
+    _, effect, key = str(row.waiting_on).split(":", 2)
+    return store.key(effect, key)
+
+
+def _settle_at_the_other(
+    store: Store, row: RunRow, key: KeyState, decision: Decision, actor: str
+) -> Answer:
+    """Settling one of two runs that share a key settles the one that has it, and frees both."""
+    if key.state in OPEN_KEYS and not _gave_up(store, key):
+        return settle(store, key.run_id, key.step, decision, actor=actor)
+    if key.state in OPEN_KEYS:
+        return _take_given_up_key(store, row, key, decision, actor)
+    freed = _free_waiting(store, key.effect, key.key, actor)
+    did = f"the key {key.key!r} was settled in run {key.run_id!r} before ({key.state})"
+    return Answer(
+        row.run_id,
+        row.flow,
+        str(Status.QUEUED),
+        did,
+        recorded=True,
+        goes_on=True,
+        freed=tuple(freed),
+    )
+
+
+def _gave_up(store: Store, key: KeyState) -> bool:
+    """Return whether the run that has the key has given the step up, its outcome unknown."""
+    other = existing_row(store, key.run_id)
+    record = fold(store, other).records.get(key.step)
+    return record is None or record.has_outcome
+
+
+def _take_given_up_key(
+    store: Store, row: RunRow, key: KeyState, decision: Decision, actor: str
+) -> Answer:
+    """Let a waiting run have a key whose first run gave it up. That step's outcome is final, so the
+    entry stands in the run that goes on."""
+    if decision is not NOT_DONE:
+        raise UsageError(
+            f"run {key.run_id!r} gave {key.step} up, and that is final; its key {key.key!r} can only "
+            "be settled as not done, which executes it here"
+        )
+    facts = {"why": "settled", "as": "not_done", "actor": actor, "key": key.key, "of": key.run_id}
+    release = draft(Kind.RUN_RELEASED, store.now_us(), facts)
+    change = SetKey(key.effect, key.key, "not_done")
+    writes = [
+        Write(Lease(existing_row(store, key.run_id), acting=True), [], changes=[change]),
+        Write(Lease(row, acting=True), [release], row={"waiting_on": None}),
+    ]
+    first, second = store.append(writes)
+    if isinstance(first, Fenced):
+        raise RunBusy(key.run_id, "a live process; settle again when it has ended")
+    if not isinstance(second, Committed):
+        raise StaleView(row.run_id)
+    did = f"the key {key.key!r} is settled as not done; run {row.run_id!r} may use it"
+    return Answer(row.run_id, row.flow, str(Status.QUEUED), did, recorded=True, goes_on=True)
+
+
+def _free_waiting(store: Store, effect: str, key: str, actor: str) -> list[str]:
+    """Release every run that is held on this key and has no doubt of its own."""
+    release = functools.partial(_released, store, actor)
+    held = store.waiting_on(key_token(effect, key))
+    return [waiting.run_id for waiting in held if _act(store, waiting, release)]
+
+
+def _released(store: Store, actor: str, past: History) -> list[Draft]:
+    if past.status is not Status.HELD or held_reason(past) != HeldReason.IN_DOUBT:
+        return []
+    facts = {"why": "key_settled", "actor": actor}
+    return [] if past.open_doubts() else [draft(Kind.RUN_RELEASED, store.now_us(), facts)]
+
+
+def _act(store: Store, row: RunRow, decide: Callable[[History], list[Draft]]) -> bool:
+    """Write what is decided on the run as it is now; False if there is nothing to write."""
+    for _ in range(TRIES):
+        drafts = decide(fold(store, row))
+        if not drafts:
+            return False
+        write = Write(Lease(row, acting=True), drafts, row={"waiting_on": None})
+        if isinstance(store.append([write])[0], Committed):
+            return True
+        row = existing_row(store, row.run_id)
+    return False  # It moves by itself: whoever has it looks at the key again.
+
+
+# -- taking a run up again ---------------------------------------------------------------------
+
+
+def resume(
+    store: Store,
+    run_id: str,
+    *,
+    actor: str,
+    accept_change: bool = False,
+    confirm: bool = False,
+    drift: str | None = None,
+    again: bool = False,
+) -> Answer:
+    """Take up a run that failed or is held; `drift` is "go_on" or "redo", for one that is held for
+    what changed outside; `again` is only for one that is held as diverged, see `resume_drafts`."""
+    check_actor(actor)
+    for _ in range(TRIES):
+        row = existing_row(store, run_id)
+        past = fold(store, row)
+        drafts, changes = resume_drafts(
+            past,
+            actor=actor,
+            at_us=store.now_us(),
+            accept_change=accept_change,
+            confirm=confirm,
+            drift=drift,
+            again=again,
+        )
+        if not drafts:
+            return _goes_on_already(store, row)
+        pauses = _pauses(store, row)
+        took = [pause.message_id for pause in pauses]
+        write = Write(
+            Lease(row, acting=True), drafts, row=changes, changes=[*map(TakeMessage, took)]
+        )
+        if isinstance(store.append([write])[0], Committed):
+            answer = _resumed(write.lease.row, past, accepted=accept_change)
+            return _without_pauses(answer, pauses)
+    raise StaleView(run_id)
+
+
+def _pauses(store: Store, row: RunRow) -> list[Message]:
+    """Return what asked the run to pause and was not carried out before it failed or was held. Who
+    resumes it now decides after that."""
+    return [it for it in store.inbox(row.run_no) if it.kind == control.PAUSE]
+
+
+def _without_pauses(answer: Answer, pauses: list[Message]) -> Answer:
+    if not pauses:
+        return answer
+    who = ", ".join(sorted({pause.actor for pause in pauses}))
+    did = f"{answer.did}; the earlier pause by {who}, which had not been carried out, is void"
+    return msgspec.structs.replace(answer, did=did)
+
+
+def _resumed(row: RunRow, past: History, *, accepted: bool) -> Answer:
+    did = f"run {row.run_id!r} is taken up again"
+    effects: list[str] = []
+    if past.status is Status.FAILED:
+        did += f" in generation {row.generation}"
+    elif held_reason(past) == HeldReason.DRIFT and row.generation > past.generation:
+        did += f" in generation {row.generation}, and what the change concerns is done again"
+    elif accepted and (
+        (past.unfit and past.status is not Status.HELD)
+        or (held_reason(past) == HeldReason.DIVERGED and held_facts(past).get("differs") != CLASS)
+    ):
+        did = f"the change is accepted: run {row.run_id!r} goes on with the code as it is now"
+        effects = [record.key for record in past.records.values() if _happened(record)]
+    return Answer(
+        run_id=row.run_id,
+        flow=row.flow,
+        status=str(row.status),
+        did=did,
+        recorded=True,
+        goes_on=True,
+        effects=tuple(effects),
+    )
+
+
+def _happened(record: Record) -> bool:
+    return record.effect and record.outcome is not None
+
+
+def _goes_on_already(store: Store, row: RunRow) -> Answer:
+    did = f"run {row.run_id!r} is {row.status} already"
+    if row.owner is not None:
+        did += f", at {store.owner_name(row.owner)}"
+    for pause in _pauses(store, row)[:1]:
+        did += f"; a pause by {pause.actor} is still to be carried out: resume it after that"
+    return Answer(
+        row.run_id,
+        row.flow,
+        str(row.status),
+        did,
+        recorded=False,
+        goes_on=row.owner is None or may_be_taken(store, row),
+    )
+
+
+# -- pieces ------------------------------------------------------------------------------------
+
+
+def _is_at_work(store: Store, row: RunRow) -> bool:
+    """Return whether the owner that was seen still has the run. (A write of ours was refused: the store
+    could not prove it dead.)"""
+    now = existing_row(store, row.run_id)
+    return row.owner is not None and now.owner == row.owner

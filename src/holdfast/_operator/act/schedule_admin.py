@@ -1,0 +1,82 @@
+"""List schedules, with their next tick and last run, and pause them."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from holdfast._core.ticks import SECOND_US, Spec, local, zone_of
+from holdfast._operator.read import audit_log
+from holdfast._operator.text import length
+from holdfast._store.contract import Query, ScheduleRow, Store
+from holdfast.errors import UsageError
+
+
+class ScheduleView(msgspec.Struct, frozen=True):
+    """A schedule as it stands. Times are those of its time zone."""
+
+    name: str
+    flow: str
+    when: str
+    """A cron line, or `every 5 min`."""
+    timezone: str
+    catch_up: str
+    input: dict[str, str]
+    paused: bool
+    next_at: dt.datetime | None
+    """None if it is paused, or has no tick any more."""
+    last_run_id: str | None
+    last_status: str | None
+    last_at: dt.datetime | None
+    """When the last run was started."""
+
+
+def schedules(store: Store) -> list[ScheduleView]:
+    """Return the schedules that workers of this store have declared, by name."""
+    return [_view(store, row) for row in store.schedules()]
+
+
+def _view(store: Store, row: ScheduleRow) -> ScheduleView:
+    spec = msgspec.json.decode(row.spec, type=Spec)
+    zone = spec.when.timezone
+    next_us = None if row.paused else spec.when.following(row.cursor_us)
+    found = store.list(Query(tag=("schedule", row.name), limit=1))
+    last = found[0] if found else None
+    return ScheduleView(
+        name=row.name,
+        flow=row.flow,
+        when=spec.when.cron or f"every {length((spec.when.every_us or 0) / SECOND_US)}",
+        timezone=zone,
+        catch_up=spec.catch_up,
+        input=spec.input,
+        paused=row.paused,
+        next_at=None if next_us is None else local(next_us, zone),
+        last_run_id=None if last is None else last.run_id,
+        last_status=None if last is None else str(last.status),
+        last_at=None
+        if last is None
+        else dt.datetime.fromtimestamp(last.created_us / 1e6, zone_of(zone)),
+    )
+
+
+def set_schedule(store: Store, name: str, *, paused: bool, actor: str) -> ScheduleView:
+    """Pause a schedule, or let it go on: with which of the ticks since then, its catch-up says. Who
+    did it is kept."""
+    recorded = False
+    while True:
+        rows = {row.name: row for row in store.schedules()}
+        if name not in rows:
+            known = ", ".join(rows) or "none"
+            raise UsageError(f"there is no schedule {name!r}; known are: {known}")
+        row = rows[name]
+        if row.paused == paused:
+            return _view(store, row)
+        # A worker that has read the row as it was must not write it back: its cursor is no longer
+        # the same. No tick stands within a microsecond behind another.
+        changed = msgspec.structs.replace(row, paused=paused, cursor_us=row.cursor_us + 1)
+        if not recorded:
+            audit_log.record(store, actor, f"schedule {name}", "paused" if paused else "unpaused")
+            recorded = True
+        if store.put_schedule(changed, row.cursor_us):
+            return _view(store, changed)

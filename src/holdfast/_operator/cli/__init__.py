@@ -1,0 +1,1 @@
+"""The command line. `command_list` has the module of each command."""

@@ -1,0 +1,90 @@
+"""The commands of `holdfast`: the module, help section and short help of each."""
+
+from __future__ import annotations
+
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Execute": ("demo", "run", "worker"),
+    "Look": (
+        "runs",
+        "show",
+        "explain",
+        "history",
+        "state",
+        "tail",
+        "top",
+        "questions",
+        "queues",
+        "schedules",
+        "trends",
+        "audit",
+        "doctor",
+        "verify",
+        "preflight",
+    ),
+    "Decide": (
+        "resume",
+        "pause",
+        "cancel",
+        "settle",
+        "answer",
+        "approve",
+        "signal",
+        "raise-budget",
+        "rollback",
+        "fork",
+    ),
+    "Set up": ("ui", "mcp", "token", "queue", "schedule", "memory", "completion"),
+    "Keep": ("backup", "restore", "adopt", "copy", "gc", "export", "import"),
+}
+OTHERS = "More"
+SHORT = {
+    "run": "Execute a run until it ends or is held.",
+    "worker": "Execute runs of the flows in these modules.",
+    "runs": "List runs, newest first.",
+    "explain": "Say how a run is, and what can safely be done.",
+    "state": "Show the saved state of a run's loop.",
+    "top": "Watch workers, queues and runs on one screen.",
+    "questions": "List what runs ask people, oldest first.",
+    "queues": "List the queues, and who takes from them.",
+    "schedules": "List the schedules: when each is due next.",
+    "trends": "Show latency, cost and errors over time.",
+    "audit": "Show who changed queues, schedules and tokens.",
+    "doctor": "Say what is wrong with a store or a run.",
+    "preflight": "Say what has changed since a run stopped.",
+    "resume": "Take up a run that failed or is held.",
+    "approve": "Approve one call of an effect as it is shown.",
+    "signal": "Send a signal to a run.",
+    "raise-budget": "Set new limits of a run's budget.",
+    "fork": "Make a new run from a step of an old one.",
+    "mcp": "Show the runs of this store to an assistant.",
+    "token": "Make and revoke tokens for page and API.",
+    "queue": "Show a queue, or change what it allows.",
+    "completion": "Print what a shell needs to complete commands.",
+    "backup": "Write a copy of the store while it is used.",
+    "export": "Write a run to a new file.",
+}
+"""What the list of commands says of those whose first sentence is longer than its line."""
+
+
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "demo_command": ("demo",),
+    "run_command": ("run", "preflight"),
+    "worker_command": ("worker",),
+    "run_list": ("runs",),
+    "run_details": ("show", "history", "explain"),
+    "state_command": ("state",),
+    "tail_command": ("tail",),
+    "top_command": ("top",),
+    "doctor_command": ("doctor",),
+    "queue_commands": ("queues", "queue", "schedules", "schedule"),
+    "trends_command": ("trends",),
+    "decision_commands": ("settle", "resume", "raise-budget", "cancel", "pause", "rollback"),
+    "question_commands": ("questions", "answer", "approve", "signal"),
+    "fork_command": ("fork",),
+    "store_commands": ("verify", "backup", "restore", "adopt", "gc", "export", "import", "audit"),
+    "copy_command": ("copy",),
+    "memory_commands": ("memory",),
+    "server_commands": ("ui", "token", "mcp"),
+    "completion": ("completion",),
+}
+"""By module, the commands that its `add_to` adds."""

@@ -1,0 +1,156 @@
+"""The command `completion`: shell completion of commands, options, run ids, steps, flows and queues.
+
+Run ids, step keys, flows and queues are looked up while somebody types. So that is quick (the newest
+runs only, for a second at most), and silent: without a store, or with one that does not answer,
+nothing is offered.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from holdfast._operator.cli.exit_codes import OK
+from holdfast._operator.cli.session import DEFAULT_URL, Session, command, open_store
+from holdfast._store.contract import Query, Store
+
+PROGRAM = "holdfast"
+VARIABLE = "_HOLDFAST_COMPLETE"
+PATIENCE_S = 1.0
+OFFERED = 100
+_SAFE = re.compile(r"[\w.@%+=,/#\[\]-]+")
+"""What a shell takes as it stands. An id with anything else is not offered: it would have to be
+quoted, and text of others does not go unquoted onto a command line."""
+_HOW = {
+    "bash": 'eval "$(holdfast completion bash)"          # in ~/.bashrc',
+    "zsh": 'eval "$(holdfast completion zsh)"           # in ~/.zshrc, after compinit',
+    "fish": "holdfast completion fish > ~/.config/fish/completions/holdfast.fish",
+}
+
+
+def add_to(group: click.Group) -> None:
+    """Add this command to the group."""
+    command(group, "completion")(_completion)
+
+
+def let_complete(command: click.Command) -> None:
+    """Let a command, or all commands of a group, complete what they take."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            let_complete(each)
+    for parameter in command.params:
+        find = _FINDS.get(parameter.name or "")
+        if find is not None and type(parameter.type) is type(click.STRING):
+            parameter.type = Known(find)
+
+
+@click.argument("shell", type=click.Choice(list(_HOW)))
+def _completion(session: Session, shell: str) -> int:
+    r"""Print what a shell needs to complete commands, options, run ids, step keys, flows and queues.
+
+    \b
+    bash:  eval "$(holdfast completion bash)"     in ~/.bashrc
+    zsh:   eval "$(holdfast completion zsh)"      in ~/.zshrc, after compinit
+    fish:  holdfast completion fish > ~/.config/fish/completions/holdfast.fish
+    """
+    script = script_for(shell, click.get_current_context().find_root().command)
+    if session.as_json:
+        session.answer(shell=shell, script=script)
+    else:
+        click.echo(script)
+    return OK
+
+
+def script_for(shell: str, main: click.Command) -> str:
+    """Return what a shell executes, with how to use it as a comment."""
+    made = get_completion_class(shell)
+    assert made is not None
+    return (
+        f"# To complete holdfast in {shell}:\n#   {_HOW[shell]}\n"
+        + made(main, {}, PROGRAM, VARIABLE).source()
+    )
+
+
+# -- looking things up -------------------------------------------------------------------------
+
+
+class Known(click.types.StringParamType):
+    """A text that the store knows already."""
+
+    def __init__(self, find: Callable[[Store, click.Context], Iterator[str]]) -> None:
+        self._find = find
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return what begins with what was typed; nothing, if that cannot be found out at once."""
+        found: list[str] = []
+
+        def look() -> None:
+            try:
+                store = open_store(*_where(ctx), create=False)
+                found.extend(self._find(store, ctx))
+            except Exception:
+                return
+
+        looker = threading.Thread(target=look, daemon=True)
+        looker.start()
+        looker.join(PATIENCE_S)
+        unlike = ":" if os.environ.get(VARIABLE, "").startswith("bash") else ""
+        return [
+            CompletionItem(text)
+            for text in dict.fromkeys(found)
+            if text.startswith(incomplete) and (_SAFE.fullmatch(text) or _is_child(text, unlike))
+        ][:OFFERED]
+
+
+def _is_child(text: str, unlike: str) -> bool:
+    """Ids of children have colons, which bash takes for the end of a word."""
+    return not unlike and _SAFE.fullmatch(text.replace(":", "")) is not None
+
+
+def _where(ctx: click.Context) -> tuple[str, str]:
+    given: dict[str, Any] = {}
+    at: click.Context | None = ctx
+    while at is not None:
+        for name in ("url", "namespace"):
+            given[name] = given.get(name) or at.params.get(name)
+        at = at.parent
+    url = given["url"] or os.environ.get("HOLDFAST_URL") or DEFAULT_URL
+    return url, given["namespace"] or "default"
+
+
+def _run_ids(store: Store, _ctx: click.Context) -> Iterator[str]:
+    return (row.run_id for row in store.list(Query(limit=1000)))
+
+
+def _flows(store: Store, _ctx: click.Context) -> Iterator[str]:
+    return (row.flow for row in store.list(Query(limit=1000)))
+
+
+def _steps(store: Store, ctx: click.Context) -> Iterator[str]:
+    # Behind an option that has no value yet, click leaves the arguments where they were typed.
+    row = store.get(str(ctx.params.get("run_id") or next(iter(ctx.args), "")))
+    return iter(()) if row is None else (it.step for it in store.load(row) if it.step is not None)
+
+
+def _queues(store: Store, _ctx: click.Context) -> Iterator[str]:
+    return (state.limits.queue for state in store.queues())
+
+
+_FINDS: dict[str, Callable[[Store, click.Context], Iterator[str]]] = {
+    "run_id": _run_ids,
+    "parent": _run_ids,
+    "flow": _flows,
+    "step": _steps,
+    "before": _steps,
+    "to": _steps,
+    "queue": _queues,
+}
+"""By the name of a parameter."""

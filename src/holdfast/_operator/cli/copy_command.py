@@ -1,0 +1,172 @@
+"""The command `copy`: copy runs from one store to another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import click
+
+from holdfast._operator.act import store_copy
+from holdfast._operator.act.store_copy import Fate, Moved, Remembered
+from holdfast._operator.cli.exit_codes import BUSY, DAMAGED, ERROR, NOT_FOUND, OK
+from holdfast._operator.cli.session import Session, command, open_store
+from holdfast._operator.text import count
+from holdfast._store.addresses import NoStore
+from holdfast._store.contract import Store
+from holdfast._store.memory import MemoryStore
+from holdfast.errors import UsageError
+
+_CODES = ((Fate.DAMAGED, DAMAGED), (Fate.CONFLICT, ERROR), (Fate.STAYS, ERROR))
+_MORE_CODES = ((Fate.BUSY, BUSY), (Fate.MISSING, NOT_FOUND))
+_LEFT = (Fate.BUSY, Fate.CONFLICT, Fate.DAMAGED, Fate.STAYS, Fate.MISSING)
+
+
+def add_to(group: click.Group) -> None:
+    """Add this command to the group."""
+    command(group, "copy", acts=True)(_copy)
+
+
+@click.argument("source")
+@click.argument("target")
+@click.option("--to-namespace", metavar="NAME", help="Default: the one of the source.")
+@click.option("--run", "runs", multiple=True, metavar="RUN_ID", help="Only this run; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+def _copy(
+    session: Session,
+    actor: str,
+    source: str,
+    target: str,
+    to_namespace: str | None,
+    runs: tuple[str, ...],
+    dry_run: bool,
+) -> int:
+    """Move runs, and copy memories, from one store to another.
+
+    For example: holdfast copy sqlite:///runs.db postgresql://app@db/app
+
+    What moves does not go on in the source: a run that is not over is held there, saying where it
+    went, and goes on in the target. A run that a live process has stays where it is and is said; stop
+    your program, and copy again. Everything that is written is read again and compared. A copy that was
+    interrupted is finished by giving the same command again.
+    """
+    here = _opened(source, session.namespace)
+    try:
+        there = _target(target, to_namespace or session.namespace, dry_run=dry_run)
+        try:
+            store_copy.check(here, there)
+            return _report(
+                session, here, there, _moving(session, here, there, runs, actor, dry_run)
+            )
+        finally:
+            there.close()
+    finally:
+        here.close()
+
+
+def _opened(url: str, namespace: str) -> Store:
+    if url.startswith("memory:"):
+        raise UsageError("a store in memory belongs to one process, and cannot be copied")
+    return open_store(url, namespace, create=False)
+
+
+def _target(url: str, namespace: str, *, dry_run: bool) -> Store:
+    if url.startswith("memory:"):
+        raise UsageError("a store in memory ends with this command; name a file or a database")
+    try:
+        return open_store(url, namespace, create=not dry_run)
+    except NoStore:
+        return MemoryStore(namespace=namespace)  # Nothing is there, and nothing is made.
+
+
+def _moving(
+    session: Session, here: Store, there: Store, runs: tuple[str, ...], actor: str, dry_run: bool
+) -> _Result:
+    wanted = list(runs) or store_copy.run_ids(here)
+    result = _Result(dry_run=dry_run)
+    moved = store_copy.copy_runs(here, there, wanted, actor=actor, dry_run=dry_run)
+    for told in _report_each(session, moved, len(wanted)):
+        one = told
+        if runs and told.fate is Fate.DELETED:  # Somebody has asked for it by its name.
+            one = Moved(told.run_id, Fate.MISSING, told.why)
+        result.fates[one.fate] += 1
+        if one.fate in _LEFT:
+            result.left.append(one)
+    if not runs:
+        result.queues = list(store_copy.copy_limits(here, there, dry_run=dry_run))
+        result.schedules = list(store_copy.copy_schedules(here, there, dry_run=dry_run))
+        result.memories = list(store_copy.copy_memories(here, there, dry_run=dry_run))
+    return result
+
+
+def _report_each(session: Session, moved: Iterator[Moved], total: int) -> Iterator[Moved]:
+    with session.progress() as tell:
+        for done, one in enumerate(moved, 1):
+            tell("runs", done, total)
+            yield one
+
+
+class _Result:
+    """What a copy came to."""
+
+    def __init__(self, *, dry_run: bool) -> None:
+        self.dry_run = dry_run
+        self.fates: Counter[Fate] = Counter()
+        self.left: list[Moved] = []
+        self.queues: list[str] = []
+        self.schedules: list[str] = []
+        self.memories: list[Remembered] = []
+
+    def exit_code(self) -> int:
+        """Return what the exit code says: 0 if everything is in the target."""
+        codes = (*_CODES, *_MORE_CODES)
+        otherwise = ERROR if any(memory.left for memory in self.memories) else OK
+        return next((code for fate, code in codes if self.fates[fate]), otherwise)
+
+
+def _report(session: Session, here: Store, there: Store, result: _Result) -> int:
+    code = result.exit_code()
+    if session.as_json:
+        session.answer(
+            source=store_copy.display_url(here.url),
+            target=store_copy.display_url(there.url),
+            dry_run=result.dry_run,
+            runs={fate.value: result.fates[fate] for fate in Fate},
+            left=[{"run_id": one.run_id, "fate": one.fate, "why": one.why} for one in result.left],
+            queues=result.queues,
+            schedules=result.schedules,
+            memories=result.memories,
+            exit_code=code,
+        )
+        return code
+    would = "Would be copied" if result.dry_run else "Copied and compared"
+    session.say(f"{would}: {count(result.fates[Fate.COPIED], 'run')}.")
+    if result.fates[Fate.THERE]:
+        session.say(f"There already, and the same: {count(result.fates[Fate.THERE], 'run')}.")
+    if result.fates[Fate.DELETED]:
+        session.say(f"Deleted in the source meanwhile: {count(result.fates[Fate.DELETED], 'run')}.")
+    if result.queues:
+        session.say(f"Limits of queues: {', '.join(result.queues)}.")
+    if result.schedules:
+        session.say(f"Schedules, paused in the source now: {', '.join(result.schedules)}.")
+    _tell_memories(session, would, result.memories)
+    for one in result.left:
+        session.say(f"  {one.run_id}: {one.fate}: {one.why}", "bold")
+    if result.left:
+        session.say(
+            f"{count(len(result.left), 'run is', 'runs are')} not copied; what was copied stays. "
+            "Give the same command again when that is mended."
+        )
+    return code
+
+
+def _tell_memories(session: Session, would: str, memories: list[Remembered]) -> None:
+    for memory in memories:
+        there = f"; there already: {memory.there:,}" if memory.there else ""
+        session.say(f"{would}: {count(memory.copied, 'value')} of memory {memory.space!r}{there}.")
+        for key in memory.left:
+            session.say(
+                f"  memory {memory.space!r}, {key!r}: the target has another value, and this one was "
+                "written later; it is not copied",
+                "bold",
+            )

@@ -1,0 +1,439 @@
+"""Commands that record a decision about one run: settle, resume, cancel, pause, raise-budget, rollback.
+
+A process that has the flow carries the decision out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast._core.budgets import Budget
+from holdfast._core.commands import command as command_line
+from holdfast._core.control import Stopped
+from holdfast._core.effects import NOT_DONE, Done, Fail
+from holdfast._core.record import is_block
+from holdfast._core.rows import RunRow
+from holdfast._operator.act import (
+    action_result,
+    budget_raise,
+    cancellation,
+    queue_admin,
+    run_decisions,
+    run_rollback,
+)
+from holdfast._operator.cli.exit_codes import BUSY, CANCELLED, ERROR, FAILED, HELD, OK
+from holdfast._operator.cli.session import Session, command
+from holdfast._operator.read.run_views import existing_row, fold
+from holdfast._operator.text import count
+from holdfast.errors import UsageError
+
+OBJECT = '{"name": "value"}'
+"""What an option looks like that takes an object."""
+
+
+def add_to(group: click.Group) -> None:
+    """Add these commands to the group."""
+    command(group, "settle", acts=True)(_settle)
+    command(group, "resume", acts=True)(_resume)
+    command(group, "raise-budget", acts=True)(_raise_budget)
+    command(group, "cancel", acts=True)(_cancel)
+    command(group, "pause", acts=True)(_pause)
+    command(group, "rollback", acts=True)(_rollback)
+
+
+@click.argument("run_id")
+@click.argument("step")
+@click.option("--done", metavar="JSON", help="It happened; this is its result.")
+@click.option("--not-done", is_flag=True, help="It did not happen: it will be executed.")
+@click.option("--fail", metavar="REASON", help="Give it up: the flow gets StepFailed.")
+def _settle(
+    session: Session,
+    run_id: str,
+    step: str,
+    done: str | None,
+    not_done: bool,
+    fail: str | None,
+    actor: str,
+) -> None:
+    """Settle an effect that is in doubt.
+
+    STEP is the step key, as `holdfast explain RUN_ID` shows it. Say exactly one of --done, --not-done
+    and --fail. The result given to --done is plain JSON; a result of a class of yours is settled from
+    Python: store.settle(run_id, step, Done(value), actor=…).
+    """
+    decision = _decision(done, fail, not_done=not_done)
+    try:
+        answer = run_decisions.settle(session.store(), run_id, step, decision, actor=actor)
+    except UsageError as error:
+        key = _similar_step(session, run_id, step)
+        if key is None:
+            raise
+        how = ["--not-done"] if not_done else ["--done", done] if fail is None else ["--fail", fail]
+        line = command_line("settle", run_id, key, *(str(word) for word in how))
+        raise UsageError(f"{error}. If {key} is meant: {line}") from None
+    tell(session, answer)
+
+
+def _similar_step(session: Session, run_id: str, step: str) -> str | None:
+    """Return the one step in doubt that ends with this: the id of a call, without the tool's name."""
+    store = session.store()
+    open_ones = fold(store, existing_row(store, run_id)).open_doubts()
+    keys = [it.key for it in open_ones if it.key.endswith((f":{step}", f"/{step}"))]
+    return keys[0] if len(keys) == 1 else None
+
+
+def _decision(done: str | None, fail: str | None, *, not_done: bool) -> run_decisions.Decision:
+    if (done is not None) + (fail is not None) + not_done != 1:
+        raise UsageError("say exactly one of --done JSON, --not-done and --fail REASON")
+    if done is not None:
+        return Done(parsed("--done", done))
+    return NOT_DONE if fail is None else Fail(fail)
+
+
+def duration(text: str | None) -> float | str | None:
+    """Return how long something takes, as an option says it: a bare number is seconds."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+def parsed(option: str, text: str, like: str = "") -> Any:
+    """Return what an option says in JSON; `like` is an example where a string will not do."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        advice = (
+            f"as in {option} '{like}'"
+            if like
+            else f"""a string needs its quotes, as in {option} '"sent"'"""
+        )
+        raise UsageError(
+            f"{option} takes JSON, and {text[:60]!r} is not JSON ({error}); {advice}"
+        ) from None
+
+
+@click.argument("run_id", required=False)
+@click.option("--queue", metavar="NAME", help="Many together: of this queue.")
+@click.option("--flow", metavar="NAME", help="Many together: of this flow.")
+@click.option("--failed", is_flag=True, help="Many together: all that failed.")
+@click.option("--quarantined", is_flag=True, help="Many together: all that are quarantined.")
+@click.option(
+    "--diverged",
+    is_flag=True,
+    help="Many together: all diverged ones of --flow, with the code as it is now. They are replayed; "
+    "what still does not fit is held again.",
+)
+@click.option("--yes", is_flag=True, help="Many together: do not ask.")
+@click.option("--accept-change", is_flag=True, help="Go on with code that was changed meanwhile.")
+@click.option("--go-on", is_flag=True, help="Held for drift: go on with what is recorded.")
+@click.option(
+    "--redo", is_flag=True, help="Held for drift: do again what the change concerns, and the rest."
+)
+@click.option(
+    "--confirm",
+    is_flag=True,
+    help="Yes, although it is about effects: execute again one that may have happened; with "
+    "--accept-change, leave out one that has happened, or execute a new one before it.",
+)
+def _resume(
+    session: Session,
+    run_id: str | None,
+    queue: str | None,
+    flow: str | None,
+    failed: bool,
+    quarantined: bool,
+    diverged: bool,
+    yes: bool,
+    accept_change: bool,
+    go_on: bool,
+    redo: bool,
+    confirm: bool,
+    actor: str,
+) -> int | None:
+    """Take up a run that failed or is held; or all failed, quarantined or diverged runs together.
+
+    When many are taken up together, a run that needs a decision of its own (such as an effect that
+    may have happened) is left as it is, and said. After a deploy was rolled back or repaired:
+    --diverged --flow NAME. With --accept-change, all of them go on with the changed code.
+    """
+    if run_id is None or queue is not None or flow is not None or failed or quarantined or diverged:
+        own = confirm or go_on or redo or (accept_change and not diverged)
+        if run_id is not None or failed + quarantined + diverged != 1 or own:
+            raise UsageError(
+                "say RUN_ID, or for many together --failed, --quarantined or --diverged (and --flow "
+                "NAME, --queue NAME; --accept-change only with --diverged)"
+            )
+        if diverged and flow is None:
+            raise UsageError("--diverged wants --flow NAME: the flow whose code was changed")
+        status = "failed" if failed else "quarantined" if quarantined else "diverged"
+        many = queue_admin.Many(queue, status, flow, accept_change)
+        return _resume_many(session, many, actor, yes=yes)
+    if go_on and redo:
+        raise UsageError("say --go-on or --redo, not both")
+    answer = run_decisions.resume(
+        session.store(),
+        run_id,
+        actor=actor,
+        accept_change=accept_change,
+        confirm=confirm,
+        drift="go_on" if go_on else "redo" if redo else None,
+    )
+    tell(session, answer, resumed=[], refused=0)
+    return None
+
+
+def _resume_many(session: Session, many: queue_admin.Many, actor: str, *, yes: bool) -> int | None:
+    store = session.store()
+    found = sum(1 for _ in queue_admin.matching_runs(store, many))
+    where = "all queues" if many.queue is None else f"queue {many.queue}"
+    if many.flow is not None:
+        where = f"flow {many.flow}" if many.queue is None else f"flow {many.flow} in {where}"
+    if found and not yes:
+        asked = f"Take up {count(found, f'{many.status} run')} of {where} again"
+        if many.accept_change:
+            asked += ", with the changed code"
+        if not session.confirmed(f"{asked}?", "--yes"):
+            return None
+    told: list[queue_admin.Resumed] = []
+    for resumed in queue_admin.resume_all(store, many, actor):
+        told.append(resumed)
+        if not session.as_json:
+            session.say(f"{resumed.run_id}: {resumed.did}{_because(resumed)}")
+    refused = sum(1 for resumed in told if resumed.error is not None)
+    if session.as_json:
+        session.answer(answer=None, next=[], resumed=told, refused=refused)
+    else:
+        left = f", {refused} left as they are" if refused else ""
+        session.say(f"Taken up again: {len(told) - refused} of {where}{left}.")
+    return ERROR if refused else None
+
+
+def _because(resumed: queue_admin.Resumed) -> str:
+    return "" if resumed.error is None else f" ({resumed.error})"
+
+
+def _go_on(session: Session, answer: action_result.Answer) -> list[str]:
+    """Return the commands that execute the run, and those that were freed with it."""
+    commands = [
+        run_line(session, run_id) for run_id in dict.fromkeys((answer.run_id, *answer.freed))
+    ]
+    return [line for line in commands if line is not None]
+
+
+def run_line(session: Session, run_id: str) -> str | None:
+    """Return the command that executes a run; None for a block, whose script is run again."""
+    row = existing_row(session.store(), run_id)
+    if of_a_block(session, row):
+        return None
+    return session.pasteable(command_line("run", f"MODULE:{row.flow}", run_id))
+
+
+def of_a_block(session: Session, row: RunRow) -> bool:
+    """Return whether a run is a block of a script, which no worker and no command takes up."""
+    return is_block(session.store().entry(row.run_no, 1))
+
+
+def goes_on_text(what: str, *, or_so: bool) -> str:
+    """Return who carries a decision out; without a command, that is the script alone."""
+    if not or_so:
+        return "It is a block of a script: run that script again."
+    return f"A process that has its flow {what} it. If none is running, run your program again, or:"
+
+
+def tell(session: Session, answer: action_result.Answer, **more: Any) -> None:
+    """Print what a decision did and what happens next."""
+    go_on = _go_on(session, answer)
+    if session.as_json:
+        told = msgspec.to_builtins(answer)
+        session.answer(answer=told, next=go_on if answer.goes_on else [], **more)
+        return
+    session.say(f"{answer.did}.")
+    if answer.freed:
+        session.say(f"Freed with it: {', '.join(answer.freed)}.")
+    if answer.effects:
+        session.say(
+            "Effects that have happened: "
+            f"{', '.join(answer.effects)}. If the changed code comes to a new effect before it has "
+            "called them, the run is held once more."
+        )
+    if answer.goes_on:
+        session.say(goes_on_text("goes on with", or_so=bool(go_on)))
+        for line in go_on:
+            session.say(f"  {line}")
+    elif answer.status == "held":
+        session.say("It is still held; see why:")
+        session.say(f"  {session.pasteable(command_line('explain', answer.run_id))}")
+
+
+# -- raise-budget -------------------------------------------------------------------------------
+
+
+@click.argument("run_id")
+@click.option("--usd", type=float, metavar="DOLLARS", help="The new limit in dollars.")
+@click.option("--tokens", type=int, metavar="NUMBER", help="The new limit of tokens.")
+@click.option("--steps", type=int, metavar="NUMBER", help="The new limit of executed attempts.")
+@click.option(
+    "--wall", metavar="TIME", help="The new limit of time since it began: 2h, 3d, or seconds."
+)
+def _raise_budget(
+    session: Session,
+    run_id: str,
+    usd: float | None,
+    tokens: int | None,
+    steps: int | None,
+    wall: str | None,
+    actor: str,
+) -> None:
+    """Set new limits of a run's budget, and let it go on if it was held for it.
+
+    A limit is the whole, with what is spent already. Limits that are not given stay as they are. The
+    budget is that of the run at the top of the family; RUN_ID may be any run of it.
+    """
+    if usd is None and tokens is None and steps is None and wall is None:
+        raise UsageError("say at least one of --usd, --tokens, --steps and --wall")
+    to = Budget(usd=usd, tokens=tokens, steps=steps, wall=duration(wall))
+    tell(session, budget_raise.raise_budget(session.store(), run_id, to, actor=actor))
+
+
+# -- cancel, pause ------------------------------------------------------------------------------
+
+
+_ENDED = {"completed": OK, "failed": FAILED, "rolled_back": CANCELLED, "cancelled": CANCELLED}
+
+
+_reason = click.option("--reason", default="", help="Why, for those who read the journal.")
+_wait = click.option(
+    "--wait",
+    "wait_s",
+    metavar="SECONDS",
+    type=click.FloatRange(0),
+    default=cancellation.PATIENCE_S,
+    show_default=True,
+    help="How long to wait for the process that has the run.",
+)
+
+
+@click.argument("run_id")
+@_reason
+@_wait
+def _cancel(session: Session, run_id: str, reason: str, wait_s: float, actor: str) -> int:
+    """Cancel a run, and its children with it.
+
+    What is executing at this moment comes to its end and is recorded. The answer is the truth: the
+    run is cancelled; or it had ended before (exit code 0 if it completed, 8 if it was rolled back);
+    or the cancel is pending: 5 if a live process still has the run, 3 if an effect is in doubt and
+    has to be settled first.
+    """
+    answer = cancellation.cancel(session.store(), run_id, actor=actor, reason=reason, wait_s=wait_s)
+    return _tell(session, answer, f"Run {run_id} is cancelled")
+
+
+@click.argument("run_id")
+@_reason
+@_wait
+def _pause(session: Session, run_id: str, reason: str, wait_s: float, actor: str) -> int:
+    """Hold a run until somebody resumes it.
+
+    What is executing at this moment comes to its end and is recorded. Children go on. Signals and
+    answers that come meanwhile are kept. Exit code 5: asked for, and a live process still has it.
+    """
+    answer = cancellation.pause(session.store(), run_id, actor=actor, reason=reason, wait_s=wait_s)
+    return _tell(session, answer, f"Run {run_id} is paused")
+
+
+def _tell(session: Session, answer: Stopped, done: str) -> int:
+    code = _code(answer)
+    go_on = _next(session, answer)
+    if session.as_json:
+        session.answer(answer=msgspec.to_builtins(answer), next=go_on, exit_code=code)
+        return code
+    if answer.outcome in ("cancelled", "paused"):
+        also = f"; {answer.detail}" if answer.detail else ""
+        session.say(f"{done}{also}.")
+    elif answer.outcome == "finished":
+        session.say(f"Nothing was changed: run {answer.run_id} had ended before, {answer.detail}.")
+    else:
+        session.say(f"Not yet: {answer.detail}.", "yellow")
+    if answer.children and answer.outcome == "cancelled":
+        session.say(
+            f"{count(len(answer.children), 'child', 'children')} cancelled with it, or told."
+        )
+    for each in go_on:
+        session.say(f"  {each}")
+    return code
+
+
+def _next(session: Session, answer: Stopped) -> list[str]:
+    if answer.outcome == "paused":
+        return [session.pasteable(command_line("resume", answer.run_id))]
+    if answer.outcome == "pending":
+        return [session.pasteable(command_line("explain", answer.run_id))]
+    return []
+
+
+def _code(answer: Stopped) -> int:
+    if answer.outcome in ("cancelled", "paused"):
+        return OK
+    if answer.outcome == "pending":
+        return HELD if answer.status == "held" else BUSY
+    return _ENDED[answer.status]
+
+
+# -- rollback -----------------------------------------------------------------------------------
+
+
+@click.argument("run_id")
+@click.option("--to", metavar="STEP", help="Only what came after this step, which stays.")
+@click.option("--reason", default="", help="Why, for those who read the journal.")
+@click.option("--plan", "only_plan", is_flag=True, help="Show what would be undone, and stop.")
+@click.option("--yes", is_flag=True, help="Do not ask; what cannot be undone stays as it is.")
+def _rollback(
+    session: Session,
+    run_id: str,
+    to: str | None,
+    reason: str,
+    only_plan: bool,
+    yes: bool,
+    actor: str,
+) -> int:
+    """Undo what a run did, the last effect first.
+
+    The undo functions of its effects are called by a process that has the flow. With --to, what
+    came after that step is undone, and the run is held (paused) until somebody resumes it: then the
+    rest is executed anew.
+    """
+    store = session.store()
+    plan = run_rollback.plan(store, run_id, to)
+    if only_plan:
+        if session.as_json:
+            session.answer(plan=plan, answer=None, next=[])
+        else:
+            session.say(str(plan))
+        return OK
+    if not session.as_json:
+        session.say(str(plan))
+    if not yes and not session.confirmed(_question(plan), "--yes, or --plan to see what it undoes"):
+        session.say("Nothing was changed.")
+        return OK
+    answer = run_rollback.rollback(store, run_id, actor=actor, reason=reason, to=to, confirm=True)
+    run = run_line(session, run_id)
+    go_on = [run] if answer.goes_on and run is not None else []
+    if session.as_json:
+        session.answer(plan=plan, answer=msgspec.to_builtins(answer), next=go_on)
+        return OK
+    session.say(f"{answer.did}.")
+    if answer.goes_on:
+        session.say(goes_on_text("performs", or_so=bool(go_on)))
+        for line in go_on:
+            session.say(f"  {line}")
+    return OK
+
+
+def _question(plan: run_rollback.RollbackPlan) -> str:
+    if plan.confirm:
+        return "Some of it cannot be undone. Roll it back all the same?"
+    return "Roll it back?"

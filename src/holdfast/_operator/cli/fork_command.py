@@ -1,0 +1,142 @@
+"""The command `fork`: start a new run from a step of an existing one."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import click
+import msgspec
+
+from holdfast._core.forking import NOT_GIVEN
+from holdfast._operator.act import fork
+from holdfast._operator.cli.child_process import module_named, typed_arguments
+from holdfast._operator.cli.decision_commands import OBJECT, parsed, run_line
+from holdfast._operator.cli.session import Session, command
+from holdfast._operator.read.run_views import existing_row
+from holdfast._operator.text import count
+from holdfast._runtime import registry
+from holdfast.errors import UsageError
+
+
+def add_to(group: click.Group) -> None:
+    """Add this command to the group."""
+    command(group, "fork", acts=True)(_fork)
+
+
+@click.argument("run_id")
+@click.argument("new_run_id")
+@click.option("--before", metavar="STEP", required=True, help="The first call that is made anew.")
+@click.option("--input", "input_", metavar="JSON", help="An object: these inputs are others.")
+@click.option(
+    "--module",
+    metavar="MODULE",
+    help="Where the flow is, as for `holdfast run`: --input is checked against its annotations.",
+)
+@click.option("--state", metavar="JSON", help="The state with which the turn of STEP begins.")
+@click.option(
+    "--result", "results", metavar="STEP=JSON", multiple=True, help="This step gave something else."
+)
+@click.option("--yes", is_flag=True, help="Yes, effects may be executed again; do not ask.")
+def _fork(
+    session: Session,
+    run_id: str,
+    new_run_id: str,
+    before: str,
+    input_: str | None,
+    module: str | None,
+    state: str | None,
+    results: tuple[str, ...],
+    yes: bool,
+    actor: str,
+) -> int | None:
+    """Make a new run of an old one, which goes on from before a step.
+
+    STEP is a step key, as `holdfast show RUN_ID` tells it, or a turn such as turns[11]. What was
+    recorded before it comes along and is not executed again; effects that the new run may execute
+    again are listed, and have to be confirmed. Values are plain JSON; a value of a class of yours is
+    given from Python: store.fork(…), or as --input with --module.
+    """
+    store = session.store()
+    given = _object(input_)
+    checked = None if given is None else False
+    flow = _flow(module, existing_row(store, run_id).flow)
+    if given is not None and flow is not None:
+        given, checked = typed_arguments(flow, given), True
+    planned = fork.plan(
+        store,
+        run_id,
+        new_run_id,
+        before=before,
+        input=given,
+        state=NOT_GIVEN if state is None else parsed("--state", state),
+        results=dict(_result(text) for text in results),
+        actor=actor,
+    )
+    if planned.repeats and not yes and not _confirmed(session, planned):
+        return None
+    made = msgspec.structs.replace(fork.make(store, planned), input_checked=checked)
+    _tell(session, made)
+    return None
+
+
+def _flow(module: str | None, name: str) -> Any:
+    """Return the flow of the run, if its code is at hand."""
+    if module is not None:
+        module_named(module)
+    flow = registry.flows.get(name)
+    if flow is None and module is not None:
+        raise UsageError(f"--module {module}: it has no flow {name!r}, which the run is of")
+    return flow
+
+
+def _confirmed(session: Session, planned: fork.Plan) -> bool:
+    asked = fork.not_confirmed(planned)
+    if not session.as_json:
+        session.say("The new run may execute these again, under keys of its own:")
+        for effect in asked.effects:
+            session.say(f"  {effect}")
+    return session.confirmed("Is this meant?", "--yes", refusal=asked)
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    value = parsed("--input", text, like=OBJECT)
+    if not isinstance(value, dict):
+        raise UsageError("--input takes a JSON object: names of inputs and their values")
+    return cast("dict[str, Any]", value)
+
+
+def _result(text: str) -> tuple[str, Any]:
+    step, equals, value = text.partition("=")
+    if not equals or not step:
+        raise UsageError(f"--result is STEP=JSON, not {text!r}")
+    return step, parsed("--result", value)
+
+
+def _tell(session: Session, made: fork.Fork) -> None:
+    go_on = run_line(session, made.run_id)
+    if session.as_json:
+        session.answer(fork=msgspec.to_builtins(made), next=[] if go_on is None else [go_on])
+        return
+    if not made.created:
+        session.say(f"run {made.run_id!r} is this fork already.")
+    lent = [count(made.borrowed, "recorded outcome")] if made.borrowed else []
+    lent += [f"the state of {turn}" for turn in made.states]
+    session.say(
+        f"run {made.run_id!r} goes on from run {made.origin!r} before {made.before}"
+        f"{', with ' if lent else ''}{' and '.join(lent)}."
+    )
+    if made.differences:
+        session.say(f"It was given otherwise: {', '.join(made.differences)}.")
+    if made.input_checked is False:
+        session.say(
+            "Its input was not checked: the code of its flow is not at hand. If the input does not "
+            "fit, the run fails. To have it checked, give --module.",
+            "yellow",
+        )
+    if go_on is None:
+        session.say("It is a block of a script: run that script with this run id.")
+        return
+    session.say("A worker that has its flow takes it. If none is running:")
+    session.say(f"  {go_on}")

@@ -1,0 +1,273 @@
+"""The types of what each command prints with `--json`.
+
+The pages `docs/json.md` and `docs/json.schema.json` are made of this, and a test holds what every
+command really prints against it. Names and types stay; a later version may add fields. What would take
+one away gets another "version".
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+from msgspec import UnsetType
+
+from holdfast._core.comparing import Preflight
+from holdfast._core.control import Stopped
+from holdfast._core.findings import Finding
+from holdfast._operator.act.action_result import Answer
+from holdfast._operator.act.fork import Fork
+from holdfast._operator.act.garbage_collection import Collected
+from holdfast._operator.act.memory_admin import MemoView
+from holdfast._operator.act.message_actions import Answered, Sent
+from holdfast._operator.act.queue_admin import Resumed
+from holdfast._operator.act.run_rollback import RollbackPlan
+from holdfast._operator.act.schedule_admin import ScheduleView
+from holdfast._operator.act.store_copy import Remembered
+from holdfast._operator.explain.doctor import Checkup
+from holdfast._operator.explain.explanation import Explanation
+from holdfast._operator.read.audit_log import AuditView
+from holdfast._operator.read.overview import Overview
+from holdfast._operator.read.question_views import QuestionView
+from holdfast._operator.read.queue_views import QueueView, WorkerView
+from holdfast._operator.read.run_views import RunSummary, RunView
+from holdfast._operator.read.snapshots import Comparison, SnapshotView, StateView
+from holdfast._operator.read.trends import Trends
+from holdfast._store.words import Finding as Damage
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One field of an answer: its type, and what is to be known of it."""
+
+    type: Any
+    note: str = ""
+
+    @property
+    def may_be_missing(self) -> bool:
+        """Whether it is not always there."""
+        return UnsetType in getattr(self.type, "__args__", ())
+
+
+class EntryData(msgspec.Struct, frozen=True):
+    """An entry of a journal."""
+
+    seq: int
+    kind: str
+    step: str | None
+    attempt: int
+    at: dt.datetime
+    body: dict[str, Any]
+    """What the entry says; what is in it depends on its kind."""
+
+
+class ErrorData(msgspec.Struct, frozen=True):
+    """Why a command failed; `run_id`, `reason`, `step`, `actions` and `effects` where the error has
+    them."""
+
+    message: str
+    type: str | UnsetType = msgspec.UNSET
+    """The class of the error, as `holdfast.errors` has it."""
+    run_id: str | UnsetType = msgspec.UNSET
+    reason: str | UnsetType = msgspec.UNSET
+    step: str | UnsetType | None = msgspec.UNSET
+    actions: tuple[str, ...] | UnsetType = msgspec.UNSET
+    effects: tuple[str, ...] | UnsetType = msgspec.UNSET
+
+
+class LeftRun(msgspec.Struct, frozen=True):
+    """A run that was not copied."""
+
+    run_id: str
+    fate: str
+    why: str
+
+
+class TokenView(msgspec.Struct, frozen=True):
+    """A token, without its secret."""
+
+    name: str
+    role: str
+    created_at: dt.datetime
+    expires_at: dt.datetime
+    holds: bool
+
+
+_OTHER = Field(str | None, "what the run waits for now, if that is something else")
+_NEXT = Field(list[str], "commands that execute what was freed")
+_CODE = Field(int, "the exit code")
+_REFUSED = {
+    "error": Field(ErrorData | UnsetType, "why not, only if nothing was found or changed"),
+    "exit_code": Field(int | UnsetType, "the exit code, only with `error`"),
+}
+_SECRET = {"name": Field(str), "token": Field(str, "the secret; shown only now")}
+
+SHAPES: dict[str, dict[str, Field]] = {
+    "adopt": {
+        "adopted": Field(str | None, "what was accepted; null if nothing was missing"),
+        "actor": Field(str | UnsetType),
+    },
+    "answer": {"answer": Field(Answered), "note": _OTHER},
+    "approve": {"answer": Field(Answered), "note": _OTHER},
+    "audit": {"audit": Field(list[AuditView], "the newest first")},
+    "backup": {"backup": Field(str, "path"), "bytes": Field(int)},
+    "cancel": {
+        "answer": Field(Stopped),
+        "next": Field(list[str], "commands that help if it is pending"),
+        "exit_code": _CODE,
+    },
+    "completion": {"shell": Field(str), "script": Field(str)},
+    "copy": {
+        "source": Field(str, "address"),
+        "target": Field(str, "address"),
+        "dry_run": Field(bool),
+        "runs": Field(
+            dict[str, int],
+            "how many of each fate: copied, there already, busy, conflict, damaged, stays, missing, "
+            "deleted",
+        ),
+        "left": Field(list[LeftRun], "what is not in the target"),
+        "queues": Field(list[str], "queues whose limits were set"),
+        "schedules": Field(list[str], "schedules that were moved"),
+        "memories": Field(list[Remembered], "how many values of each memory"),
+        "exit_code": _CODE,
+    },
+    "demo": {
+        "as_promised": Field(bool),
+        "wrong": Field(list[str]),
+        "executed": Field(dict[str, int], "how often each function was executed"),
+        "e_mails": Field(int),
+    },
+    "doctor": {
+        "checkup": Field(Checkup | None, "null if one run is asked about"),
+        "findings": Field(list[Finding]),
+        "exit_code": _CODE,
+    },
+    "explain": {"explanation": Field(Explanation)},
+    "export": {
+        "export": Field(str, "path"),
+        "runs": Field(list[str], "ids of the run and of those that belong to it"),
+        "bytes": Field(int),
+    },
+    "fork": {"fork": Field(Fork), "next": Field(list[str], "commands that execute it")},
+    "gc": {"collected": Field(Collected)},
+    "history": {"run_id": Field(str), "entries": Field(list[EntryData])},
+    "import": {
+        "imported": Field(list[str], "ids of runs"),
+        "there": Field(list[str], "ids of runs that were here, the same"),
+    },
+    "mcp": {
+        "error": Field(
+            ErrorData | UnsetType, "if it cannot start; else standard output is the assistant's"
+        ),
+    },
+    "memory delete": {"removed": Field(bool), **_REFUSED},
+    "memory get": {"value": Field(MemoView | None, "null if there is none"), **_REFUSED},
+    "memory list": {"values": Field(list[MemoView])},
+    "memory set": {
+        "value": Field(MemoView | None, "null if it has another version by now"),
+        **_REFUSED,
+    },
+    "pause": {
+        "answer": Field(Stopped),
+        "next": Field(list[str], "the command that lets it go on"),
+        "exit_code": _CODE,
+    },
+    "preflight": {"preflight": Field(Preflight)},
+    "questions": {"questions": Field(list[QuestionView], "each with the commands that answer it")},
+    "queue": {"queue": Field(QueueView)},
+    "queues": {
+        "queues": Field(list[QueueView]),
+        "workers": Field(list[WorkerView]),
+        "saturation": Field(
+            float | None, "how much of their places is in use, from 0 to 1; null without workers"
+        ),
+    },
+    "raise-budget": {"answer": Field(Answer), "next": _NEXT},
+    "restore": {"restored": Field(str, "path")},
+    "resume": {
+        "answer": Field(Answer | None, "null when many are taken up together"),
+        "next": _NEXT,
+        "resumed": Field(list[Resumed], "what became of each of many"),
+        "refused": Field(int, "how many of them were left as they are"),
+    },
+    "rollback": {
+        "plan": Field(RollbackPlan),
+        "answer": Field(Answer | None, "null if only the plan was asked for"),
+        "next": Field(list[str], "commands that perform it"),
+    },
+    "run": {
+        "run": Field(RunView | None),
+        "restarts": Field(int),
+        "exit_code": _CODE,
+        "error": Field(ErrorData | UnsetType, "only if it did not complete"),
+    },
+    "runs": {"runs": Field(list[RunSummary])},
+    "schedule": {"schedule": Field(ScheduleView)},
+    "schedules": {"schedules": Field(list[ScheduleView])},
+    "settle": {"answer": Field(Answer), "next": _NEXT},
+    "show": {
+        "run": Field(RunView),
+        "trace_id": Field(str | None, "32 hexadecimal digits: its trace, if it is traced"),
+    },
+    "signal": {"signal": Field(Sent), "note": _OTHER},
+    "state": {
+        "run_id": Field(str),
+        "state": Field(StateView | UnsetType, "without --list and --between"),
+        "snapshots": Field(list[SnapshotView] | UnsetType, "with --list"),
+        "comparison": Field(Comparison | UnsetType, "with --between"),
+    },
+    "tail": {
+        "event": Field(str, "entry, run, away, back or end"),
+        "run_id": Field(str | UnsetType),
+        "entry": Field(EntryData | UnsetType, "of an entry"),
+        "run": Field(RunSummary | UnsetType, "of a run that changed"),
+        "error": Field(ErrorData | UnsetType, "while the store is away: why"),
+        "status": Field(str | UnsetType, "at the end"),
+        "exit_code": Field(int | UnsetType, "at the end"),
+    },
+    "token create": _SECRET,
+    "token list": {"tokens": Field(list[TokenView])},
+    "token revoke": {"revoked": Field(TokenView)},
+    "token rotate": _SECRET,
+    "top": {"overview": Field(Overview)},
+    "trends": {"trends": Field(Trends | None, "null if there is no store")},
+    "ui": {
+        "url": Field(str, "with the token of this start"),
+        "token": Field(str),
+        "socket": Field(str | None),
+    },
+    "verify": {"sound": Field(bool), "findings": Field(list[Damage])},
+    "worker": {"exit_code": _CODE},
+}
+"""By command, what it adds to the object; `tail` prints one such object per line."""
+
+
+def answer_type(command: str) -> type[msgspec.Struct]:
+    """Return the whole object that a command prints when it does not fail."""
+    fields: list[Any] = [
+        ("version", int),
+        ("command", str),
+        ("warning", str | UnsetType, msgspec.UNSET),
+    ]
+    for name, field in SHAPES[command].items():
+        missing = (msgspec.UNSET,) if field.may_be_missing else ()
+        fields.append((name, field.type, *missing))
+    name = "".join(word.capitalize() for word in command.replace("-", " ").split())
+    return msgspec.defstruct(f"{name}Answer", fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def failure_type() -> type[msgspec.Struct]:
+    """Return the object that any command prints when it fails."""
+    return msgspec.defstruct(
+        "Failure",
+        [
+            ("version", int),
+            ("command", str),
+            ("error", ErrorData),
+            ("exit_code", int),
+            ("warning", str | UnsetType, msgspec.UNSET),
+        ],
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )

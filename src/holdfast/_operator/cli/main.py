@@ -1,0 +1,141 @@
+"""The command `holdfast`: inspect runs, and make the decisions that need a person.
+
+The module of a command is imported when the command is used: who lists runs does not wait for what a
+worker or the page needs. Help loads them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import sys
+from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import click
+
+from holdfast._operator.cli.command_list import COMMANDS, OTHERS, SECTIONS, SHORT
+from holdfast._operator.cli.exit_codes import EXIT_CODES
+from holdfast._operator.cli.session import no_pager_option, print_nowhere, store_options
+
+
+class Commands(MutableMapping[str, click.Command]):
+    """Commands by name. All names are known; the module of a command is imported for the command."""
+
+    def __init__(self, package: str, modules: Mapping[str, Sequence[str]]) -> None:
+        self._package = package
+        self._module = {name: module for module, names in modules.items() for name in names}
+        self._loaded: dict[str, click.Command] = {}
+        self.group: click.Group | None = None
+        """Whose commands they are."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._loaded:
+            module = importlib.import_module(f"{self._package}.{self._module[name]}")
+            module.add_to(self.group)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        from holdfast._operator.cli.completion import let_complete
+
+        let_complete(command)
+        command.short_help = SHORT.get(name, command.short_help)
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._module, **self._loaded})
+
+    def __len__(self) -> int:
+        return len({**self._module, **self._loaded})
+
+
+class Sections(click.Group):
+    """A group whose help has its commands in sections."""
+
+    def __init__(self, *, commands: Commands, **options: Any) -> None:
+        super().__init__(commands=commands, **options)
+        self._given: list[str] = []
+        commands.group = self
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Invoke a command. What it prints is written out here, where it can still be said that it
+        could not be."""
+        try:
+            try:
+                given = args[0] if args else options.get("args")
+                self._given = list(sys.argv[1:] if given is None else given)
+                return super().main(*args, **options)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError as error:
+            print_nowhere()  # The reader (head, less) has seen enough.
+            ended = error.__context__
+            raise SystemExit(ended.code if isinstance(ended, SystemExit) else 0) from None
+        except OSError as error:
+            if error.filename is not None:  # It is about a file, and not about what is printed.
+                raise
+            print_nowhere()
+            why = error.strerror or str(error)
+            click.echo(f"holdfast: the output cannot be written: {why}", err=True)
+            raise SystemExit(1) from None
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Read the options before the command."""
+        with self._told_as_json():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Read the rest, and perform it."""
+        with self._told_as_json():
+            return super().invoke(ctx)
+
+    @contextlib.contextmanager
+    def _told_as_json(self) -> Generator[None]:
+        """With --json, a wrong usage is told as JSON too: a program reads what is printed."""
+        try:
+            yield
+        except click.UsageError as error:
+            if "--json" in self._given:
+                facts = {"type": "UsageError", "message": error.format_message()}
+                path = "" if error.ctx is None else error.ctx.command_path
+                told = {
+                    "version": 1,
+                    "command": path.partition(" ")[2],
+                    "error": facts,
+                    "exit_code": error.exit_code,
+                }
+                error.show = lambda file=None: click.echo(json.dumps(told, ensure_ascii=False))  # type: ignore[method-assign]
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands into the help."""
+        known = {name for names in SECTIONS.values() for name in names}
+        others = tuple(name for name in self.list_commands(ctx) if name not in known)
+        for title, names in {**SECTIONS, OTHERS: others}.items():
+            there = [self.commands[name] for name in names if name in self.commands]
+            width = formatter.width - 6 - max(map(len, self.commands))
+            rows = [(each.name or "", each.get_short_help_str(width)) for each in there]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+@click.group(
+    cls=Sections,
+    commands=Commands("holdfast._operator.cli", COMMANDS),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EXIT_CODES,
+)
+@click.version_option(package_name="holdfast", message="holdfast %(version)s")
+@no_pager_option
+@store_options
+def main(url: str | None, namespace: str | None, as_json: bool, no_pager: bool) -> None:
+    """Durable runs for AI agents.
+
+    Commands read the store of a program while it runs, or after it died. Decisions are recorded with
+    their actor; a process that has the flow carries them out.
+    """

@@ -1,0 +1,122 @@
+"""Commands about memories: list, read and set values that outlive their run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdfast._operator.act import memory_admin
+from holdfast._operator.cli.decision_commands import duration, parsed
+from holdfast._operator.cli.exit_codes import BUSY, NOT_FOUND, OK
+from holdfast._operator.cli.session import Session, command
+from holdfast._operator.cli.tables import cell, table
+from holdfast._operator.text import shown
+
+LIMIT = 100
+
+
+def add_to(group: click.Group) -> None:
+    """Add these commands to the group."""
+    memory = click.Group(
+        "memory",
+        help="See and set what runs remember beyond their end.\n\n"
+        "MEMORY is the name that was given to holdfast.memory(…). Values are plain JSON here; those "
+        "of your classes are shown by their names and fields.",
+    )
+    group.add_command(memory)
+    command(memory, "get")(_get)
+    command(memory, "set")(_set)
+    command(memory, "list")(_list)
+    command(memory, "delete")(_delete)
+
+
+@click.argument("memory")
+@click.argument("key")
+def _get(session: Session, memory: str, key: str) -> int:
+    """Print a value."""
+    found = memory_admin.get(session.store(), memory, key)
+    if found is None:
+        return _refused(session, NOT_FOUND, f"memory {memory!r} has no {key!r}", value=None)
+    if session.as_json:
+        session.answer(value=found)
+    else:
+        session.say(shown(found.value, 1_000_000))
+    return OK
+
+
+def _refused(session: Session, code: int, why: str, **answer: Any) -> int:
+    """Explain why a command ends with this exit code."""
+    if session.as_json:
+        session.answer(**answer, error={"message": why}, exit_code=code)
+    else:
+        session.note(f"holdfast: {why}")
+    return code
+
+
+@click.argument("memory")
+@click.argument("key")
+@click.argument("value", metavar="JSON")
+@click.option(
+    "--ttl", metavar="TIME", help='How long it stays, such as "30d", or seconds; default: for good.'
+)
+@click.option(
+    "--if-version", type=int, metavar="N", help="Only if that is its version now (0: none)."
+)
+def _set(
+    session: Session, memory: str, key: str, value: str, ttl: str | None, if_version: int | None
+) -> int:
+    """Write a value."""
+    given = parsed("the value", value)
+    written = memory_admin.put(
+        session.store(create=True), memory, key, given, duration(ttl), if_version
+    )
+    if written is None:
+        why = f"{key!r} has another version by now; nothing was written"
+        return _refused(session, BUSY, why, value=None)
+    if session.as_json:
+        session.answer(value=written)
+    else:
+        session.say(f"Written: {key}, version {written.version}.")
+    return OK
+
+
+@click.argument("memory")
+@click.argument("prefix", default="")
+@click.option("--limit", type=click.IntRange(min=1), default=LIMIT, show_default=True)
+def _list(session: Session, memory: str, prefix: str, limit: int) -> None:
+    """List values by key; only those whose keys begin with PREFIX."""
+    found = memory_admin.list_values(session.store(), memory, prefix, limit)
+    if session.as_json:
+        session.answer(values=found)
+        return
+    if not found:
+        session.say(f"Memory {memory} has no such keys.")
+        return
+    rows = table("KEY", "VERSION", "WRITTEN BY", "EXPIRES", "VALUE")
+    for memo in found:
+        expires = "" if memo.expires_at is None else f"{memo.expires_at:%Y-%m-%d %H:%M:%S UTC}"
+        rows.add_row(
+            cell(memo.key),
+            cell(str(memo.version)),
+            cell("" if memo.run_id is None else f"run {memo.run_id}"),
+            cell(expires),
+            cell(shown(memo.value, 60)),
+        )
+    session.show(rows)
+
+
+@click.argument("memory")
+@click.argument("key")
+@click.option("--if-version", type=int, metavar="N", help="Only if that is its version now.")
+def _delete(session: Session, memory: str, key: str, if_version: int | None) -> int:
+    """Remove a value."""
+    removed = memory_admin.remove(session.store(), memory, key, if_version)
+    if not removed:
+        why = f"{key!r} has another version by now; nothing was removed"
+        return _refused(session, BUSY, why, removed=False)
+    if session.as_json:
+        session.answer(removed=True)
+    else:
+        session.say(f"Removed: {key}.")
+    return OK

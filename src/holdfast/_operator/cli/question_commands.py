@@ -1,0 +1,300 @@
+"""Commands for messages to runs: questions, answer, approve, signal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast._core.approvals import APPROVE
+from holdfast._core.commands import command as command_line
+from holdfast._operator.act import message_actions
+from holdfast._operator.cli.decision_commands import goes_on_text, of_a_block
+from holdfast._operator.cli.session import Session, command
+from holdfast._operator.explain.open_waits import other_names, similar_questions
+from holdfast._operator.read import question_views, readable_values
+from holdfast._operator.read.answer_schema import misfit, type_in_words, wants_text
+from holdfast._operator.read.question_views import QuestionView
+from holdfast._operator.read.run_views import RunView, existing_row
+from holdfast._operator.text import clipped, length, shown, visible
+from holdfast._store.addresses import NoStore
+from holdfast.errors import StaleView, UsageError
+
+
+def add_to(group: click.Group) -> None:
+    """Add these commands to the group."""
+    command(group, "questions", pages=True)(_questions)
+    command(group, "answer", acts=True)(_answer)
+    command(group, "approve", acts=True)(_approve)
+    command(group, "signal", acts=True)(_signal)
+
+
+# -- questions ---------------------------------------------------------------------------------
+
+
+@click.option("--to", metavar="WHO", help="Only what is asked of them.")
+@click.option("--run", "run_id", metavar="RUN_ID", help="Only what this run asks.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+def _questions(session: Session, to: str | None, run_id: str | None, limit: int) -> None:
+    """List what runs ask people, oldest first, with the commands that answer.
+
+    Approvals are among them: they show the stored arguments of the effect, and their digest.
+    """
+    try:
+        store = session.store()
+    except NoStore as missing:
+        if session.as_json:
+            session.answer(questions=[])
+        else:
+            session.say(f"No questions: {missing}.")
+        return
+    bad: list[question_views.Unreadable] = []
+    asked = question_views.questions(
+        store, to=to, run_id=run_id, limit=limit, plain=True, unreadable=bad
+    )
+    for it in bad:
+        session.note(f"Run {it.run_id} cannot be read: {it.error}")
+    if session.as_json:
+        session.answer(questions=[_data(session, question) for question in asked])
+        return
+    if not asked:
+        session.say("No questions are open.")
+    for question in asked:
+        _print_question(session, question, store.now_us())
+    if len(asked) == limit:
+        session.say(f"The oldest {limit}; more with --limit.", "dim")
+
+
+def _data(session: Session, question: QuestionView) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(question)
+    return told | {"commands": [session.pasteable(each) for each in question.commands]}
+
+
+def _print_question(session: Session, question: QuestionView, now_us: int) -> None:
+    since = length(max(0.0, now_us / 1e6 - question.asked_at.timestamp()))
+    whom = f" asks {question.to}" if question.to else " asks"
+    session.say(f"Run {question.run_id}{whom}, since {since}: {clipped(question.text)}", "bold")
+    if question.kind == "approval":
+        session.say(f"  arguments  {_arguments(question)}")
+        session.say(f"  digest     {question.digest}")
+        if question.holds_s is not None:
+            session.say(f"  holds for  {length(question.holds_s)} once it is given")
+    if question.choices is not None:
+        session.say(f"  choices    {shown(question.choices)}")
+    elif (kind := type_in_words(question.schema)) is not None:
+        session.say(f"  answer     {kind}")
+    if question.until is not None:
+        session.say(f"  until      {question.until:%Y-%m-%d %H:%M:%S} UTC")
+    for each in question.refused:
+        session.say(f"  refused    {each}", "yellow")
+    for each in question.commands:
+        session.say(f"    {session.pasteable(each)}")
+    session.say()
+
+
+def _arguments(question: QuestionView) -> str:
+    return clipped(visible(readable_values.on_one_line(question.args_text or "null")))
+
+
+# -- answering ---------------------------------------------------------------------------------
+
+
+@click.argument("run_id")
+@click.argument("name")
+@click.argument("value", required=False)
+@click.option(
+    "--refuse",
+    metavar="[REASON]",
+    is_flag=False,
+    flag_value="",
+    help="Refuse instead: the flow gets Refused.",
+)
+def _answer(
+    session: Session, run_id: str, name: str, value: str | None, refuse: str | None, actor: str
+) -> None:
+    """Answer a question of a run, or refuse it (or an approval).
+
+    NAME is the name of the question, or the step of an approval, as `holdfast questions` shows it. VALUE
+    is JSON; a text or a date needs no quotes, and may have them. The first answer counts.
+    """
+    store = session.store()
+    if (value is None) == (refuse is None):
+        raise UsageError("say VALUE, or --refuse and a reason")
+    if refuse is not None:
+        told = message_actions.refuse(store, run_id, name, reason=refuse, actor=actor)
+        said = ["--refuse", refuse]
+    else:
+        assert value is not None
+        said = [value]
+        asked = question_views.questions(store, run_id=run_id, limit=10_000, plain=True)
+        question = next((it for it in asked if it.name == name), None)
+        told = message_actions.answer(store, run_id, name, read(value, question), actor=actor)
+    _tell(session, told, *said)
+
+
+def read(text: str, question: QuestionView | None) -> Any:
+    """Return an answer as it was typed: a text where one is asked for, with or without quotes; else
+    JSON if it is some, and fits."""
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+    if question is None:
+        return value
+    if question.choices is not None:
+        return text if text in question.choices else value
+    if wants_text(question.schema):
+        return value if isinstance(value, str) else text
+    fits = misfit(value, None, question.schema) is None
+    return value if fits or misfit(text, None, question.schema) is not None else text
+
+
+@click.argument("run_id")
+@click.argument("step")
+@click.option("--digest", metavar="HEX", help="Only if this is the digest of the arguments.")
+@click.option("--yes", is_flag=True, help="Do not show the arguments and ask first.")
+@click.option(
+    "--refuse",
+    metavar="[REASON]",
+    is_flag=False,
+    flag_value="",
+    help="Refuse instead: the flow gets Refused.",
+)
+def _approve(
+    session: Session,
+    run_id: str,
+    step: str,
+    digest: str | None,
+    yes: bool,
+    refuse: str | None,
+    actor: str,
+) -> int | None:
+    """Approve one call of an effect, with exactly the arguments that are stored, or refuse it.
+
+    Without --digest (which `holdfast questions` prints) they are shown, and you are asked. Without a
+    terminal, and with --json, give --digest or --yes.
+    """
+    store = session.store()
+    if refuse is not None:
+        if digest is not None or yes:
+            raise UsageError("say --refuse, or --digest or --yes to approve")
+        told = message_actions.refuse(store, run_id, step, reason=refuse, actor=actor)
+        _tell(session, told, "--refuse", refuse)
+        return None
+    if digest is None and not yes:
+        digest = ""  # What was not shown is not approved.
+        asked = question_views.questions(store, run_id=run_id, limit=10_000, plain=True)
+        for question in asked:
+            if question.kind == "approval" and question.name == step.removeprefix(APPROVE):
+                if not session.as_json:
+                    _print_question(session, question, store.now_us())
+                digest = question.digest
+        shows = command_line("questions", "--run", run_id)
+        instead = f"--digest DIGEST, which `{shows}` shows, or --yes"
+        if digest and not session.confirmed(f"Approve {step}?", instead):
+            return None
+    try:
+        _tell(session, message_actions.approve(store, run_id, step, digest=digest, actor=actor))
+    except StaleView as stale:
+        raise UsageError(str(stale)) from None
+    return None
+
+
+@click.argument("run_id")
+@click.argument("name")
+@click.argument("payload", required=False, metavar="[VALUE]")
+@click.option(
+    "--id", "signal_id", metavar="ID", help="Sent again under this id, it is not repeated."
+)
+def _signal(
+    session: Session,
+    run_id: str,
+    name: str,
+    payload: str | None,
+    signal_id: str | None,
+    actor: str,
+) -> None:
+    """Send a signal to a run, which takes it with wait(NAME); kept if it comes early.
+
+    VALUE is JSON; what is none, such as a word, is a text.
+    """
+    store = session.store()
+    value = None if payload is None else _payload(payload)
+    sent = message_actions.signal(store, run_id, name, value, signal_id=signal_id, actor=actor)
+    other = other_names(store, run_id, "signal", name) if sent.new else None
+    if session.as_json:
+        session.answer(signal=msgspec.to_builtins(sent), note=other)
+        return
+    if sent.new:
+        session.say(f"Signal {name} is kept for run {run_id} (id {sent.id}).")
+    else:
+        session.say(f"Signal {name} with id {sent.id} was sent before; it is not delivered again.")
+    if other is not None:
+        session.say(f"{other}.", "yellow")
+
+
+def _payload(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        if not text.startswith(("{", "[", '"')):
+            return text
+        raise UsageError(
+            f"{text[:60]!r} begins as JSON does, and is none ({error}); a text that begins so needs "
+            """quotes, as in '"[sent]"'"""
+        ) from None
+
+
+def _tell(session: Session, told: message_actions.Answered, *said: str) -> None:
+    """Explain what became of an answer, and if nobody has asked for it, what may have been meant."""
+    store = session.store()
+    other = other_names(store, told.run_id, "question", told.name) if told.early else None
+    if session.as_json:
+        session.answer(answer=msgspec.to_builtins(told), note=other)
+        return
+    if other is not None:
+        warning = f"WARNING  Run {told.run_id} does not ask {told.name!r} now: nothing is answered."
+        session.say(warning, "bold yellow")
+    session.say(f"{told.did}.")
+    if other is not None:
+        session.say(f"{other}.", "yellow")
+        for name in similar_questions(store, told.run_id, told.name):
+            values = 2 if said[:1] == ("--refuse",) else 3
+            line = command_line("answer", told.run_id, name, *said, values=values)
+            session.say(f"If {name!r} is meant:")
+            session.say(f"  {session.pasteable(line)}")
+    if told.held is not None:
+        session.say("The run is held, and stays so. It has the answer when it goes on. To see it:")
+    elif told.early:
+        session.say("To see the run:")
+    else:
+        session.say(f"{_who_goes_on(session, told.run_id)} To see it:")
+    session.say(f"  {session.pasteable(command_line('explain', told.run_id))}")
+
+
+def _who_goes_on(session: Session, run_id: str) -> str:
+    """Say who takes an answer; of a block that is its own process, and no worker."""
+    store = session.store()
+    row = existing_row(store, run_id)
+    if not of_a_block(session, row):
+        return "The process that has the run, or a worker with its flow, goes on."
+    if row.owner is None or store.owner_is_dead(row.owner):
+        return goes_on_text("goes on with", or_so=False)
+    return "The process that has the run goes on."
+
+
+# -- what `show` says --------------------------------------------------------------------------
+
+
+def print_signals(session: Session, run: RunView) -> None:
+    """Print what was said to a run."""
+    if not run.signals:
+        return
+    session.say()
+    for each in run.signals:
+        why = f": {each.why}" if each.why else ""
+        session.say(
+            f"{each.kind} {each.name} from {each.actor} {each.status}{why}  {shown(each.value, 80)}",
+            "yellow" if each.status in ("expired", "refused") else "dim",
+        )

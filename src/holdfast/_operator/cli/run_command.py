@@ -1,0 +1,198 @@
+"""The commands `run` and `preflight`: both import the run's flow in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+import msgspec
+
+from holdfast._core.commands import command as command_line
+from holdfast._core.comparing import Preflight
+from holdfast._core.drift import Change
+from holdfast._core.entries import Kind
+from holdfast._core.lifecycle import Status
+from holdfast._core.resume import facts_of
+from holdfast._operator.cli.child_process import module_named
+from holdfast._operator.cli.decision_commands import OBJECT, parsed
+from holdfast._operator.cli.exit_codes import CANCELLED, FAILED, HELD, INTERRUPTED, OK
+from holdfast._operator.cli.progress_lines import Follower, Lines
+from holdfast._operator.cli.run_details import explained
+from holdfast._operator.cli.run_process import Order, Report
+from holdfast._operator.cli.session import Session, command, console
+from holdfast._operator.cli.supervisor import Child, Supervisor
+from holdfast._operator.read import preflight, run_views
+from holdfast._operator.read.run_views import existing_row
+from holdfast._operator.text import clipped, count, length, shown
+from holdfast._store.contract import Store
+
+# -- run ----------------------------------------------------------------------------------------
+
+
+_CODES = {
+    Status.COMPLETED: OK,
+    Status.HELD: HELD,
+    Status.FAILED: FAILED,
+    Status.CANCELLED: CANCELLED,
+    Status.ROLLED_BACK: CANCELLED,
+}
+TRACE_CHARS = 4_000
+
+
+def add_to(group: click.Group) -> None:
+    """Add these commands to the group."""
+    command(group, "run")(_run)
+    command(group, "preflight", pages=True)(_preflight)
+
+
+@click.argument("target", metavar="MODULE:FLOW")
+@click.argument("run_id")
+@click.option(
+    "--input",
+    "given",
+    metavar="JSON",
+    help="An object of arguments by name, or an array of them in order. A run that exists knows its "
+    "input.",
+)
+def _run(session: Session, target: str, run_id: str, given: str | None) -> int:
+    """Execute a run until it ends or is held; if its process dies, another goes on.
+
+    MODULE is a name as you would import it from this folder, or a file: agent:research,
+    agent.py:research. Ctrl-C releases the run; the same command goes on with it later. Without --url
+    and HOLDFAST_URL the store is the one that the module opens, if it opens one.
+    """
+    if given is not None:
+        parsed("--input", given, like=OBJECT)
+    session.follow([target.rpartition(":")[0]])
+    store = session.store(create=True)
+    order = Order(target, run_id, session.url, session.namespace, given)
+    lines = Lines(console(stderr=True) if session.as_json else session.out)
+    follower = Follower(store, run_id, lines)
+    recorded = follower.catch_up()
+    follower.heading = f"Executing run {run_id}."
+    if recorded:
+        steps = "1 step is" if recorded == 1 else f"{recorded:,} steps are"
+        follower.heading = f"Going on with run {run_id}: {steps} recorded and not executed again."
+    report, restarts = _supervised(session, order, follower)
+    return _tell(session, store, run_id, report, restarts)
+
+
+def _supervised(session: Session, order: Order, follower: Follower) -> tuple[Report, int]:
+    # What the flow prints must not mix with the one object of --json.
+    stdout = sys.stderr.fileno() if session.as_json else None
+
+    def died(child: Child, pause_s: float) -> None:
+        session.note(
+            f"! process {child.pid} {child.fate()}; another goes on in {length(pause_s)}",
+            "bold red",
+        )
+
+    supervisor = Supervisor(follower, lambda: Child(order, stdout=stdout), died)
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        return supervisor.work(), supervisor.restarts
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+    raise SystemExit(128 + number)
+
+
+# -- how it ended ------------------------------------------------------------------------------
+
+
+def _tell(session: Session, store: Store, run_id: str, report: Report, restarts: int) -> int:
+    row = store.get(run_id)
+    ended = None if row is None else _CODES.get(row.status)
+    # A report of another kind (wrong input, a live owner) is about this call and not about the run.
+    code = report.code if report.code not in (OK, FAILED, HELD, CANCELLED) or row is None else ended
+    code = report.code if code is None else code
+    if session.as_json:
+        run = None if row is None else run_views.view(store, run_id, plain=True)
+        told: dict[str, Any] = {"run": run, "restarts": restarts, "exit_code": code}
+        if report.message and code != OK:
+            told["error"] = {"message": report.message}
+        session.answer(**told)
+        return code
+    if code == INTERRUPTED:
+        session.say(f"Interrupted. Run {run_id} is released; the same command goes on with it.")
+    elif code == OK:
+        run = run_views.view(store, run_id, plain=True)
+        again = f", {count(restarts, 'restart')}" if restarts else ""
+        session.say(f"Completed: {count(run.totals.steps, 'step')}{again}.", "green")
+        session.say(f"Result: {shown(run.result)}")
+    elif code == HELD and ended == HELD:
+        session.say()
+        session.say(str(explained(session, store, run_id)))
+    elif code == FAILED and ended == FAILED:
+        _tell_failure(session, store, run_id)
+    else:
+        session.note(f"holdfast: {session.pointed(report.message)}")
+    return code
+
+
+def _tell_failure(session: Session, store: Store, run_id: str) -> None:
+    row = run_views.existing_row(store, run_id)
+    last = store.entry(row.run_no, row.last_seq)
+    facts = {} if last is None or last.kind is not Kind.RUN_FAILED else facts_of(last)
+    trace = str(facts.get("trace", ""))
+    if trace:
+        session.note(trace[-TRACE_CHARS:].rstrip(), "dim")
+    error = facts.get("error", {})
+    session.say(
+        f"Failed: {clipped(str(error.get('type')))}: {clipped(str(error.get('message')))}", "red"
+    )
+    more = session.pasteable(command_line("explain", run_id))
+    session.say(f"The same command takes it up again. What is known: {more}")
+
+
+# -- preflight ----------------------------------------------------------------------------------
+
+
+@click.argument("run_id")
+@click.option(
+    "--app",
+    metavar="MODULE",
+    help="The module (or file) with the flow: its code, versions and watched facts are compared.",
+)
+def _preflight(session: Session, run_id: str, app: str | None) -> None:
+    """Say what has changed since a run stopped, without resuming it.
+
+    How long the gap is, which code, versions, watched facts and results are not as they were, what
+    will be executed again, and what is in doubt. With --app the flow is replayed on its record, as far
+    as it goes, to look at what it watches; no step is executed.
+    """
+    store = session.store()
+    row = existing_row(store, run_id)
+    if app is None:
+        told = preflight.report(store, row, preflight.replayed_history(store, row), None)
+    else:
+        told = _with_code(session, run_id, app)
+    if session.as_json:
+        session.answer(preflight=msgspec.to_builtins(told))
+        return
+    session.say(_report_text(told))
+
+
+def _with_code(session: Session, run_id: str, app: str) -> Preflight:
+    import holdfast
+
+    module_named(app)
+    with holdfast.open(session.url, namespace=session.namespace, default=False) as opened:
+        return opened.preflight(run_id)
+
+
+def _report_text(told: Preflight) -> str:
+    lines = [str(told)]
+    lines += [_effects(change) for change in told.changes if change.effects]
+    return "\n".join(lines)
+
+
+def _effects(change: Change) -> str:
+    return (
+        f"Doing it again from {change.steps[0]} on would execute {', '.join(change.effects)} again."
+    )

@@ -1,0 +1,162 @@
+"""The command `runs`: list runs by status, flow, queue, tag and other filters."""
+
+from __future__ import annotations
+
+import re
+
+import click
+from rich.text import Text
+
+from holdfast._core.findings import Found
+from holdfast._core.lifecycle import HeldReason, Status
+from holdfast._operator.cli.session import Session, command
+from holdfast._operator.cli.tables import STYLES, cell, status_told
+from holdfast._operator.read import run_views
+from holdfast._operator.read.run_views import MOVED, RunSummary
+from holdfast._operator.text import length
+from holdfast._store.addresses import NoStore, place, shown
+from holdfast._store.contract import Query
+from holdfast.errors import RunNotFound, UsageError
+
+_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_REASONS = (*(str(reason) for reason in HeldReason), MOVED)
+_LEAST = ("VERSION", "STEPS", "AT", "FLOW")
+"""What is left out of a narrow table, in this order."""
+
+
+def add_to(group: click.Group) -> None:
+    """Add this command to the group."""
+    command(group, "runs", pages=True)(_runs)
+
+
+@click.option(
+    "--status",
+    multiple=True,
+    type=click.Choice([str(status) for status in Status]),
+    help="Only runs with this status; may be said several times.",
+)
+@click.option("--search", metavar="TEXT", help="Only runs with this text in their run id.")
+@click.option("--flow", metavar="NAME", help="Only runs of this flow.")
+@click.option("--tag", metavar="NAME=VALUE", help="Only runs with this tag.")
+@click.option("--queue", metavar="NAME", help="Only runs of this queue.")
+@click.option(
+    "--held",
+    metavar="REASON",
+    help=f"Only runs held for this reason: {', '.join(_REASONS)}; any for all that are held.",
+)
+@click.option(
+    "--finding",
+    type=click.Choice([str(kind) for kind in Found]),
+    help="Only runs in which the watchdog finds this now.",
+)
+@click.option("--version", metavar="TEXT", help="Only runs of this version of their flow.")
+@click.option("--parent", metavar="RUN_ID", help="Only children of this run.")
+@click.option("--older-than", metavar="AGE", help="Not changed for so long: 30s, 10m, 2h, 7d.")
+@click.option("--newer-than", metavar="AGE", help="Changed within this time.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+def _runs(
+    session: Session,
+    status: tuple[str, ...],
+    search: str | None,
+    flow: str | None,
+    tag: str | None,
+    queue: str | None,
+    held: str | None,
+    finding: str | None,
+    version: str | None,
+    parent: str | None,
+    older_than: str | None,
+    newer_than: str | None,
+    limit: int,
+) -> None:
+    """List runs, newest first; with several options, those that fit all of them."""
+    try:
+        store = session.store()
+    except NoStore as missing:
+        if session.as_json:
+            session.answer(runs=[])
+        else:
+            session.say(f"No runs: {missing}.")
+        return
+    any_held = held == "any"
+    if held is not None and held not in (*_REASONS, "any"):
+        raise UsageError(f"--held is one of {', '.join(_REASONS)}, any; not {held!r}")
+    query = Query(
+        status=[Status(name) for name in status] or ([Status.HELD] if any_held else None),
+        run_id_part=search,
+        flow=flow,
+        tag=_tag(tag),
+        updated_before_us=_before_us(store.now_us(), older_than, "--older-than"),
+        updated_after_us=_before_us(store.now_us(), newer_than, "--newer-than"),
+        queue=queue,
+        held_reason=None if any_held else held,
+        parent=parent,
+        limit=limit,
+    )
+    if parent is not None and store.get(parent) is None:
+        raise RunNotFound(parent, place(store.url, store.namespace))
+    found = run_views.summaries(store, query, version, finding)
+    filters = (status, search, flow, tag, queue, held, finding, version, parent)
+    if session.as_json:
+        session.answer(runs=found)
+    elif not found and not any((*filters, older_than, newer_than)):
+        session.say(
+            f"No runs yet in {place(shown(session.url), session.namespace)}.\n"
+            "Start one from your program (flow.run('my-run-id', …)), or:\n"
+            f"  {session.pasteable('run MODULE:FLOW RUN_ID')} --input '{{…}}'\n"
+            "  holdfast demo"
+        )
+    elif not found:
+        session.say("No runs like that.")
+    else:
+        titles = ("RUN", "FLOW", "VERSION", "STATUS", "STEPS", "AT", "CHANGED")
+        now_us = store.now_us()
+        session.show_rows(titles, [_row(run, now_us) for run in found], _LEAST)
+        if len(found) == limit:
+            session.say(f"The newest {limit}; more with --limit.", "dim")
+
+
+def _tag(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--tag is NAME=VALUE, not {text!r}")
+    return name, value
+
+
+def _before_us(now_us: int, age: str | None, option: str) -> int | None:
+    if age is None:
+        return None
+    match = _AGE.fullmatch(age)
+    if match is None:
+        raise UsageError(f"{option} is a number and a unit (30s, 10m, 2h, 7d), not {age!r}")
+    return now_us - int(float(match[1]) * _UNITS_S[match[2]] * 1e6)
+
+
+def _where(run: RunSummary, now_us: int) -> str:
+    """Say which step is being executed, and for how long; else the last one that the run wrote of."""
+    step = run.running
+    if step is None:
+        return run.current_step or ""
+    tries = f", attempt {step.attempt}" if step.attempt > 1 else ""
+    return f"{step.key}{tries} ({length(max(0.0, now_us / 1e6 - step.since.timestamp()))})"
+
+
+def _row(run: RunSummary, now_us: int) -> list[Text]:
+    status = status_told(run)
+    if run.status == "completed" and run.totals.degraded:
+        status += ", degraded"
+    changed_s = run.updated_at.timestamp()
+    # A row that cannot be read has no time.
+    changed = f"{length(max(0.0, now_us / 1e6 - changed_s))} ago" if changed_s else ""
+    return [
+        cell(run.run_id),
+        cell(run.flow),
+        cell(run.version),
+        cell(status, STYLES.get(run.status, "")),
+        cell(str(run.totals.steps)),
+        cell(_where(run, now_us)),
+        cell(changed),
+    ]

@@ -1,0 +1,170 @@
+"""The process that executes a supervised run: `python -m holdfast._operator.cli.run_process FD`.
+
+It reports how it ended through a pipe of its own. A process that ends without a report has died,
+whatever its exit code is, and its supervisor starts another. If the supervisor dies, this process stops
+its run at the next durable call and gives it back: an effect at work is finished and recorded first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from holdfast._core.commands import another_id
+from holdfast._core.stops import Unwind
+from holdfast._operator.cli.child_process import (
+    _hints,
+    _typed,
+    find_flow,
+    outlives,
+    read_order,
+    typed_arguments,
+)
+from holdfast._operator.cli.exit_codes import ERROR, INTERRUPTED, OK, code_of
+from holdfast.errors import HoldfastError, RunConflict, RunError, RunHeld, UsageError
+
+if TYPE_CHECKING:
+    from holdfast._opened import Store
+
+
+LOOK_S = 0.05
+"""How often a process without a supervisor looks for runs that it still has to stop."""
+
+
+class Order(msgspec.Struct):
+    """What the supervisor wants to have executed."""
+
+    target: str
+    run_id: str
+    url: str
+    namespace: str
+    input: str | None = None
+    """JSON; None for a run that exists and knows its input."""
+    report_fd: int = -1
+    life_fd: int = -1
+    """A pipe whose other end only the supervisor has: it ends when the supervisor does."""
+
+
+class Report(msgspec.Struct):
+    """How the process ended."""
+
+    code: int
+    message: str = ""
+    unfit: bool = False
+    """Whether the run was given back because this version of its flow does not fit it."""
+
+
+def main(argv: list[str]) -> int:
+    """Execute one order."""
+    order = msgspec.json.decode(read_order(argv), type=Order)
+    sys.argv = [order.target.partition(":")[0]]  # What the user's module looks at is not for us.
+    signal.signal(signal.SIGTERM, _terminated)
+    alone = threading.Event()
+    if order.life_fd >= 0:
+        threading.Thread(target=outlives, args=(order.life_fd, alone), daemon=True).start()
+    report = execute(order, alone)
+    if order.report_fd >= 0:
+        with contextlib.suppress(BrokenPipeError):  # The supervisor is gone.
+            os.write(order.report_fd, msgspec.json.encode(report))
+    return report.code
+
+
+def execute(order: Order, alone: threading.Event) -> Report:
+    """Execute the run of an order until it ends here, however it ends."""
+    try:
+        _work(order, alone)
+    except HoldfastError as error:
+        unfit = isinstance(error, RunHeld) and bool(error.unfit_version)
+        return Report(code_of(error), str(error), unfit)
+    except (KeyboardInterrupt, SystemExit):
+        return Report(INTERRUPTED, "interrupted")
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return Report(ERROR, f"{type(error).__name__}: {error}")
+    return Report(OK)
+
+
+def _work(order: Order, alone: threading.Event) -> None:
+    import holdfast
+    from holdfast._operator.cli import default_store
+
+    flow = find_flow(order.target)
+    default_store.warn(order.url, order.namespace)
+    # Not the default: the module may have opened a store of its own.
+    store = holdfast.open(order.url, namespace=order.namespace, default=False)
+    with store:
+        threading.Thread(target=_stop_when, args=(alone, store), daemon=True).start()
+        args, kwargs = _arguments(order, flow, store.kept)
+        going = flow.with_options(store=store).run(order.run_id, *args, **kwargs)
+        if inspect.isawaitable(going):
+            import asyncio
+
+            asyncio.run(_awaited(going))
+
+
+def _stop_when(alone: threading.Event, store: Store) -> None:
+    """Stop what is executed here once nobody supervises it: at its next durable call, or now if it
+    only waits. Nothing is interrupted."""
+    alone.wait()
+    while not store.engine.closed:  # A child run may begin after a look.
+        for execution in store.engine.executing():
+            why = f"run {execution.run_id!r} was given back: its supervisor has died"
+            unwind = Unwind(RunError(execution.run_id, why), released="supervisor died")
+            execution.stop(unwind, later=True)
+        time.sleep(LOOK_S)
+
+
+async def _awaited(going: Any) -> Any:
+    return await going
+
+
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+    """Let the run be released, as after Ctrl-C."""
+    raise SystemExit(128 + number)
+
+
+# -- with which input --------------------------------------------------------------------------
+
+
+def _arguments(order: Order, flow: Any, kept: Any) -> tuple[list[Any], dict[str, Any]]:
+    if order.input is None:
+        return [], _recorded_input(kept, order.run_id, flow)
+    given = msgspec.json.decode(order.input)
+    signature = inspect.signature(flow.fn)
+    if isinstance(given, list):
+        names = list(signature.parameters)[: len(given)]  # pyright: ignore[reportUnknownArgumentType]
+        hints = _hints(flow.fn)
+        return [_typed(hints.get(n), v, n) for n, v in zip(names, given, strict=False)], {}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if not isinstance(given, dict):
+        raise UsageError(
+            "--input is a JSON object of arguments by name, or an array of them in order"
+        )
+    return [], typed_arguments(flow, given)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _recorded_input(kept: Any, run_id: str, flow: Any) -> dict[str, Any]:
+    """A run that exists knows its input; its classes are known by now."""
+    from holdfast._operator.read import run_views
+
+    row = kept.get(run_id)
+    if row is None:
+        return {}
+    if row.flow not in (flow.name, *flow.aliases):
+        # Its input would not fit, and say nothing of what is wrong.
+        why = f"as a run of {row.flow!r}, not {flow.name!r}"
+        raise RunConflict(run_id, why, another_id(run_id))
+    recorded = run_views.view(kept, run_id).input
+    return dict(recorded) if isinstance(recorded, dict) else {}  # pyright: ignore[reportUnknownArgumentType]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

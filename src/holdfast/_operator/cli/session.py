@@ -1,0 +1,472 @@
+"""The session of a command: its store, its output and pager, and its errors.
+
+A command never prints a traceback for an error of ours, never colours what is not a terminal, and
+never lets text of others reach the terminal unescaped. With `--json` it prints one object, with
+"version": 1, on standard output, also when it fails.
+
+Long output on a terminal goes through a pager; short output, a file and a pipe never do.
+HOLDFAST_PAGER names the pager, else PAGER, else `less -FRX`; an empty one or `cat` means none. Output
+is inert before it gets there: control characters are escaped, and the only sequences left are our own
+colours, which are removed for pagers that may not know them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import getpass
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from holdfast._operator.cli.command_list import SECTIONS
+from holdfast._operator.cli.exit_codes import DAMAGED, OK, code_of
+from holdfast._operator.cli.tables import fitted, folded
+from holdfast._operator.text import visible
+from holdfast._store.addresses import shown as shown_url
+from holdfast._store.contract import Progress, Store, no_progress
+from holdfast.errors import (
+    HoldfastError,
+    NotConfirmed,
+    RunError,
+    RunHeld,
+    RunNotFound,
+    StoreUnusable,
+    UsageError,
+)
+
+# -- the pager ----------------------------------------------------------------------------------
+
+
+DEFAULT = "less -FRX"
+_NONE = ("", "cat")
+
+
+def pager(environ: Mapping[str, str]) -> list[str] | None:
+    """Return the command that shows long output, or None."""
+    for name in ("HOLDFAST_PAGER", "PAGER"):
+        if name in environ:
+            wanted = environ[name].strip()
+            break
+    else:
+        wanted = DEFAULT
+    with contextlib.suppress(ValueError):  # A quote that is never closed.
+        words = shlex.split(wanted)
+        return None if wanted in _NONE or not words else words
+    return None
+
+
+@contextmanager
+def paged(out: Console, command: Sequence[str] | None) -> Generator[None, None, None]:
+    """Gather what is printed on a terminal, and show it through a pager if it is too long."""
+    if command is None or not out.is_terminal or not sys.stdin.isatty():
+        yield
+        return
+    out.begin_capture()
+    try:
+        yield
+    finally:
+        text = out.end_capture()
+        if not (_rows(text, out.width) >= out.height and _show_in_pager(text, command)):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
+def _rows(text: str, width: int) -> int:
+    """Return how many rows of a terminal a text takes."""
+    lines = text.splitlines()
+    if len(lines) > 1000:
+        return len(lines)
+    return sum(max(1, -(-Text.from_ansi(line).cell_len // max(width, 1))) for line in lines)
+
+
+def _show_in_pager(text: str, command: Sequence[str]) -> bool:
+    """Show a text; False if there is no such pager."""
+    if Path(command[0]).name != "less":
+        text = Text.from_ansi(text).plain
+    environ = {"LESS": "FRX", **os.environ}
+    try:
+        process = subprocess.Popen(  # noqa: S603 - what this user has chosen to read with
+            command, stdin=subprocess.PIPE, env=environ
+        )
+    except OSError:
+        return False
+    # Whoever has read enough leaves; Ctrl-C is the pager's.
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        process.communicate(text.encode())
+    while True:
+        with contextlib.suppress(KeyboardInterrupt):
+            process.wait()
+            return True
+
+
+# -- the session --------------------------------------------------------------------------------
+
+
+JSON_VERSION = 1
+UNFOLDED_CHARS = 10_000
+DEFAULT_URL = "sqlite:///holdfast.db"
+
+
+_DENIED = "this user may not do that there; look at the permissions, of its folders too"
+_NO_SPACE = "the disk is full: no space left there; free some, then do the same again"
+_REFUSALS = {
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EROFS: "its file system is read-only; give another path",
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+}
+"""What a command says of a file that the operating system refuses, whichever file it is."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+_NAMES = sorted({name for names in SECTIONS.values() for name in names})
+_OURS = re.compile(rf"\bholdfast (?:{'|'.join(map(re.escape, _NAMES))})(?![\w-])")
+"""A command of ours in a text. What it is given stands behind it, and stays."""
+
+
+class Session:
+    """One invocation of a command."""
+
+    def __init__(
+        self, command: str, url: str | None, namespace: str | None, *, as_json: bool
+    ) -> None:
+        self.command = command
+        self.url = url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL
+        self.namespace = namespace or "default"
+        self.as_json = as_json
+        self._options = _pointing(url, namespace)
+        self._says_where = bool(url or os.environ.get("HOLDFAST_URL"))
+        self.out = console(stderr=False)
+        self.err = console(stderr=True)
+        self.pager: list[str] | None = None
+        """What shows long output on a terminal, if this command has any."""
+        self.one_line = False
+        """Whether an object of `--json` takes one line: it is one of several."""
+        self.warning: str | None = None
+        self._store: Store | None = None
+
+    # -- the store -----------------------------------------------------------------------------
+
+    def store(self, *, create: bool = False) -> Store:
+        """Open the store; unless it may be created, one that is not there is an error."""
+        if self._store is None:
+            self._store = open_store(self.url, self.namespace, create=create)
+            self.warning = self._store.regression()
+            if self.warning is not None and not self.as_json:
+                self.banner(
+                    f"This store has lost acknowledged commits: {self.warning}",
+                    f"It can be read. Effects are blocked until you accept it: {self.pasteable('adopt')}",
+                )
+        return self._store
+
+    def follow(self, modules: Sequence[str]) -> None:
+        """Use the store that the user's modules open, if nobody says which one is meant."""
+        if self._says_where:
+            return
+        from holdfast._operator.cli import default_store
+
+        opened = default_store.of(modules)
+        if opened is None or (opened.url, opened.namespace) == (self.url, self.namespace):
+            return
+        self.url = opened.url
+        if not any(option.startswith("--namespace ") for option in self._options):
+            self.namespace = opened.namespace
+        named = None if self.namespace == "default" else self.namespace
+        self._options = _pointing(self.url, named)
+
+    def close(self) -> None:
+        """Release the store."""
+        if self._store is not None:
+            self._store.close()
+
+    def pasteable(self, command: str) -> str:
+        """Return a command of ours so that it finds this very store again."""
+        return " ".join(["holdfast", *self._options, command.removeprefix("holdfast ")])
+
+    def pointed(self, text: str) -> str:
+        """Return a text of ours with all commands in it so that they find this very store again."""
+        if not self._options:
+            return text
+        return _OURS.sub(lambda found: self.pasteable(found[0]), text)
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def confirmed(self, asked: str, instead: str, refusal: Exception | None = None) -> bool:
+        """Ask at the terminal whether this is meant. Where nobody can be asked, with `--json` or
+        without a terminal, the command refuses, and says which option answers `instead`."""
+        if self.as_json or not at_a_terminal():
+            why = "with --json" if self.as_json else "without a terminal"
+            told = f"{self.command} asks before it acts, and cannot ask {why}"
+            raise refusal or UsageError(f"{told}: give {instead}. Nothing was changed.")
+        return click.confirm(visible(asked), err=True)
+
+    # -- answering -----------------------------------------------------------------------------
+
+    def answer(self, **data: Any) -> None:
+        """Print the one object of `--json`."""
+        whole: dict[str, Any] = {"version": JSON_VERSION, "command": self.command}
+        if self.warning is not None:
+            whole["warning"] = self.warning
+        text = msgspec.json.encode(whole | data)
+        click.echo((text if self.one_line else msgspec.json.format(text, indent=2)).decode())
+
+    def say(self, text: str = "", style: str = "") -> None:
+        """Print a line for people; whatever it holds is made inert. On a terminal prose is folded
+        between words; a command stays one line, so that it can be copied."""
+        told = visible(text, lines=True)
+        if self.out.is_terminal:
+            told = "\n".join(
+                row
+                for line in told.split("\n")
+                for row in ([line] if "holdfast " in line else folded(line, self.out.width))
+            )
+        self.out.print(Text(told, style=style), soft_wrap=True)
+
+    def show(self, table: Table) -> None:
+        """Print a table: folded to the width of a terminal, and one line per row elsewhere."""
+        out = self.out
+        if self.width is None:
+            out = console(stderr=False, width=UNFOLDED_CHARS)
+        out.print(table)
+
+    def show_rows(
+        self, titles: Sequence[str], rows: Sequence[Sequence[Text]], least: Sequence[str] = ()
+    ) -> None:
+        """Print a table; on a narrow terminal without the columns that matter `least`."""
+        self.show(fitted(titles, rows, self.width, least))
+
+    @property
+    def width(self) -> int | None:
+        """How wide a table may be; None if each row is to stay one line."""
+        known = self.out.is_terminal or "COLUMNS" in os.environ
+        return self.out.width if known else None
+
+    def note(self, text: str, style: str = "") -> None:
+        """Print a line beside the answer (standard error)."""
+        self.err.print(Text(visible(text, lines=True), style=style), soft_wrap=True)
+
+    def banner(self, *lines: str) -> None:
+        """Print what must not be overlooked."""
+        for line in lines:
+            self.note(f"! {line}", "bold red")
+
+    @contextlib.contextmanager
+    def progress(self) -> Generator[Progress]:
+        """Show how far a long command is, where somebody looks."""
+        if self.as_json or not self.err.is_terminal:
+            yield no_progress
+            return
+        from rich import progress  # Loads much.
+
+        with progress.Progress(console=self.err, transient=True) as bars:
+            tasks: dict[str, progress.TaskID] = {}
+
+            def tell(what: str, done: int, total: int) -> None:
+                if what not in tasks:
+                    tasks[what] = bars.add_task(what, total=total or None)
+                bars.update(tasks[what], completed=done, total=total or None)
+
+            yield tell
+
+    def exit_code(self, code: int = OK) -> int:
+        """Return the exit code: what is read from a store that lost commits is never just fine."""
+        return DAMAGED if code == OK and self.warning is not None else code
+
+    def fail(self, error: Exception) -> int:
+        """Print an error, and return its exit code."""
+        code = code_of(error)
+        message = str(error) + self._meant(error)
+        if self.as_json:
+            told: dict[str, Any] = {"type": type(error).__name__, "message": message}
+            if isinstance(error, RunError):
+                told["run_id"] = error.run_id
+            if isinstance(error, RunHeld):
+                told |= {"reason": error.reason, "step": error.step, "actions": error.actions}
+            if isinstance(error, NotConfirmed):
+                told["effects"] = error.effects
+            self.answer(error=told, exit_code=code)
+        elif code == DAMAGED:
+            self.banner(
+                self.pointed(message),
+                f"Nothing is repaired silently. To see all damage: {self.pasteable('verify')}",
+            )
+        else:
+            self.note(f"holdfast: {self.pointed(message)}")
+        return code
+
+    def _meant(self, error: Exception) -> str:
+        """Name the run that may be meant by an id that is not there."""
+        if not isinstance(error, RunNotFound) or self._store is None:
+            return ""
+        from holdfast._operator.read.run_views import nearest
+
+        with contextlib.suppress(HoldfastError):  # The first error is the one to tell.
+            like = nearest(self._store, error.run_id)
+            return f"; did you mean {like!r}?" if like else ""
+        return ""
+
+
+def _pointing(url: str | None, namespace: str | None) -> list[str]:
+    """Return the options with which a command finds this very store again."""
+    given = (("--url", url and shown_url(url)), ("--namespace", namespace))
+    return [f"{name} {shlex.quote(value)}" for name, value in given if value]
+
+
+def console(*, stderr: bool, width: int | None = None) -> Console:
+    """Return a console that prints text as it is: no markup, no guesses, no emoji."""
+    return _Console(stderr=stderr, markup=False, highlight=False, emoji=False, width=width)
+
+
+class _Console(Console):
+    """A console whose broken pipe is no failure: `perform` ends the command then."""
+
+    def on_broken_pipe(self) -> None:
+        """Nobody reads on."""
+        raise BrokenPipeError
+
+
+def print_line(out: Console, line: Text) -> None:
+    """Print one line: cut to the width of a terminal, whole in a file."""
+    if out.is_terminal or out.record:
+        out.print(line, overflow="ellipsis", no_wrap=True)
+    else:
+        out.print(line, soft_wrap=True)
+
+
+def open_store(url: str, namespace: str, *, create: bool = True) -> Store:
+    """Open a store by its address."""
+    from holdfast._store import locate
+
+    return locate.open_store(url, namespace=namespace, create=create)
+
+
+def at_a_terminal() -> bool:
+    """Return whether somebody can be asked."""
+    return sys.stdin.isatty()
+
+
+def os_user() -> str:
+    """Return who is at the terminal, as far as the system knows."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return f"uid {os.getuid()}"
+
+
+def print_nowhere() -> None:
+    """From now on nobody reads what is printed, nor what was printed and is not written yet."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+# -- options that commands share ---------------------------------------------------------------
+
+
+def command(
+    group: click.Group, name: str, *, acts: bool = False, pages: bool = False
+) -> Callable[[F], F]:
+    """Add a command that is given a session first, and ends with the exit code it returns; `pages`
+    if it may print more than a screen."""
+
+    def add(function: F) -> F:
+        @functools.wraps(function)
+        def invoked(
+            url: str | None,
+            namespace: str | None,
+            as_json: bool,
+            no_pager: bool = False,
+            **options: Any,
+        ) -> NoReturn:
+            context = click.get_current_context()
+            given: dict[str, Any] = context.find_root().params
+            session = Session(
+                name if group.name == "main" else f"{group.name} {name}",
+                url or given.get("url"),
+                namespace or given.get("namespace"),
+                as_json=as_json or bool(given.get("as_json")),
+            )
+            if pages and not session.as_json and not (no_pager or given.get("no_pager")):
+                session.pager = pager(os.environ)
+            context.exit(perform(session, function, options))
+
+        wrapped: Any = invoked
+        # A list of its own: the options that are added below are not those of the function.
+        wrapped.__click_params__ = list(getattr(function, "__click_params__", ()))
+        for option in _options(acts=acts, pages=pages):
+            wrapped = option(wrapped)
+        group.command(name)(wrapped)
+        return function
+
+    return add
+
+
+def perform(session: Session, function: Callable[..., Any], options: dict[str, Any]) -> int:
+    """Call a command; errors of ours become one line and an exit code."""
+    try:
+        with paged(session.out, session.pager):
+            code = function(session, **options)
+        return session.exit_code(code or OK)
+    except HoldfastError as error:
+        return session.fail(error)
+    except BrokenPipeError:
+        print_nowhere()  # The reader (head, less) has seen enough.
+        return OK
+    except OSError as error:
+        if error.filename is None or error.errno not in _REFUSALS:
+            raise
+        return session.fail(StoreUnusable(f"{error.filename}: {_REFUSALS[error.errno]}"))
+    finally:
+        session.close()
+
+
+def store_options(function: Any) -> Any:
+    """Add the options that say where the store is and how to answer."""
+    for option in _options(acts=False):
+        function = option(function)
+    return function
+
+
+def no_pager_option(function: Any) -> Any:
+    """Add the option that keeps long output from being paged."""
+    told = "Print long output at once. Else, on a terminal: HOLDFAST_PAGER, PAGER, or less."
+    return click.option("--no-pager", is_flag=True, help=told)(function)
+
+
+def _options(*, acts: bool, pages: bool = False) -> list[Callable[[Any], Any]]:
+    options = [
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        click.option("--namespace", metavar="NAME", help="Default: default."),
+        click.option(
+            "--url",
+            metavar="URL",
+            help=f"Where the store is. Default: HOLDFAST_URL, or {DEFAULT_URL}.",
+        ),
+    ]
+    if pages:
+        options.insert(0, no_pager_option)
+    if acts:
+        options.insert(
+            0,
+            click.option(
+                "--actor",
+                default=os_user,
+                show_default="the user of the system",
+                help="Who decides.",
+            ),
+        )
+    return options

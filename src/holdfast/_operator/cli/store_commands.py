@@ -1,0 +1,308 @@
+"""Commands for the store as a whole: verify, backup, restore, adopt, gc, export, import, audit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from holdfast._operator.act import garbage_collection, run_files
+from holdfast._operator.act.garbage_collection import Collected
+from holdfast._operator.cli.decision_commands import duration
+from holdfast._operator.cli.exit_codes import DAMAGED, OK
+from holdfast._operator.cli.session import Session, command
+from holdfast._operator.cli.tables import cell, table
+from holdfast._operator.read import audit_log
+from holdfast._operator.read.run_views import verified
+from holdfast._operator.text import count
+from holdfast._store.addresses import NoStore, shown
+from holdfast._store.contract import LOST_END, Finding
+from holdfast._store.sweeping import Swept
+from holdfast.errors import UsageError
+
+
+def add_to(group: click.Group) -> None:
+    """Add these commands to the group."""
+    command(group, "verify", pages=True)(_verify)
+    command(group, "backup")(_backup)
+    command(group, "restore")(_restore)
+    command(group, "adopt", acts=True)(_adopt)
+    command(group, "gc")(_gc)
+    command(group, "export")(_export)
+    command(group, "import")(_import)
+    command(group, "audit", pages=True)(_audit)
+
+
+@click.argument("run_ids", nargs=-1, metavar="[RUN_ID]...")
+def _verify(session: Session, run_ids: tuple[str, ...]) -> int:
+    """Check everything that is stored, or only these runs."""
+    store = session.store()
+    with session.progress() as tell:
+        findings = verified(store, run_ids or None, tell)
+    if session.as_json:
+        session.answer(sound=not findings, findings=msgspec.to_builtins(findings))
+        return DAMAGED if findings else OK
+    if not findings:
+        what = (
+            "These runs are as they were" if run_ids else "Everything that is stored is as it was"
+        )
+        session.say(f"{what} written.", "green")
+        return OK
+    session.banner(f"{count(len(findings), 'damage', 'damages')} found:")
+    for finding in findings:
+        where = "" if finding.run_id is None else f"run {finding.run_id}: "
+        session.say(f"  {where}{finding.what}: {finding.why}")
+    session.say(f"Nothing is repaired silently. {_of_the_rest(findings)}")
+    return DAMAGED
+
+
+def _of_the_rest(findings: list[Finding]) -> str:
+    if any(finding.what == LOST_END for finding in findings):
+        return (
+            "What is stored of runs that are not named here is as it was written; which of them have "
+            "lost their last entries cannot be known."
+        )
+    return "Runs that are not named here are undamaged."
+
+
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+def _backup(session: Session, path: Path) -> None:
+    """Write a consistent copy of the store to a new file, while it is in use."""
+    if path.exists():
+        raise UsageError(f"{path} exists already; a backup is written to a new file")
+    store = session.store()
+    with session.progress() as tell:
+        store.backup(str(path), tell)
+    if session.as_json:
+        session.answer(backup=str(path), bytes=path.stat().st_size)
+    else:
+        session.say(f"Written: {path} ({path.stat().st_size:,} bytes).")
+
+
+@click.argument("path", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def _restore(session: Session, path: Path) -> None:
+    """Put a backup where the store is to be (--url says where).
+
+    A store that is there is never overwritten: move it away first, with all files whose names begin
+    like its own. What happened after the backup was made is not in it, so in runs that it knows, an
+    effect without a record goes through its on_doubt before it is executed.
+    """
+    from holdfast._store.copies import restore
+    from holdfast._store.locate import parse
+
+    if session.url.startswith("memory:"):
+        raise UsageError("a store in memory cannot be restored; say where with --url sqlite:///…")
+    if session.url.startswith("postgres"):
+        raise UsageError(
+            f"{shown(session.url)} is a database of a server: restore it with pg_restore, or by the "
+            "server's own means, and `holdfast adopt` it; runs of a backup in a file are put there "
+            "with `holdfast copy`"
+        )
+    target = parse(session.url).path
+    restore(str(path), target)
+    if session.as_json:
+        session.answer(restored=target)
+    else:
+        session.say(f"Restored: {target}, from {path}.")
+
+
+def _adopt(session: Session, actor: str) -> int:
+    """Accept a store that lost acknowledged commits, as it is now.
+
+    Before you do: is this the right file, and not an old copy? Afterwards effects are executed again.
+    In runs that existed, an effect without a record goes through its on_doubt first, since it may
+    have happened. Runs that were lost whole cannot be known.
+    """
+    store = session.store()
+    lost, session.warning = session.warning, None
+    if lost is None:
+        if session.as_json:
+            session.answer(adopted=None)
+        else:
+            session.say("Nothing to adopt: no acknowledged commit is missing.")
+        return OK
+    accepted = store.adopt(actor)
+    audit_log.record(store, actor, "store", "adopted", lost=accepted)
+    if session.as_json:
+        session.answer(adopted=accepted, actor=actor)
+    else:
+        session.say(f"Adopted by {actor}: {accepted}.")
+    return OK
+
+
+# -- gc, export, import -------------------------------------------------------------------------
+
+
+SHOWN = 20
+"""How many runs that go, and how many that stay, are listed."""
+
+
+@click.option(
+    "--older-than",
+    metavar="TIME",
+    help='How long ago they ended, such as "30d", "12h" or a number of seconds. Without it: as long as their flow keeps '
+    "them (`@flow(keep=…)`); of flows that say nothing, nothing.",
+)
+@click.option("--flow", metavar="NAME", help="Only runs of this flow, with their children.")
+@click.option(
+    "--status",
+    multiple=True,
+    metavar="STATUS",
+    help="completed, cancelled, rolled_back (together the default), or failed; may be repeated.",
+)
+@click.option(
+    "--keep-measures",
+    metavar="TIME",
+    help="How long what `holdfast trends` shows is kept; 14d if nothing is said.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def _gc(
+    session: Session,
+    older_than: str | None,
+    flow: str | None,
+    status: tuple[str, ...],
+    keep_measures: str | None,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Remove runs that have ended and had their time.
+
+    What goes: journal, values, messages and keys. What stays: the id, so that a run that was removed
+    is not begun again by accident. A run is left alone while one of its business keys is younger than
+    its key_ttl, while a child of it has not ended, and while a fork stands on it. There is no way
+    back: `holdfast export` what you want to keep.
+    """
+    store = session.store()
+    statuses = status or None
+    age, kept = duration(older_than), duration(keep_measures)
+    if not dry_run and not yes:
+        with session.progress() as tell:
+            plan = garbage_collection.collect(
+                store, older_than=age, flow=flow, status=statuses, dry_run=True, progress=tell
+            )
+        if not session.as_json:
+            _list(session, "TO BE REMOVED", plan.removed)
+        asked = f"Remove {count(len(plan.removed), 'run')}, for good?"
+        if plan.removed and not session.confirmed(asked, "--yes, or --dry-run to see which"):
+            session.say("Nothing was removed.")
+            return OK
+    with session.progress() as tell:
+        collected = garbage_collection.collect(
+            store,
+            older_than=age,
+            flow=flow,
+            status=statuses,
+            dry_run=dry_run,
+            keep_measures=kept,
+            progress=tell,
+        )
+    return _tell(session, collected)
+
+
+def _tell(session: Session, collected: Collected) -> int:
+    if session.as_json:
+        session.answer(collected=msgspec.to_builtins(collected))
+        return OK
+    removed, left = collected.removed, collected.left
+    would = "would be removed" if collected.dry_run else "removed"
+    session.say(f"{count(len(removed), 'run')} {would}.")
+    if collected.dry_run:
+        _list(session, "WOULD BE REMOVED", removed)
+    if collected.beside:
+        session.say(f"{count(collected.beside, 'old value')} of memories removed.")
+    if collected.measures:
+        session.say(f"{count(collected.measures, 'old measure')} removed.")
+    _list(session, "LEFT", left)
+    return OK
+
+
+def _list(session: Session, title: str, runs: list[Swept]) -> None:
+    """Print runs, and how many more there are."""
+    if not runs:
+        return
+    rows = table(title, "FLOW", "STATUS", *(["WHY"] if runs[0].why else []))
+    for run in runs[:SHOWN]:
+        why = [cell(run.why)] if runs[0].why else []
+        rows.add_row(cell(run.run_id), cell(run.flow), cell(run.status), *why)
+    session.show(rows)
+    if len(runs) > SHOWN:
+        session.say(
+            f"… and {len(runs) - SHOWN:,} more; all of them: the same with --dry-run --json."
+        )
+
+
+@click.argument("run_id")
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+def _export(session: Session, run_id: str, path: Path) -> None:
+    """Write a run to a new file, with its chain and everything that it refers to.
+
+    The file is JSON, one entry per line; a name that ends in .gz is compressed. A run's children go
+    with it, and so do the runs that it was forked from. What the journal holds, the file holds.
+    """
+    store = session.store()
+    with session.progress() as tell:
+        exported = run_files.export(store, run_id, path, tell)
+    if session.as_json:
+        session.answer(export=str(path), runs=exported.run_ids, bytes=exported.size_bytes)
+        return
+    more = count(len(exported.run_ids) - 1, "other run")
+    what = "" if len(exported.run_ids) == 1 else f", with {more} that belong to it"
+    session.say(f"Written: {path} ({exported.size_bytes:,} bytes){what}.")
+
+
+@click.argument("path", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def _import(session: Session, path: Path) -> None:
+    """Read runs that were exported into this store.
+
+    Every entry is checked against the chain; a file that was changed is refused. Only runs that have
+    ended are read in: one that can still go on lives in one store (`holdfast copy` moves it). A run
+    that is here already, the same, is left as it is.
+    """
+    with session.progress() as tell:
+        read = run_files.read_runs(path, tell)  # A file that is refused makes no store.
+        imported = run_files.import_runs(session.store(create=True), path, tell, read)
+    if session.as_json:
+        session.answer(imported=imported.new, there=imported.there)
+        return
+    session.say(f"Imported: {count(len(imported.new), 'run')} from {path}.")
+    for run_id in imported.there:
+        session.say(f"Run {run_id} is here already, the same.")
+
+
+# -- audit --------------------------------------------------------------------------------------
+
+
+@click.option(
+    "--limit",
+    type=click.IntRange(1, audit_log.LISTED_MAX),
+    default=50,
+    show_default=True,
+    help="How many, the newest first.",
+)
+def _audit(session: Session, limit: int) -> None:
+    """Show who changed what belongs to no run: queues, schedules, tokens, an adopted store.
+
+    What was decided about a run is in its history. This is kept for ninety days.
+    """
+    try:
+        found = audit_log.recorded_changes(session.store(), limit)
+    except NoStore as missing:
+        if session.as_json:
+            session.answer(audit=[])
+        else:
+            session.say(f"Nothing was changed: {missing}.")
+        return
+    if session.as_json:
+        session.answer(audit=found)
+        return
+    if not found:
+        session.say("Nothing was changed in the last ninety days.")
+        return
+    rows = table("WHEN", "WHO", "WHAT", "DID")
+    for it in found:
+        detail = msgspec.json.encode(it.detail).decode() if it.detail else ""
+        did = f"{it.did} {detail}".strip()
+        rows.add_row(cell(f"{it.at:%Y-%m-%d %H:%M:%S}"), cell(it.actor), cell(it.what), cell(did))
+    session.show(rows)

@@ -1,0 +1,136 @@
+"""The command `trends`: latency, cost and errors over time, one line per signal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+
+import click
+
+from holdfast._operator.cli.session import Session, command
+from holdfast._operator.cli.tables import cell, table
+from holdfast._operator.explain.explanation import WIDTH_CHARS
+from holdfast._operator.read import trends
+from holdfast._operator.read.trends import HOURS_MAX, Trends
+from holdfast._operator.text import length, moment
+from holdfast._store.addresses import NoStore
+
+WIDTH = 38
+"""How many signs a line over time has, so that all of it fits into 80 columns."""
+BARS, PLAIN = "▁▂▃▄▅▆▇█", "_.:-=+*#"
+
+Values = Sequence[float | None]
+Shown = Callable[[float], str]
+
+
+def add_to(group: click.Group) -> None:
+    """Add this command to the group."""
+    command(group, "trends")(_trends)
+
+
+@click.option(
+    "--hours",
+    type=click.FloatRange(0, HOURS_MAX, min_open=True),
+    default=24,
+    show_default=True,
+    help="How far back.",
+)
+@click.option("--flow", metavar="NAME", help="Only this flow; saturation is of all workers.")
+def _trends(session: Session, hours: float, flow: str | None) -> None:
+    """Show latency, cost, errors, trace coverage and saturation over time.
+
+    Processes write what they did into the store about once a minute; this adds it up, for all of
+    them. PEAK is the highest of all the parts of the line, ALL is the whole time together.
+    """
+    try:
+        found = trends.trends(session.store(), hours=hours, flow=flow)
+    except NoStore as missing:
+        if session.as_json:
+            session.answer(trends=None)
+        else:
+            session.say(f"No trends: {missing}.")
+        return
+    if session.as_json:
+        session.answer(trends=found)
+        return
+    for note in found.notes:
+        session.note(session.pointed(f"Note: {note}"))
+    if not found.processes:
+        session.say(f"Nothing was measured in the last {length(hours * 3600)}.")
+        return
+    if flow is not None and flow not in found.flows:
+        known = ", ".join(found.flows) or "none"
+        session.note(f"Flow {flow} was not measured in this time. Measured were: {known}.")
+    _show(session, found)
+
+
+def _show(session: Session, found: Trends) -> None:
+    bars = BARS if (session.out.encoding or "").lower().startswith("utf") else PLAIN
+    rows = table("SIGNAL", "OVER TIME", "PEAK", "ALL")
+    for name, field, shown in SIGNALS:
+        values: Values = getattr(found.series, field)
+        known = [value for value in values if value is not None]
+        (whole,) = getattr(found.totals, field)
+        rows.add_row(
+            cell(name),
+            cell(line(values, bars)),
+            cell(shown(max(known)) if known else ""),
+            cell("" if whole is None else shown(whole)),
+        )
+    session.show(rows)
+    of = "all flows" if found.flow is None else f"flow {found.flow}"
+    begin, end = (moment(int(at.timestamp() * 1e6))[:16] for at in (found.start, found.end))
+    session.say(f"From {begin} to {end} UTC, {of}; parts of {length(found.bucket_s)}.", "dim")
+    for part in textwrap.wrap(found.lost, WIDTH_CHARS):
+        session.say(part, "dim")
+
+
+def line(values: Values, bars: str = BARS, width: int = WIDTH) -> str:
+    """Return values over time as one line of signs; a blank is where nothing is known. Where there
+    are more values than signs, a sign shows the highest of several."""
+    each = -(-len(values) // width) or 1
+    parts = [
+        [value for value in values[at : at + each] if value is not None]
+        for at in range(0, len(values), each)
+    ]
+    most = max((max(part) for part in parts if part), default=0)
+    return "".join(_sign(max(part), most, bars) if part else " " for part in parts)
+
+
+def _sign(value: float, most: float, bars: str) -> str:
+    """Nothing is the lowest sign, and only nothing."""
+    if value <= 0 or most <= 0:
+        return bars[0]
+    return bars[max(1, min(len(bars) - 1, round(value / most * (len(bars) - 1))))]
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}" if 0 < value < 0.1 else f"{value:.0%}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.1f}" if value != int(value) else f"{int(value):,}"
+
+
+def _money(value: float) -> str:
+    return f"${value:,.2f}" if value >= 1 or not value else f"${value:.4f}"
+
+
+SIGNALS: tuple[tuple[str, str, Shown], ...] = (
+    ("runs completed", "runs_completed", _number),
+    ("runs failed", "runs_failed", _number),
+    ("runs held", "runs_held", _number),
+    ("run time p50", "run_p50_s", length),
+    ("run time p95", "run_p95_s", length),
+    ("steps", "steps", _number),
+    ("step time p50", "step_p50_ms", lambda ms: length(ms / 1000)),
+    ("step time p95", "step_p95_ms", lambda ms: length(ms / 1000)),
+    ("errors", "errors", _number),
+    ("error rate", "error_rate", _share),
+    ("retries", "retries", _number),
+    ("cost", "cost_usd", _money),
+    ("tokens", "tokens", _number),
+    ("traced", "traced", _share),
+    ("saturation", "saturation", _share),
+    ("waiting", "waiting", _number),
+)

@@ -1,0 +1,236 @@
+"""Group held runs by cause. One cause may hold many runs: an exhausted budget, a business key in doubt,
+a flow whose code changed. It is reported once, with the command that frees all of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holdfast._core.commands import command
+from holdfast._core.doubted import settle_actions
+from holdfast._core.entries import Kind
+from holdfast._core.lifecycle import FINAL, HeldReason, Status
+from holdfast._core.moments import at
+from holdfast._core.resume import facts_of
+from holdfast._core.rows import Pot, RunRow
+from holdfast._operator.explain.doubts import key_waited_for
+from holdfast._operator.explain.explanation import Action
+from holdfast._operator.read.budget_views import raise_options, why_used_up
+from holdfast._operator.text import count
+from holdfast._store.contract import Query, Store
+from holdfast._store.families import children, pot_of
+from holdfast.errors import Corrupt
+
+NAMED = 3
+"""How many of the runs that one cause holds are named."""
+LOOKED_AT = 1000
+"""How many runs are looked at for what holds them."""
+BACK = 20
+"""How far behind the last entry of a run is looked for the one that held it."""
+MOVED = "moved"
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """Something that holds one run or many."""
+
+    reason: str
+    what: str
+    """What is the case, in a sentence without its full stop."""
+    total: int
+    """How many runs it holds, of those that were looked at."""
+    runs: tuple[str, ...]
+    """The ids of the first of them."""
+    flow: str
+    """The flow of the first of them."""
+    since: dt.datetime
+    """When the first of them was held."""
+    actions: tuple[Action, ...]
+    """What lets all of them go on; or the first of them, if each needs a decision of its own."""
+    frees_all: bool = True
+    """Whether one of these commands lets all of them go on."""
+
+    @property
+    def named(self) -> str:
+        """The runs: the first few by id, and how many more there are."""
+        more = self.total - len(self.runs)
+        names = ", ".join(self.runs)
+        return f"{names} and {more:,} more" if more else names
+
+
+def causes(store: Store, rows: Iterable[RunRow]) -> list[Cause]:
+    """Return what holds these runs, in the order in which they come."""
+    gathered: dict[tuple[str, ...], list[_Held]] = {}
+    for row in rows:
+        held = _Held(store, row)
+        gathered.setdefault(held.cause, []).append(held)
+    return [_cause(store, together) for together in gathered.values()]
+
+
+def held_in(store: Store, limit: int = LOOKED_AT) -> list[RunRow]:
+    """Return the runs of a store that are held, but for those that went on elsewhere, newest first."""
+    return store.list(Query(status=[Status.HELD], limit=limit))
+
+
+def held_below(store: Store, run_id: str) -> list[RunRow]:
+    """Return the runs that are held among those that a run started, oldest first; also below children
+    that wait for children of their own."""
+    found: list[RunRow] = []
+    above, looked = [run_id], 0
+    while above and looked < LOOKED_AT:
+        for row in children(store, above.pop(0), [Status.HELD, Status.WAITING]):
+            looked += 1
+            if row.status is Status.HELD:
+                found.append(row)
+            elif (row.waiting_on or "").startswith("child:"):
+                above.append(row.run_id)
+            if looked >= LOOKED_AT:
+                break
+    return sorted(found, key=lambda row: row.run_no)
+
+
+class _Held:
+    """A run that is held, and what by."""
+
+    def __init__(self, store: Store, row: RunRow) -> None:
+        self.row = row
+        self.facts: dict[str, Any] = {}
+        self.pot: Pot | None = None
+        self.reason = str(row.held_reason)
+        self.since_us = row.updated_us
+        try:
+            self._read(store)
+        except Corrupt as damage:
+            self.reason = HeldReason.CORRUPT.value
+            self.facts = {"detail": str(damage)}
+        self.cause = self._cause(store)
+
+    def _read(self, store: Store) -> None:
+        row = self.row
+        for seq in range(row.last_seq, max(0, row.last_seq - BACK), -1):
+            entry = store.entry(row.run_no, seq)
+            if entry is not None and entry.kind is Kind.RUN_HELD:
+                self.facts, self.since_us = facts_of(entry), entry.at_us
+                break
+        if self.facts.get("moved_to"):
+            self.reason = MOVED
+        if self.reason == HeldReason.BUDGET:
+            self.pot = pot_of(store, row)
+
+    def _cause(self, store: Store) -> tuple[str, ...]:
+        row, detail = self.row, str(self.facts.get("detail", ""))
+        if self.reason == HeldReason.IN_DOUBT:
+            key = key_waited_for(store, row)
+            if key is not None:
+                return self.reason, key.run_id, key.step
+            return self.reason, row.run_id, str(self.facts.get("step", ""))
+        if self.pot is not None:
+            return self.reason, self.pot.root
+        if self.reason in (HeldReason.DIVERGED, HeldReason.QUARANTINED):
+            return self.reason, row.flow, row.version
+        return self.reason, detail or row.run_id
+
+
+def _cause(store: Store, together: list[_Held]) -> Cause:
+    # Of an effect in doubt: its own run before those that need its key.
+    together.sort(key=lambda held: held.row.run_id != held.cause[1])
+    first = together[0]
+    what, actions, frees_all = _text_and_actions(store, together)
+    return Cause(
+        reason=first.reason,
+        what=what,
+        total=len(together),
+        runs=tuple(held.row.run_id for held in together[:NAMED]),
+        flow=first.row.flow,
+        since=at(min(held.since_us for held in together)),
+        actions=tuple(actions),
+        frees_all=frees_all,
+    )
+
+
+def _text_and_actions(store: Store, together: list[_Held]) -> tuple[str, list[Action], bool]:
+    """Return what is the case, what can be done about it, and whether that frees all of them."""
+    first, many = together[0], len(together) > 1
+    detail = str(first.facts.get("detail", "")) or first.reason
+    if first.pot is not None:
+        return _budget(store, first.pot, together)
+    flow = first.row.flow
+    if first.reason == HeldReason.IN_DOUBT and many:
+        _, run_id, step = first.cause
+        what = f"{step} of run {run_id} may or may not have happened, and others need its key"
+        return what, recorded_actions(settle_actions(run_id, step)), True
+    if first.reason == HeldReason.DIVERGED and many:
+        actions = [
+            Action(
+                "Put the code back as it was, then replay all diverged runs of this flow:",
+                command("resume", "--diverged", "--flow", flow, values=0),
+            ),
+            Action(
+                "Keep the changed code for all of them:",
+                command("resume", "--diverged", "--flow", flow, "--accept-change", values=0),
+            ),
+        ]
+        return f"the code of flow {flow} no longer fits what is recorded", actions, True
+    if first.reason == HeldReason.QUARANTINED and many:
+        again = command("resume", "--quarantined", "--flow", flow, values=0)
+        actions = [Action("Remove the cause, then let all of them be executed again:", again)]
+        return f"each process that took a run of flow {flow} died or left it", actions, True
+    return detail, recorded_actions(first.facts.get("actions", ())), not many
+
+
+def recorded_actions(actions: Iterable[Any]) -> list[Action]:
+    """Return the commands that an entry recorded, each with what is written behind it."""
+    told: list[Action] = []
+    for action in actions:
+        cmd, _, meaning = str(action).partition("  ")
+        what = meaning.strip(" ()")
+        told.append(Action(what[:1].upper() + what[1:] + ":" if what else "It goes on with:", cmd))
+    return told
+
+
+def _budget(store: Store, pot: Pot, together: list[_Held]) -> tuple[str, list[Action], bool]:
+    what = f"the budget of run {pot.root} is used up"
+    now_us = store.now_us()
+    spent = why_used_up(pot, now_us)
+    cmd = raise_command(store, pot, together[-1].row, together[-1].facts.get("actions", ()))
+    all_of_them = f"all {len(together):,} go on" if len(together) > 1 else "it goes on"
+    meaning = f"Raise its limit (as a whole, not what is added), and {all_of_them}:"
+    detail = str(together[-1].facts.get("detail", ""))
+    return f"{what}: {spent or detail}", [Action(meaning, cmd)] if cmd else [], True
+
+
+def raise_command(store: Store, pot: Pot, row: RunRow, was: Iterable[Any] = ()) -> str:
+    """Return the command that raises a budget by what is spent of it now. It names the run whose
+    budget it is; if that has ended, the one that is held. `was` is what was recorded when it was
+    held: that holds where only the declared cost of a step stands in the way."""
+    options = raise_options(pot, store.now_us())
+    root = store.get(pot.root)
+    over = root is None or root.deleted_us is not None or root.status in FINAL
+    name = row.run_id if over else pot.root
+    if options:
+        return command("raise-budget", name, *options)
+    for action in was:
+        return str(action).partition("  ")[0]
+    return ""
+
+
+def others_for(store: Store, row: RunRow, pot: Pot) -> int:
+    """Return how many other runs of a family are held for the same budget."""
+    query = Query(status=[Status.HELD], held_reason=HeldReason.BUDGET.value, limit=LOOKED_AT)
+    family = row.root or row.run_id
+    alike = [
+        other
+        for other in store.list(query)
+        if (other.root or other.run_id) == family and other.run_id != row.run_id
+    ]
+    return sum(1 for other in alike if (it := pot_of(store, other)) and it.root == pot.root)
+
+
+def in_words(cause: Cause, whose: str) -> str:
+    """Say which runs a cause holds, and what it is."""
+    if cause.total == 1:
+        return f"Run {cause.runs[0]}, {whose}, is held ({cause.reason}): {cause.what}."
+    runs = count(cause.total, "run")
+    return f"{runs} {whose} are held ({cause.reason}): {cause.what}. They are {cause.named}."

@@ -1,0 +1,467 @@
+"""Explain a run's state: what is known, what is not known, and the safe next actions.
+
+Written for a person who is woken at night and has never seen this run: one sentence first, then
+facts, then commands that can be pasted as they stand. It never guesses: what the journal cannot
+know is said to be unknown, and the commands say what they would cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast._core import forking
+from holdfast._core.commands import command
+from holdfast._core.entries import WAIT_BEGINS
+from holdfast._core.findings import Finding, Found, Severity
+from holdfast._core.history import History, Record, State
+from holdfast._core.lifecycle import Status
+from holdfast._core.resume import facts_of, outcome_is_unknown
+from holdfast._core.rows import KeyState, RunRow
+from holdfast._core.superseding import superseded_by_resume
+from holdfast._operator.explain import doubts, open_waits
+from holdfast._operator.explain.child_runs import about_parent
+from holdfast._operator.explain.exhausted_budgets import about_budget
+from holdfast._operator.explain.explanation import (
+    ALL_IS_WELL,
+    NOTHING_TO_DO,
+    TO_SEE,
+    Action,
+    Case,
+    Explanation,
+    Wait,
+)
+from holdfast._operator.explain.held_reasons import held
+from holdfast._operator.explain.stop_requests import about_control, about_rollback, rolled_back
+from holdfast._operator.explain.stranded_runs import (
+    about_queue,
+    given_back_as_unfit,
+    who_goes_on,
+    who_takes_it,
+)
+from holdfast._operator.read.relatives import deadline_us
+from holdfast._operator.read.run_views import FLOW, existing_row, failed_in, fold, may_be_taken
+from holdfast._operator.read.step_views import counts_of, error_of, is_step, step_views
+from holdfast._operator.text import clipped, count, length, moment
+from holdfast._store import lineage, watchdog
+from holdfast._store.contract import Store
+from holdfast.errors import Corrupt
+
+
+def explain(store: Store, run_id: str) -> Explanation:
+    """Explain a run as it is now."""
+    row = existing_row(store, run_id)
+    try:
+        past = fold(store, row)
+    except Corrupt as damage:
+        return damaged(store, row, damage)
+    return explain_of(store, row, past)
+
+
+def damaged(store: Store, row: RunRow, damage: Corrupt) -> Explanation:
+    """Explain a run that cannot be read."""
+    return _warned(store, _damaged(row, damage))
+
+
+def explain_of(
+    store: Store, row: RunRow, past: History, findings: list[Finding] | None = None
+) -> Explanation:
+    """Explain a run whose history was read before, and perhaps looked through for findings."""
+    case = Case(store, row, past)
+    _STATUS[row.status](case)
+    about_control(case)
+    about_parent(case)
+    about_rollback(case)
+    about_budget(case)
+    about_fork(case)
+    about_findings(case, findings)
+    return _warned(store, case.said)
+
+
+def _warned(store: Store, said: Explanation) -> Explanation:
+    lost = store.regression()
+    if lost is not None:
+        said.warning = (
+            f"This store has lost acknowledged commits: {lost}. What stands here may be older than "
+            "what happened. Effects are blocked until somebody accepts it: holdfast adopt"
+        )
+    return said
+
+
+# -- one function per status -------------------------------------------------------------------
+
+
+def _queued(case: Case) -> None:
+    row, said = case.row, case.said
+    case.waits_for(Wait.QUEUE)
+    if open_waits.needs_people(case):  # Its process ended while it waited, or it was given back.
+        said.case = (
+            f"{case.name} {open_waits.in_short(case, nobody_has_it=True)}. No process has it."
+        )
+    else:
+        said.case = f"{case.name} waits to be executed. No process has it."
+    said.known.append(f"Its journal last changed {case.since(row.updated_us)}.")
+    _replayed_once_more(case)
+    if row.wake_us is not None and row.wake_us > case.now_us:
+        said.known.append(f"It is not due before {moment(row.wake_us)}.")
+    open_waits.about_waits(case)
+    case.progress()
+    case.open_effects()
+    about_queue(case)
+    if not given_back_as_unfit(case):
+        who_takes_it(case)
+
+
+def _running(case: Case) -> None:
+    row, said = case.row, case.said
+    owner = case.store.owner_name(row.owner)
+    died = False
+    if row.owner is None:
+        said.case = f"{case.name} has been begun, and no process has it now."
+    elif not may_be_taken(case.store, row):
+        _at_work(case, owner)
+        return
+    elif not case.store.owner_is_dead(row.owner):
+        said.case = f"{case.name} is stalled: {owner} has not renewed its lease."
+        said.known.append("Its lease has run out; any process may take the run over.")
+        said.known.append(f"It last wrote to its journal {case.since(row.updated_us)}.")
+        said.unknown.append("Whether that process has died, or is only paused or cut off.")
+    else:
+        died = True
+        said.case = f"{case.name} was being executed by {owner}, which has died."
+        said.known.append("Its death is proven, so the next process takes the run over at once.")
+    case.where()
+    open_waits.about_waits(case)
+    case.progress()
+    case.open_effects(owner_died=died)
+    who_goes_on(case)
+
+
+def _replayed_once_more(case: Case) -> None:
+    """Say so of a run that was held as diverged, and that other code has taken up by itself."""
+    again, past = case.past.again, case.past
+    if again is not None and past.last_seq <= again.seq + 1:
+        case.said.known.append(
+            "It was held as diverged, and is replayed once more because the flow has other code now."
+        )
+
+
+def _at_work(case: Case, owner: str) -> None:
+    row, said = case.row, case.said
+    said.case = f"{case.name} is being executed by {owner}."
+    said.known.append(f"It last wrote to its journal {case.since(row.updated_us)}.")
+    _replayed_once_more(case)
+    case.at_work()
+    case.progress()
+    open_waits.about_waits(case)
+    # What is waited for needs somebody: then there is something to do.
+    case.do(TO_SEE if said.actions else NOTHING_TO_DO, case.cmd("show"))
+
+
+def _waiting(case: Case) -> None:
+    row, said = case.row, case.said
+    nobody_has_it = row.owner is None or may_be_taken(case.store, row)
+    key = doubts.key_waited_for(case.store, row)
+    if key is not None:
+        _for_a_key(case, key)
+    else:
+        said.case = f"{case.name} {open_waits.in_short(case, nobody_has_it=nobody_has_it)}."
+    open_waits.about_waits(case)
+    if not nobody_has_it:
+        said.known.append(f"{case.store.owner_name(row.owner)} has it, and waits in the process.")
+    if row.wake_us is not None and row.wake_us != deadline_us(case.past):
+        who = open_waits.taken_up(case) if nobody_has_it else "by itself"
+        due = "now" if open_waits.is_spoken_to(case) else f"from {moment(row.wake_us)} on"
+        said.known.append(f"It goes on {who}, {due}.")
+    case.progress()
+    if nobody_has_it:
+        who_takes_it(case)
+    elif not said.actions:
+        case.do(NOTHING_TO_DO, case.cmd("show"))
+
+
+def _for_a_key(case: Case, key: KeyState) -> None:
+    case.waits_for(Wait.KEY)
+    case.said.case = f"{case.name} waits for a business key that another call has."
+    case.said.known += doubts.about_key(key)
+    case.said.unknown.append(
+        f"How {key.step} of run {key.run_id} ends: if it completes, its result is used here; if it "
+        "did not happen, it is executed here."
+    )
+    case.do("To see the run that has it:", command("explain", key.run_id))
+
+
+def _completed(case: Case) -> None:
+    row, said = case.row, case.said
+    said.case = f"{case.name} completed{_degraded_note(row)}. {ALL_IS_WELL}"
+    took = length((row.updated_us - row.created_us) / 1e6)
+    said.known.append(f"It ended {case.since(row.updated_us)}, {took} after it was started.")
+    said.known.append(
+        f"{count(counts_of(case.past).done, 'step')} done in {count(row.attempts, 'attempt')}"
+        f"{f', in generation {row.generation}' if row.generation > 1 else ''}."
+    )
+    for step in step_views(case.past):
+        if step.degraded is not None:
+            said.known.append(
+                f"{step.key} is degraded: it gave up with {step.degraded}, and its fallback's "
+                "value was used."
+            )
+    case.do("To see its result:", case.cmd("show"))
+
+
+def _degraded_note(row: RunRow) -> str:
+    if not row.degraded:
+        return ""
+    return f", with {count(row.degraded, 'degraded step')}"
+
+
+def _failed(case: Case) -> None:
+    past, said = case.past, case.said
+    facts = {} if past.failed is None else facts_of(past.failed)
+    error = facts.get("error", {})
+    told = clipped(f"{error.get('type', 'an error')}: {error.get('message', '')}")
+    said.case = f"{case.name} failed: {told}"
+    said.known.append(
+        f"It failed {case.since(case.row.updated_us if past.failed is None else past.failed.at_us)}."
+    )
+    if failed_in(past.failed) == FLOW:
+        said.known.append(_raised_by_the_flow(past))
+    for key in facts.get("steps", ()):
+        record = past.records.get(key)
+        if record is not None:
+            tries = count(record.attempts, "attempt")
+            gave_up = f"{key} gave up after {tries}: {clipped(str(error_of(record)))}"
+            said.known.append(open_waits.about_end(record) or gave_up)
+            if record.transaction:
+                said.known.append(f"What {key} wrote was rolled back: nothing of it has happened.")
+    gone = superseded_by_resume(past)
+    keys = {record.key for record in gone}
+    keeps = sum(
+        is_step(record) and record.has_outcome and record.key not in keys
+        for record in past.records.values()
+    )
+    if keeps > 0:
+        steps = "1 step keeps its" if keeps == 1 else f"{keeps:,} steps keep their"
+        said.known.append(f"{steps} recorded outcome when it is taken up again.")
+    _about_anew(case, gone)
+    _take_up(case, [record for record in gone if outcome_is_unknown(record)])
+
+
+def _raised_by_the_flow(past: History) -> str:
+    """Say that no step gave up; one that was cut off may be why the flow raised all the same."""
+    cut = [record.key for record in past.records.values() if record.state is State.CANCELLED]
+    if not cut:
+        return "The flow's own code raised that, and no step of it."
+    return (
+        "The flow's own code raised that; no step gave up. Cancelled before an outcome was recorded: "
+        f"{', '.join(cut)}."
+    )
+
+
+def _about_anew(case: Case, gone: list[Record]) -> None:
+    """Explain what is executed once more, and what never was and is only waited for again."""
+    waited = [record for record in gone if not record.attempts and _begins_wait(record)]
+    again = [record.key for record in gone if record not in waited]
+    if again:
+        case.said.known.append(f"Taking it up again executes these anew: {', '.join(again)}.")
+    for record in waited:
+        approval = record.effect or open_waits.is_approval(record)
+        what = (
+            f"asks for the approval of {record.key} again; nothing of it has been executed"
+            if approval
+            else f"waits for {record.key} again"
+        )
+        case.said.known.append(f"Taking it up again {what}.")
+
+
+def _begins_wait(record: Record) -> bool:
+    return record.begun is not None and record.begun.kind in WAIT_BEGINS
+
+
+def _take_up(case: Case, unknown: list[Record]) -> None:
+    if not unknown and case.is_block:
+        case.do("Remove the cause, then run your program again.")
+        return
+    if not unknown:
+        case.do("Remove the cause, then leave it to the workers:", case.cmd("resume"))
+        case.goes_on_when_run("Or run your program again", ", or execute it here:")
+        return
+    for record in unknown:
+        case.said.unknown.append(f"Whether {record.key} happened.")
+        case.said.known += doubts.about_effect(case.store, case.row, record, case.now_us)
+    names = ", ".join(record.key for record in unknown)
+    case.do(
+        f"Look at the other side first. If it is right to execute {names} once more:",
+        case.cmd("resume", "--confirm"),
+    )
+    case.goes_on_when_run("Then run your program again")
+
+
+def _cancelled(case: Case) -> None:
+    case.said.case = f"{case.name} was cancelled{_by_whom(case)}, and that is final."
+    case.said.known.append(f"It ended {case.since(case.row.updated_us)}.")
+    case.progress()
+    case.do("To do the work after all, start a new run under another id.")
+
+
+def _by_whom(case: Case) -> str:
+    last = case.store.entry(case.row.run_no, case.row.last_seq)
+    told = {} if last is None else facts_of(last)
+    if not told.get("actor"):
+        return ""
+    return f" by {told['actor']}" + (f" ({told['reason']})" if told.get("reason") else "")
+
+
+def _damaged(row: RunRow, damage: Corrupt) -> Explanation:
+    return Explanation(
+        row.run_id,
+        row.flow,
+        str(row.status),
+        f"Run {row.run_id} of flow {row.flow} cannot be read: {damage}.",
+        known=[
+            f"Its row says {row.status}, with {count(row.last_seq, 'entry', 'entries')}.",
+            "Nothing is executed on damaged records, and nothing is repaired silently.",
+        ],
+        unknown=["What the damaged part said."],
+        actions=[
+            Action("Find out what else is damaged:", "holdfast verify"),
+            Action(
+                "End all programs that use the store, move its files away (all whose names begin like "
+                "its own), and put a backup in its place:",
+                "holdfast restore BACKUP",
+            ),
+        ],
+    )
+
+
+_STATUS: dict[Status, Callable[[Case], None]] = {
+    Status.QUEUED: _queued,
+    Status.RUNNING: _running,
+    Status.WAITING: _waiting,
+    Status.HELD: held,
+    Status.COMPLETED: _completed,
+    Status.FAILED: _failed,
+    Status.CANCELLED: _cancelled,
+    Status.ROLLED_BACK: rolled_back,
+}
+
+
+def about_fork(case: Case) -> None:
+    """Say of a fork where it came from."""
+    if case.row.origin is None:
+        return
+    told = lineage.told_of(case.store, case.row)
+    lent = sum(record.borrowed and not record.keeps_place for record in case.past.records.values())
+    said = f"It was forked from run {told.origin}, before {told.before}, by {told.actor}"
+    if lent:
+        came = "came along and is" if lent == 1 else "came along and are"
+        said += f"; {count(lent, 'outcome')} of that run {came} not executed again"
+    states = [f"the state of {turn}" for turn in forking.states_at(case.past)]
+    if states:
+        said += f"; {' and '.join(states)} came along"
+    case.said.known.append(said + ".")
+    if told.differences:
+        case.said.known.append(f"It differs from that run in: {', '.join(told.differences)}.")
+    inputs = [it.removeprefix("input ") for it in told.differences if it.startswith("input ")]
+    if inputs and case.row.status is Status.FAILED:
+        anew = command("fork", told.origin, "NEW_RUN_ID", "--before", told.before)
+        case.do(
+            f"The input of a run cannot be changed. If {', '.join(inputs)} is wrong, resume fails "
+            "again: fork with another input:",
+            f"{anew} --input JSON",
+        )
+    if told.repeats:
+        case.said.known.append(
+            f"Effects of that run that it may execute again, which {told.actor} confirmed: "
+            f"{', '.join(told.repeats)}."
+        )
+
+
+# -- findings of the watchdog -------------------------------------------------------------------
+
+
+def about_findings(case: Case, found: list[Finding] | None = None) -> None:
+    """Explain the run's open findings, and what the watchdog did about them."""
+    if found is None:
+        found = watchdog.of_run(case.store, case.row, only_open=True)
+    known = {action.command for action in case.said.actions}
+    told: list[str] = []
+    for finding in found:
+        if finding.severity is Severity.INFO:
+            continue  # What is held says so itself.
+        name = str(finding.kind).replace("_", " ")
+        told.append(name)
+        case.said.known.append(f"Finding, {name}: {finding.text}.{_did(finding)}")
+        _not_known(case, finding.kind)
+        for action in finding.actions:
+            if action not in known and not action.startswith("holdfast explain"):
+                known.add(action)
+                case.do(_MEANING.get(action.split()[1], "It can be done now:"), action)
+        if finding.kind is Found.STUCK and case.row.owner is not None and finding.steps:
+            _hangs(case, finding)
+    if told:
+        _not_all_is_well(case, ", ".join(dict.fromkeys(told)))
+
+
+def _hangs(case: Case, finding: Finding) -> None:
+    """Explain how a step that will never end is ended, and what that causes."""
+    if not watchdog.is_at_work(case.store, case.row):
+        return
+    step = finding.steps[0]
+    record = case.past.records.get(step)
+    if record is None or record.state not in (State.RUNNING, State.RETRYING):
+        return
+    after = "it is in doubt then, and is settled" if record.effect else "it is executed anew"
+    case.said.known.append(
+        f"No step is interrupted from outside. If {step} will never end, only the end of its process "
+        f"ends it; {after} when the run is taken up again."
+    )
+    owner = case.store.owner_name(case.row.owner)
+    case.do(
+        f"If {step} will never end: end the worker that has it in good order (SIGTERM, to {owner} or "
+        "its parent). Its other runs come to their end or are given back first. Only if that does "
+        "not help, kill it: effects of all its runs that are under way are in doubt then."
+    )
+
+
+def _did(finding: Finding) -> str:
+    if finding.noted_at is None:
+        return ""
+    at_us = round(finding.noted_at.timestamp() * 1e6)
+    return f" Noted {moment(at_us)}" + (f" ({finding.did})." if finding.did else ".")
+
+
+def _not_known(case: Case, kind: Found) -> None:
+    nobody_has_it = case.row.owner is None and kind is Found.STUCK
+    if not nobody_has_it and _OPEN[kind] not in case.said.unknown:
+        case.said.unknown.append(_OPEN[kind])
+
+
+def _not_all_is_well(case: Case, names: str) -> None:
+    """Say it first: who reads only one line must not go back to bed."""
+    said = case.said
+    said.case = said.case.removesuffix(ALL_IS_WELL).rstrip(" .")
+    said.case += f". The watchdog finds: {names}."
+    said.actions = [
+        msgspec.structs.replace(it, meaning=it.meaning.removeprefix(f"{ALL_IS_WELL} "))
+        for it in said.actions
+    ]
+
+
+_OPEN: dict[Found, str] = {
+    Found.STUCK: "Whether it is only slow, or will never go on: look at what it waits for.",
+    Found.LOOPING: "Whether that is meant: a step that is to be asked again says polls=True.",
+    Found.DUPLICATE_ACTION: "Whether the second one was wanted: look at what is there now.",
+    Found.PARTIAL_FAILURE: "Whether what was done is to stay as it is, or to be undone.",
+    Found.RUNAWAY_COST: "What it will come to, and whether it is worth that.",
+}
+_MEANING = {
+    "history": "To see its entries:",
+    "show": "To see its steps:",
+    "pause": "To hold it until somebody resumes it:",
+    "cancel": "To cancel it:",
+    "rollback": "To see what could be undone:",
+    "run": "To execute it here:",
+    "worker": "To start a worker, which takes it when it is due:",
+}

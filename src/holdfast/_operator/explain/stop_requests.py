@@ -1,0 +1,141 @@
+"""Explain a request to stop a run: cancel, pause, a deadline, a rollback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast._core.commands import command
+from holdfast._core.control import requested
+from holdfast._core.elsewhere import where_else
+from holdfast._core.entries import Kind
+from holdfast._core.lifecycle import ENDED, HeldReason, Status
+from holdfast._core.resume import facts_of, held_facts
+from holdfast._core.rollback import Effect, Fate, effects_to_undo, wanted
+from holdfast._operator.explain.explanation import ALL_IS_WELL, Action, Case, Wait
+from holdfast._operator.read.relatives import deadline_us
+from holdfast._operator.read.run_views import pending_stop, us
+from holdfast._operator.text import clipped, moment
+
+
+def about_control(case: Case) -> None:
+    """Say who wants the run stopped, and until when it may take."""
+    asked = requested(case.past)
+    if asked is not None:
+        who, why = asked
+        because = f": {why}" if why else ""
+        case.said.known.append(
+            f"{who} wants it cancelled{because}. It is cancelled when every doubt is settled, and "
+            "nothing more is executed."
+        )
+    _about_request(case)
+    until_us = deadline_us(case.past)
+    if until_us is not None and case.row.status not in ENDED:
+        case.waits_for(Wait.DEADLINE)
+        passed = (
+            "that has passed, and" if until_us <= case.now_us else "if it has not ended by then"
+        )
+        case.said.known.append(f"Its deadline is {moment(until_us)}: {passed} it is cancelled.")
+
+
+def _about_request(case: Case) -> None:
+    """Explain what was asked of the run's owner, and is not carried out yet."""
+    asked = pending_stop(case.store, case.row)
+    if asked is None:
+        return
+    told = f"It is to be {asked.what}, as {asked.actor} asked {case.since(us(asked.at))}"
+    case.said.case = f"{case.said.case.removesuffix(ALL_IS_WELL).rstrip()} {told}."
+    if asked.reason:
+        case.said.known.append(f"{asked.actor} said why: {asked.reason}")
+    case.said.known.append(
+        "That is done when what is executing now has ended, unless that was the last thing the run "
+        "had to do."
+    )
+
+
+def rolled_back(case: Case) -> None:
+    """Explain a run that was rolled back."""
+    said = case.said
+    said.case = f"{case.name} was rolled back, and that is final."
+    facts: dict[str, Any] = {}
+    last = case.store.entry(case.row.run_no, case.row.last_seq)
+    if last is not None and last.kind is Kind.RUN_ROLLED_BACK:
+        facts = facts_of(last)
+        said.known.append(f"{_who(facts['actor'], facts['reason'])} It ended {_ended(case)}.")
+    undone, stays = facts.get("undone", ()), facts.get("stays", ())
+    if undone:
+        said.known.append(f"Undone, in this order: {', '.join(undone)}.")
+    if stays:
+        said.known.append(f"Not undone, and as it was left: {', '.join(stays)}.")
+    case.do("To do the work after all, start a new run under another id.")
+
+
+def about_rollback(case: Case) -> None:
+    """Add what there is to say of a rollback that was asked for and has not ended."""
+    if case.row.status is Status.ROLLED_BACK:
+        return
+    elsewhere = where_else(case.row)
+    if elsewhere:
+        case.said.known.append(f"If it has to be undone: {elsewhere}, and only in one store.")
+    if case.past.rollback is None:
+        _was_rolled_back_to_a_step(case)
+        return
+    want = wanted(case.past.rollback)
+    effects = effects_to_undo(case.past, want.to)
+    down_to = "" if want.to is None else f" to {want.to}"
+    said = case.said
+    said.case = said.case.replace("waits to be executed", "waits to be rolled back")
+    said.known.insert(0, f"It is being rolled back{down_to}. {_who(want.actor, want.reason)}")
+    for fate, words in (
+        (Fate.UNDONE, "Undone so far"),
+        (Fate.UNDO, "Still to be undone, in this order"),
+        (Fate.STAYS, "Without an undo"),
+        (Fate.LOST, "With an undo that the process which took the run up does not know"),
+    ):
+        steps = _steps(effects, fate)
+        if steps:
+            said.known.append(f"{words}: {', '.join(steps)}.")
+    said.actions = [_in_a_rollback(action) for action in said.actions]
+    if case.row.held_reason == HeldReason.PAUSED:
+        _cannot_be_undone(case, want.to)
+
+
+def _steps(effects: list[Effect], fate: Fate) -> list[str]:
+    return [effect.record.key for effect in effects if effect.fate is fate]
+
+
+def _in_a_rollback(action: Action) -> Action:
+    """Explain what settling a doubt means where the flow will not be executed."""
+    meaning = action.meaning
+    if " undo/" not in action.command and " 'undo" not in action.command:
+        meaning = meaning.replace("(it will be executed)", "(there is nothing to undo)")
+    meaning = meaning.replace("(the flow gets StepFailed)", "(it stays as it is)")
+    return Action(meaning, action.command)
+
+
+def _cannot_be_undone(case: Case, to: str | None) -> None:
+    """The rollback was held because something cannot be undone that nobody has confirmed."""
+    held = held_facts(case.past)
+    case.said.case = f"{case.name} is paused: {held.get('detail', '')}."
+    more = () if to is None else ("--to", to)
+    if any("--yes" in action for action in held.get("actions", ())):
+        yes = command("rollback", case.row.run_id, *more, "--yes")
+        case.said.actions.insert(0, Action("Leave it as it is, and undo the rest:", yes))
+
+
+def _was_rolled_back_to_a_step(case: Case) -> None:
+    held = held_facts(case.past)
+    if case.row.status is Status.HELD and "rolled back to" in str(held.get("detail", "")):
+        case.said.case = f"{case.name} is paused: {held['detail']}."
+        keeps = case.past.recorded()
+        steps = "1 step keeps its" if keeps == 1 else f"{keeps:,} steps keep their"
+        case.said.known[0] = f"{steps} recorded outcome when it goes on."
+
+
+def _who(actor: str, reason: str) -> str:
+    by = "Its flow" if actor == "flow" else clipped(actor)
+    because = f": {clipped(reason)}" if reason else ""
+    return f"{by} asked for it{because}."
+
+
+def _ended(case: Case) -> str:
+    return case.since(case.row.updated_us)

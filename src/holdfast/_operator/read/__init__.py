@@ -1,0 +1,1 @@
+"""Views: what people and programs see of runs, queues and the store. Nothing here writes."""

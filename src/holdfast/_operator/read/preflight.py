@@ -1,0 +1,114 @@
+"""The preflight report of a run that no process owns: what it would find if it continued now.
+
+Without code, the journal alone is read: how long the gap is, which effects are in doubt and whose keys
+are too old, what will be executed again, and files that the run watches. What is compared with code
+needs a process that has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast._core import comparing
+from holdfast._core.comparing import CodeNow, Preflight
+from holdfast._core.drift import DEFAULTS, Change
+from holdfast._core.entries import Kind
+from holdfast._core.history import History, Record
+from holdfast._core.lifecycle import ENDED
+from holdfast._core.record import facts
+from holdfast._core.repeating import effects_behind
+from holdfast._core.rows import RunRow
+from holdfast._operator.read.run_views import may_be_taken
+from holdfast._store import lineage
+from holdfast._store.contract import Store
+
+
+def replayed_history(store: Store, row: RunRow) -> History:
+    """Return what a process that takes the run up would replay."""
+    skips = [(int(low), int(high)) for low, high in msgspec.json.decode(row.skips)]
+    return lineage.fold(store, row, skips)
+
+
+def report(
+    store: Store,
+    row: RunRow,
+    past: History,
+    now: CodeNow | None,
+    seen: Sequence[Change] = (),
+    looked_at: frozenset[str] = frozenset(),
+) -> Preflight:
+    """Return what a run would find. `now` is what the code of this process says, None without it;
+    `seen` are facts that were looked at with it and have changed, `looked_at` the steps of all."""
+    at_us = store.now_us()
+    changes = comparing.found(past, row.flow, now or CodeNow(), at_us)
+    unseen: list[str] = []
+    if now is None:
+        unseen.append("code, versions and expired results: the flow is not known in this process")
+    elif not now.flow:
+        unseen.append("the code of the flow: it is not known in this process, or has no source")
+    changes += seen
+    for record in _watched(past):
+        if record.key in looked_at:
+            continue
+        change = _file(past, record)
+        if change is None:
+            name = facts(record.outcome)["name"] if record.outcome is not None else record.key
+            unseen.append(f"the fact {name}: it needs the flow's code")
+        elif change.now != change.was:
+            changes.append(change)
+    last = past.gap.last
+    assert last is not None
+    return Preflight(
+        row.run_id,
+        row.flow,
+        str(row.status),
+        max(0, at_us - last.at_us) / 1e6,
+        str(last.kind),
+        row.owner is not None and row.status not in ENDED and may_be_taken(store, row),
+        tuple(_whole(store, row, change) for change in changes),
+        comparing.redone(past),
+        tuple(record.key for record in past.open_doubts()),
+        tuple(unseen),
+    )
+
+
+def _watched(past: History) -> list[Record]:
+    return [
+        record
+        for record in past.records.values()
+        if record.outcome is not None and record.outcome.kind is Kind.FACT_WATCHED
+    ]
+
+
+def _file(past: History, record: Record) -> Change | None:
+    """Compare a watched file, which needs no code; None if it is no file."""
+    assert record.outcome is not None
+    told = facts(record.outcome)
+    if "file" not in told:
+        return None
+    found = hashlib.blake2b(digest_size=8)
+    try:
+        with Path(told["file"]).open("rb") as file:
+            while block := file.read(1 << 20):
+                found.update(block)
+        now = found.hexdigest()
+    except FileNotFoundError:
+        now = "absent"
+    except OSError as error:
+        now = f"unreadable ({type(error).__name__})"
+    was = str(told["fingerprint"])
+    was = now if now == was else past.gap.accepted.get(f"fact:{record.key}", was)
+    policy = told.get("on_change") or DEFAULTS["fact"]
+    return Change("fact", str(told["name"]), was, now, policy, (record.key,))
+
+
+def _whole(store: Store, row: RunRow, change: Change) -> Change:
+    """Complete what a redo would execute again: a snapshot may hide some of it."""
+    if not change.steps or change.kind == "key":
+        return change
+    whole = lineage.fold(store, row)
+    return msgspec.structs.replace(change, effects=effects_behind(whole, change.steps))

@@ -1,0 +1,1 @@
+"""The operator page and its HTTP API, and the metrics endpoint of workers."""

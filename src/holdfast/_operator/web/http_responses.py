@@ -1,0 +1,116 @@
+"""Write HTTP responses: JSON that is inert wherever it is embedded, and errors with their status.
+
+The three characters that mean something in HTML, and the two line ends that mean something in a
+script, are escaped. Inside JSON that changes nothing; pasted anywhere else, it starts no tag.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.errors import (
+    AnswerConflict,
+    Corrupt,
+    HoldfastError,
+    KeyConflict,
+    NotConfirmed,
+    Regressed,
+    RunBusy,
+    RunConflict,
+    RunDeleted,
+    RunEnded,
+    RunError,
+    RunHeld,
+    RunNotFound,
+    StaleView,
+    StoreError,
+    UsageError,
+)
+
+VERSION = 1
+JSON = "application/json"
+
+_STATUS: list[tuple[type[HoldfastError], int]] = [
+    (RunNotFound, 404),
+    (RunDeleted, 410),
+    (StaleView, 409),
+    (AnswerConflict, 409),
+    (RunConflict, 409),
+    (NotConfirmed, 409),
+    (RunBusy, 409),
+    (RunEnded, 409),
+    (RunHeld, 409),
+    (KeyConflict, 409),
+    (Regressed, 409),
+    (Corrupt, 500),
+    (StoreError, 503),
+    (UsageError, 400),
+]
+_INERT = (
+    (b"<", b"\\u003c"),
+    (b">", b"\\u003e"),
+    (b"&", b"\\u0026"),
+    ("\u2028".encode(), b"\\u2028"),
+    ("\u2029".encode(), b"\\u2029"),
+)
+
+
+class Problem(Exception):
+    """Something that is refused before a store is asked; becomes an answer with this status."""
+
+    def __init__(self, status: int, type: str, message: str, **more: Any) -> None:
+        super().__init__(message)
+        self.status = status
+        self.type = type
+        self.message = message
+        self.more = more
+        self.headers: dict[str, str] = {}
+
+
+def encoded(value: Any) -> bytes:
+    """Return a value as JSON that is inert."""
+    text = msgspec.json.encode(value)
+    for byte, escape in _INERT:
+        if byte in text:
+            text = text.replace(byte, escape)
+    return text
+
+
+def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return an answer in JSON."""
+    return Response(encoded(value), status, headers, media_type=JSON)
+
+
+def error_bytes(type: str, message: str, **more: Any) -> bytes:
+    """Return the body of an answer that tells an error."""
+    told = {"type": type, "message": message, **more}
+    return encoded({"version": VERSION, "error": told})
+
+
+def refusal(problem: Problem) -> Response:
+    """Return the answer for something that is refused."""
+    text = error_bytes(problem.type, problem.message, **problem.more)
+    return Response(text, problem.status, problem.headers, media_type=JSON)
+
+
+def failure(error: HoldfastError) -> Response:
+    """Return the answer that tells an error of ours."""
+    more: dict[str, Any] = {}
+    if isinstance(error, RunError | Corrupt) and error.run_id is not None:
+        more["run_id"] = error.run_id
+    if isinstance(error, NotConfirmed):
+        more["effects"] = error.effects
+    if isinstance(error, RunHeld):
+        more |= {"reason": error.reason, "step": error.step, "actions": error.actions}
+    if isinstance(error, AnswerConflict):
+        more |= {"name": error.name, "actor": error.actor}
+    text = error_bytes(type(error).__name__, str(error), **more)
+    return Response(text, status_of(error), media_type=JSON)
+
+
+def status_of(error: HoldfastError) -> int:
+    """Return the status that tells an error."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)

@@ -1,0 +1,78 @@
+"""Journal entries as responses: one part at a time, limited in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast._operator.read import run_views
+from holdfast._operator.read.entry_views import EntryView
+from holdfast._operator.web import request_models, response_models
+from holdfast._operator.web.routes import Ask
+from holdfast._store.contract import Store
+
+CLIPPED = "…clipped"
+VALUE_BYTES = 64 << 10
+"""Larger values are left out, unless they are asked for."""
+ANSWER_BYTES = 8 << 20
+"""After so many bytes an answer ends, and says where to go on."""
+ENTRY_BYTES = 200
+"""Of what is beside the values."""
+READ_AT_ONCE, SOUGHT_AT_ONCE = 50, 2000
+
+
+def entries(ask: Ask) -> response_models.Entries:
+    """Show some entries of a journal; only that part of it is read."""
+    asked: request_models.EntriesQuery = ask.query
+    last = run_views.existing_row(ask.store, asked.id).last_seq
+    chosen: list[response_models.EntryData] = []
+    at, size = asked.after, 0
+    for entry in _following(ask.store, asked, last):
+        if asked.step in (None, entry.step):
+            data = entry_data(entry, full=asked.full)
+            size += size_of(data)
+            if chosen and size > ANSWER_BYTES:
+                break
+            chosen.append(data)
+        at = entry.seq
+        if len(chosen) >= asked.limit:
+            break
+    else:
+        at = last
+    return response_models.Entries(entries=chosen, next=at if at < last else None, last=last)
+
+
+def _following(store: Store, asked: request_models.EntriesQuery, last: int) -> Iterator[EntryView]:
+    """Yield the entries of a journal, read a part at a time."""
+    at = asked.after
+    part = min(READ_AT_ONCE, asked.limit) if asked.step is None else SOUGHT_AT_ONCE
+    while at < last:
+        found = run_views.history(store, asked.id, plain=True, after=at, limit=part)
+        if not found:
+            return
+        yield from found
+        at = found[-1].seq
+
+
+def entry_data(entry: EntryView, *, full: bool = False) -> response_models.EntryData:
+    """Return an entry as data, without values that are too large."""
+    body = {name: clipped(value, full=full) for name, value in entry.body.items()}
+    return response_models.EntryData(
+        entry.seq, entry.kind, entry.step, entry.attempt, entry.at, body
+    )
+
+
+def size_of(data: response_models.EntryData) -> int:
+    """Return about how many bytes an entry has."""
+    parts = (len(bytes(it)) for it in data.body.values() if isinstance(it, msgspec.Raw))
+    return sum(parts) + ENTRY_BYTES
+
+
+def clipped(value: Any, *, full: bool, limit: int = VALUE_BYTES) -> Any:
+    """Return a value as it is sent, or how many bytes it would have."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = msgspec.json.encode(value)
+    return {CLIPPED: len(text)} if len(text) > limit and not full else msgspec.Raw(text)

@@ -1,0 +1,428 @@
+"""GET routes. Every route is a function of the read model; a GET changes nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from holdfast._core import forking
+from holdfast._core.durations import micros
+from holdfast._core.lifecycle import CLAIMABLE, Status
+from holdfast._core.moments import at
+from holdfast._core.rows import RunRow, version_seen
+from holdfast._core.tracing import trace_id_of
+from holdfast._operator.act import fork as forks, run_rollback, schedule_admin
+from holdfast._operator.explain import (
+    causes,
+    doctor,
+    doubts as inboxes,
+    status_report as explaining,
+)
+from holdfast._operator.read import (
+    audit_log as audits,
+    preflight as preflights,
+    question_views,
+    queue_views,
+    run_views,
+    snapshots as snapshots_of,
+    timeline as timelines,
+    trends as trending,
+)
+from holdfast._operator.read.step_views import step_views, steps_of
+from holdfast._operator.web import request_models, response_models
+from holdfast._operator.web.access_tokens import Role
+from holdfast._operator.web.http_responses import Problem
+from holdfast._operator.web.journals import clipped, entries
+from holdfast._operator.web.routes import API, Ask, Route
+from holdfast._store import lineage, watchdog
+from holdfast._store.addresses import shown
+from holdfast._store.contract import Query, Store
+from holdfast.errors import Corrupt, UsageError
+
+STATE_BYTES = 2 << 20
+"""A larger state is left out, unless it is asked for."""
+FRESH_S, SURVEY_S = 1.0, 2.0
+"""What is counted or looked for in all runs is not asked of the store more often than this."""
+EXPLAINED = frozenset({Status.HELD, Status.FAILED, Status.WAITING})
+
+
+# -- who and where -----------------------------------------------------------------------------
+
+
+def health(_: Ask) -> response_models.Health:
+    """Say that the server answers."""
+    return response_models.Health()
+
+
+def me(ask: Ask) -> response_models.Me:
+    """Say who asks, and what of."""
+    session, token = ask.session, ask.visitor.token
+    until = token.expires_at
+    if session is not None:
+        until = dt.datetime.fromtimestamp(session.until_s, dt.UTC)
+    return response_models.Me(
+        actor=ask.actor,
+        role=token.role,
+        expires_at=until,
+        store=response_models.StorePlace(shown(ask.store.url), ask.store.namespace),
+        warning=ask.store.regression(),
+        now=at(ask.store.now_us()),
+    )
+
+
+def metrics(ask: Ask) -> str:
+    """Return the store's figures as Prometheus reads them."""
+    from holdfast._operator.read.store_metrics import store_metrics
+
+    return ask.site.fresh("metrics", FRESH_S, lambda: store_metrics(ask.store))
+
+
+# -- the list ----------------------------------------------------------------------------------
+
+
+def runs(ask: Ask) -> response_models.Runs:
+    """List runs, newest first."""
+    asked: request_models.RunsQuery = ask.query
+    query = Query(
+        status=_statuses(asked.status),
+        flow=asked.flow,
+        queue=asked.queue,
+        held_reason=asked.held,
+        tag=_tag(asked.tag),
+        version=asked.flow_version,
+        parent=asked.parent,
+        run_id_part=asked.id_part,
+        updated_before_us=_before_us(ask.store, asked.older_than),
+        limit=asked.limit,
+        before_run_no=asked.before,
+    )
+    found, before = run_views.page(ask.store, query, asked.finding)
+    return response_models.Runs(
+        runs=found,
+        next=None if before is None else str(before),
+        counts=ask.site.fresh("counts", FRESH_S, lambda: _counted(ask.store)),
+    )
+
+
+def _statuses(names: list[str]) -> list[Status] | None:
+    try:
+        return [Status(name) for name in names] or None
+    except ValueError:
+        known = ", ".join(Status)
+        raise UsageError(f"status={', '.join(names)[:80]!r}: of {known}") from None
+
+
+def _tag(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"tag is NAME=VALUE, not {text[:80]!r}")
+    return name, value
+
+
+def _before_us(store: Store, age: str | None) -> int | None:
+    return None if age is None else store.now_us() - micros(age, "older_than")
+
+
+def _counted(store: Store) -> dict[str, int] | None:
+    try:
+        states = queue_views.queues(store)
+    except Corrupt:
+        return (
+            None  # The list can be read all the same; `fleet` and `findings` say what is damaged.
+        )
+    names = ("ready", "delayed", "running", "abandoned", "failed", "held", "quarantined")
+    return {name: sum(getattr(state, name) for state in states) for name in names}
+
+
+# -- one run -----------------------------------------------------------------------------------
+
+
+def run(ask: Ask) -> response_models.Run:
+    """Show one run, read once."""
+    asked: request_models.WholeQuery = ask.query
+    store, row = ask.store, run_views.existing_row(ask.store, asked.id)
+    try:
+        entries = store.load(row)
+        past = forking.fold(row.run_id, entries, lineage.borrowed(store, row))
+        view = run_views.view_of(store, row, past, plain=True, steps=asked.steps)
+    except Corrupt as damage:
+        said = explaining.damaged(store, row, damage)
+        raise Problem(
+            500, "Corrupt", str(damage), run_id=row.run_id, explanation=msgspec.to_builtins(said)
+        ) from None
+    found = watchdog.Survey(store).findings_in(row, entries, past)
+    told = None
+    if row.status in EXPLAINED or found or _is_left(store, row):
+        told = explaining.explain_of(store, row, past, found)
+    view = msgspec.structs.replace(
+        view,
+        input=clipped(view.input, full=asked.full),
+        result=clipped(view.result, full=asked.full),
+    )
+    return response_models.Run(
+        run=view,
+        steps_total=len(steps_of(past)),
+        seen=version_seen(row),
+        explanation=told,
+        findings=found,
+        questions=question_views.questions(store, run_id=row.run_id, plain=True),
+        doubts=inboxes.doubts_of(store, row, past) if row.status is Status.HELD else [],
+        trace_id=trace_id_of(store.store_id, store.namespace, row.run_id),
+    )
+
+
+def _is_left(store: Store, row: RunRow) -> bool:
+    """Return whether a run is to go on, and nobody has it: its process has died, or none has come."""
+    if row.status not in CLAIMABLE:
+        return False
+    return row.owner is None or store.owner_is_dead(row.owner)
+
+
+def steps(ask: Ask) -> response_models.Steps:
+    """Show some steps of a run, in the order in which they were called."""
+    asked: request_models.StepsQuery = ask.query
+    past = run_views.fold(ask.store, run_views.existing_row(ask.store, asked.id))
+    total = len(steps_of(past))
+    until = asked.after + asked.limit
+    return response_models.Steps(
+        steps=step_views(past, asked.after, until),
+        total=total,
+        next=until if until < total else None,
+    )
+
+
+def timeline(ask: Ask) -> response_models.TimelineTold:
+    """Show a run over time."""
+    return response_models.TimelineTold(timeline=timelines.timeline(ask.store, ask.query.id))
+
+
+def snapshots(ask: Ask) -> response_models.Snapshots:
+    """List the snapshots of a run's loops."""
+    return response_models.Snapshots(snapshots=snapshots_of.snapshots(ask.store, ask.query.id))
+
+
+def state(ask: Ask) -> response_models.State:
+    """Show the state of a snapshot."""
+    asked: request_models.StateQuery = ask.query
+    found = snapshots_of.state(ask.store, asked.id, asked.seq, path=asked.path)
+    kept = clipped(found.state, full=asked.full, limit=STATE_BYTES)
+    return response_models.State(state=msgspec.structs.replace(found, state=kept))
+
+
+def differences(ask: Ask) -> response_models.Differences:
+    """Show what changed between two snapshots."""
+    asked: request_models.DifferencesQuery = ask.query
+    found = snapshots_of.compared(ask.store, asked.id, asked.from_, asked.to, path=asked.path)
+    return response_models.Differences(
+        before=found.before, after=found.after, differences=found.differences, cut=found.cut
+    )
+
+
+# -- before deciding ---------------------------------------------------------------------------
+
+
+def preflight(ask: Ask) -> response_models.PreflightTold:
+    """Explain what a run would find if it went on now, as far as the journal alone can tell."""
+    row = run_views.existing_row(ask.store, ask.query.id)
+    past = preflights.replayed_history(ask.store, row)
+    return response_models.PreflightTold(preflight=preflights.report(ask.store, row, past, None))
+
+
+def rollback_plan(ask: Ask) -> response_models.RollbackTold:
+    """Return what a rollback would do."""
+    return response_models.RollbackTold(
+        plan=run_rollback.plan(ask.store, ask.query.id, ask.query.to)
+    )
+
+
+def fork_plan(ask: Ask) -> response_models.ForkTold:
+    """Say which effects a fork would repeat."""
+    asked: request_models.ForkQuery = ask.query
+    planned = forks.plan(
+        ask.store, asked.id, asked.new_run_id or "planned", before=asked.before, actor=ask.actor
+    )
+    return response_models.ForkTold(
+        origin=asked.id,
+        before=planned.facts.before,
+        effects=[response_models.Repeat(it.step, it.what) for it in planned.repeats],
+    )
+
+
+# -- all runs ----------------------------------------------------------------------------------
+
+
+def inbox(ask: Ask) -> response_models.Inbox:
+    """Show what waits for a person."""
+    asked: request_models.InboxQuery = ask.query
+    bad: list[question_views.Unreadable] = []
+    asking = question_views.questions(
+        ask.store, to=asked.to, limit=asked.limit, plain=True, unreadable=bad
+    )
+    doubts = inboxes.doubts(ask.store, asked.limit, bad)
+    bad = list({it.run_id: it for it in bad}.values())
+    held = causes.causes(ask.store, causes.held_in(ask.store, asked.limit))
+    held = [it for it in held if it.reason != run_views.MOVED]
+    return response_models.Inbox(questions=asking, doubts=doubts, troubles=bad, held=held)
+
+
+def fleet(ask: Ask) -> response_models.Fleet:
+    """Show who works, on what."""
+    told = response_models.Fleet(workers=None, queues=None, schedules=None, troubles=[])
+    parts = {
+        "workers": queue_views.workers,
+        "queues": queue_views.queues,
+        "schedules": schedule_admin.schedules,
+    }
+    for name, read in parts.items():
+        try:
+            setattr(told, name, read(ask.store))
+        except Corrupt as damage:
+            told.troubles.append(f"{name}: {damage}")
+    return told
+
+
+def findings(ask: Ask) -> response_models.Findings:
+    """Show what the watchdog finds now."""
+    told, found = ask.site.fresh("findings", SURVEY_S, lambda: doctor.checkup(ask.store))
+    return response_models.Findings(
+        findings=found,
+        looked_at=told.looked_at,
+        complete=told.complete,
+        troubles=[it.text for it in told.troubles],
+    )
+
+
+def trends(ask: Ask) -> response_models.TrendsTold:
+    """Show what was measured over time."""
+    asked: request_models.TrendsQuery = ask.query
+    return response_models.TrendsTold(
+        trends=trending.trends(ask.store, hours=asked.hours, flow=asked.flow)
+    )
+
+
+def audit(ask: Ask) -> response_models.Audit:
+    """Show who changed queues, schedules and tokens."""
+    return response_models.Audit(audit=audits.recorded_changes(ask.store, ask.query.limit))
+
+
+VIEWER = Role.VIEWER
+_ALL = [
+    Route("GET", "/health", None, "Says that the server answers.", health, response_models.Health),
+    Route("GET", "/metrics", VIEWER, "Figures for Prometheus.", metrics, str, kind="text"),
+    Route("GET", f"{API}/me", VIEWER, "Who asks.", me, response_models.Me),
+    Route(
+        "GET",
+        f"{API}/runs",
+        VIEWER,
+        "Runs, newest first.",
+        runs,
+        response_models.Runs,
+        request_models.RunsQuery,
+    ),
+    Route(
+        "GET",
+        f"{API}/inbox",
+        VIEWER,
+        "What waits for a person.",
+        inbox,
+        response_models.Inbox,
+        request_models.InboxQuery,
+        heavy=True,
+    ),
+    Route(
+        "GET",
+        f"{API}/audit",
+        Role.OPERATOR,
+        "Who changed queues, schedules and tokens.",
+        audit,
+        response_models.Audit,
+        request_models.AuditQuery,
+    ),
+    Route(
+        "GET", f"{API}/fleet", VIEWER, "Workers, queues, schedules.", fleet, response_models.Fleet
+    ),
+    Route(
+        "GET",
+        f"{API}/findings",
+        VIEWER,
+        "What is found now.",
+        findings,
+        response_models.Findings,
+        heavy=True,
+    ),
+    Route(
+        "GET",
+        f"{API}/trends",
+        VIEWER,
+        "Figures over time.",
+        trends,
+        response_models.TrendsTold,
+        request_models.TrendsQuery,
+    ),
+]
+ROUTES: list[Route] = _ALL + [
+    Route("GET", f"{API}/{path}", VIEWER, summary, perform, answer, query, heavy=True)
+    for path, summary, perform, answer, query in (
+        ("run", "One run.", run, response_models.Run, request_models.WholeQuery),
+        ("run/steps", "Steps of a run.", steps, response_models.Steps, request_models.StepsQuery),
+        (
+            "run/entries",
+            "Entries of a journal.",
+            entries,
+            response_models.Entries,
+            request_models.EntriesQuery,
+        ),
+        (
+            "run/timeline",
+            "A run over time.",
+            timeline,
+            response_models.TimelineTold,
+            request_models.RunQuery,
+        ),
+        (
+            "run/snapshots",
+            "Its snapshots.",
+            snapshots,
+            response_models.Snapshots,
+            request_models.RunQuery,
+        ),
+        (
+            "run/state",
+            "The state of a snapshot.",
+            state,
+            response_models.State,
+            request_models.StateQuery,
+        ),
+        (
+            "run/differences",
+            "What changed between two snapshots.",
+            differences,
+            response_models.Differences,
+            request_models.DifferencesQuery,
+        ),
+        (
+            "run/preflight",
+            "What it would find if it went on now.",
+            preflight,
+            response_models.PreflightTold,
+            request_models.RunQuery,
+        ),
+        (
+            "run/rollback-plan",
+            "What a rollback would do.",
+            rollback_plan,
+            response_models.RollbackTold,
+            request_models.RollbackQuery,
+        ),
+        (
+            "run/fork-plan",
+            "What a fork would repeat.",
+            fork_plan,
+            response_models.ForkTold,
+            request_models.ForkQuery,
+        ),
+    )
+]
