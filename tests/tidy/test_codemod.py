@@ -117,3 +117,53 @@ def test_a_definition_is_renamed_where_it_stands():
         "class Case:\n    def wait(self): ...\n\nasync def wait_for_signal():\n"
         "    return Case(), wait_for_signal\n"
     )
+
+
+def test_a_module_that_is_imported_whole_is_followed():
+    rules = Rules(names={"holdfast._runtime.timing.wait": "holdfast._runtime.timing.wait_for"})
+    text = "from holdfast._runtime import timing\ntiming.wait()\n"
+    assert rename_python(text, rules) == text.replace("timing.wait", "timing.wait_for")
+
+
+def test_the_list_of_public_names_is_renamed():
+    text = 'from holdfast import wait\n\n__all__ = ["other", "wait"]\n'
+    assert rename_python(text, NAMES) == (
+        'from holdfast import wait_for_signal\n\n__all__ = ["other", "wait_for_signal"]\n'
+    )
+
+
+HERE = Rules(
+    attributes=[{"was": "list", "becomes": "runs", "on": ["self"], "in": ["here.py"]}],
+    keywords=[{"was": "limit", "becomes": "max_turns", "of": ["turns"], "in": ["here.py"]}],
+    definitions=[{"was": "list", "becomes": "runs", "in": ["here.py"]}],
+    values=[{"was": "ask", "becomes": "hold", "keywords": ["on_doubt", "on_drift"]}],
+    spans={"use": "resource"},
+)
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ("def turns(x, limit=limit):\n    limit", "def turns(x, max_turns=limit):\n    max_turns"),
+        (
+            "def turns(limit):\n    def f(limit):\n        limit",
+            "def turns(max_turns):\n    def f(limit):\n        limit",
+        ),
+        (
+            "class A:\n    list: int\n    def list(self):\n        self.list",
+            "class A:\n    runs: int\n    def runs(self):\n        self.runs",
+        ),
+        ("def f(on_doubt='ask'): ...", 'def f(on_doubt="hold"): ...'),
+        ("flow(on_drift={'ask': 'ask'})", "flow(on_drift={'ask': \"hold\"})"),
+        (
+            '"""`use(…)`, `use`, `@use(a=…)`, `x.use`."""',
+            '"""`resource(…)`, `resource`, `@resource(a=…)`, `x.use`."""',
+        ),
+    ],
+)
+def test_what_a_file_defines(was, becomes):
+    HERE.path = "here.py"
+    assert rename_python(was, HERE) == becomes
+    HERE.path = "elsewhere.py"
+    if "def turns" in was or "class" in was:
+        assert rename_python(was, HERE) == was
