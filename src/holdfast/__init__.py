@@ -6,6 +6,8 @@ or picks it up where it stopped.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast import aio, errors
 from holdfast._core.alerts import Alert
 from holdfast._core.approvals import Approve
@@ -66,6 +68,18 @@ from holdfast._runtime.versions import patched
 from holdfast._runtime.watching import watch
 from holdfast.errors import Rollback
 
+if TYPE_CHECKING:
+    from holdfast import (
+        adapters,
+        context,
+        observers,
+        pricing,
+        redaction,
+        schedules,
+        types,
+        versioning,
+    )
+
 __version__ = "0.1.0"
 
 # `open` is public too; `from holdfast import *` leaves the built-in function alone.
@@ -106,12 +120,14 @@ __all__ = [
     "Store",
     "Unknown",
     "Watch",
+    "adapters",
     "aio",
     "alert",
     "ask",
     "attempt",
     "call",
     "connection",
+    "context",
     "current_run",
     "each",
     "effect",
@@ -130,23 +146,49 @@ __all__ = [
     "new_id",
     "now",
     "observe",
+    "observers",
     "patched",
     "plan",
     "prices",
+    "pricing",
     "progress",
     "recorded",
+    "redaction",
     "register",
     "replaying",
     "rng",
     "run",
     "schedule",
+    "schedules",
     "secret",
     "sleep",
     "step",
     "stream",
     "turns",
+    "types",
     "usage",
     "use",
+    "versioning",
     "wait",
     "watch",
 ]
+
+_MODULES = {
+    "adapters",
+    "context",
+    "observers",
+    "pricing",
+    "redaction",
+    "schedules",
+    "types",
+    "versioning",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public module when it is first used: `holdfast.context` needs no import of its own."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return importlib.import_module(f"{__name__}.{name}")

@@ -277,9 +277,9 @@ class _Renames(ast.NodeVisitor):
         self.classes.append(node.name)
         for part in node.body:
             if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
-                field = part.target
-                if name := self.rules.definition(field.id):
-                    self._replace_at((field.lineno, field.col_offset), field.id, name)
+                target = part.target
+                if name := self.rules.definition(target.id):
+                    self._replace_at((target.lineno, target.col_offset), target.id, name)
         self.generic_visit(node)
         self.classes.pop()
 
@@ -326,10 +326,10 @@ class _Renames(ast.NodeVisitor):
         dotted = self._dotted(node)
         becomes = self.rules.names.get(dotted) if dotted else None
         if becomes and dotted:
-            name = _dots(node).partition(".")[0]
-            if not becomes.startswith(f"{self.bound[name]}."):
+            root = _dots(node).partition(".")[0]
+            if not becomes.startswith(f"{self.bound[root]}."):
                 raise ValueError(f"{_dots(node)} becomes {becomes}, which needs another import")
-            self._replace(node, name + becomes[len(self.bound[name]) :])
+            self._replace(node, root + becomes[len(self.bound[root]) :])
             return
         if name := self.rules.attribute(_last_name(node.value), node.attr):
             self._replace_end(node, node.attr, name)

@@ -45,10 +45,12 @@ PUBLIC = {
     *("Flow", "Step", "Effect", "AsyncFlow", "AsyncStep", "AsyncEffect"),
     # Modules.
     *("aio", "errors"),
+    *("adapters", "context", "observers", "pricing", "redaction", "schedules", "types"),
+    "versioning",
 }
 
 # Public packages that `import holdfast` does not load.
-PACKAGES = {"integrations", "observers", "testing"}
+PACKAGES = {"integrations", "testing"}
 
 # What waits. All else is one plain function in both colours.
 TWINS = [

@@ -1,0 +1,11 @@
+"""What an adapter of a framework needs: unnamed functions as steps, and keys for its calls."""
+
+from __future__ import annotations
+
+from holdfast._runtime.decorators import recorded
+from holdfast._runtime.keyed import keyed
+
+__all__ = [
+    "keyed",
+    "recorded",
+]
