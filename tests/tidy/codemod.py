@@ -35,8 +35,9 @@ The rules stand in a TOML file:
     becomes = "hold"
     keywords = ["on_doubt", "on_change"]
 
-    [spans]         # a name that `code spans` may have without an import: `use(…)`
+    [spans]         # a name that `code spans` may have without an import: `use`, `usage(…)`
     use = "resource"
+    "usage(" = "record_usage("
 
     [keep]          # texts that only look like a name, by the files where they stand
     "src/holdfast/observers/*" = ['"holdfast.wait"']
@@ -474,10 +475,11 @@ def rename_spans(text: str, rules: Rules, known: dict[str, str]) -> str:
         bound = {"holdfast": "holdfast"} | known
         code = rename_python(code, rules, bound).replace(ELLIPSIS, "…")
         if rules.spans:
-            pattern = "|".join(map(re.escape, rules.spans))
-            code = re.sub(
-                rf"(?<![\w.\"'])(?:{pattern})(?=\(|=|$)", lambda it: rules.spans[it[0]], code
+            pattern = "|".join(
+                re.escape(it) if it.endswith("(") else rf"{re.escape(it)}(?=\(|$)"
+                for it in rules.spans
             )
+            code = re.sub(rf"(?<![\w.\"'])(?:{pattern})", lambda it: rules.spans[it[0]], code)
         return f"`{at}{code}`"
 
     return SPAN.sub(renamed, text)
