@@ -193,6 +193,7 @@ class _Renames(ast.NodeVisitor):
         self.rules = rules
         self.lines = [line.encode() for line in text.splitlines(keepends=True)]
         self.edits: list[Edit] = []
+        self.known = known
         self.bound = dict(known)  # A name of this file -> what it is called in the package.
         self.shadows: list[set[str]] = []
         self.parameters: list[dict[str, str]] = []
@@ -212,15 +213,29 @@ class _Renames(ast.NodeVisitor):
         for alias in node.names:
             was = f"{node.module}.{alias.name}"
             home, _, name = self.rules.names.get(was, was).rpartition(".")
-            self.bound[alias.asname or alias.name] = was
-            kept = alias.asname and alias.asname != name
-            lines.setdefault(home, []).append(f"{name} as {alias.asname}" if kept else name)
-        if any(f"{node.module}.{alias.name}" in self.rules.names for alias in node.names):
+            exported = self._exported(alias.asname)
+            if not exported:
+                self.bound[alias.asname or alias.name] = was
+            asname = exported or alias.asname
+            kept = asname and asname != name
+            lines.setdefault(home, []).append(f"{name} as {asname}" if kept else name)
+        if any(
+            f"{node.module}.{alias.name}" in self.rules.names or self._exported(alias.asname)
+            for alias in node.names
+        ):
             indent = "\n" + " " * node.col_offset
             self._replace(
                 node,
                 indent.join(f"from {home} import {', '.join(all)}" for home, all in lines.items()),
             )
+
+    def _exported(self, alias: str | None) -> str | None:
+        """Return the new name of an alias under which this module exports something."""
+        was = self.known.get(alias or "", "")
+        if was.rpartition(".")[2] != alias:
+            return None
+        becomes = self.rules.names.get(was)
+        return becomes.rpartition(".")[2] if becomes else None
 
     # - scopes
 

@@ -132,6 +132,15 @@ def test_the_list_of_public_names_is_renamed():
     )
 
 
+def test_the_alias_of_an_export_is_renamed():
+    known = {"wait": "holdfast.aio.wait"}
+    rules = Rules(names={"holdfast.aio.wait": "holdfast.aio.wait_for"})
+    text = 'from holdfast._waits import aio_wait as wait\n\n__all__ = ["wait"]\n'
+    assert rename_python(text, rules, known) == text.replace("as wait", "as wait_for").replace(
+        '"wait"', '"wait_for"'
+    )
+
+
 HERE = Rules(
     attributes=[{"was": "list", "becomes": "runs", "on": ["self"], "in": ["here.py"]}],
     keywords=[{"was": "limit", "becomes": "max_turns", "of": ["turns"], "in": ["here.py"]}],
