@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import holdfast
-from holdfast import flow, recorded
+from holdfast import flow
+from holdfast.adapters import recorded
 
 TARGET_MS = 1.0
 IN_MEMORY = "/dev/shm"

@@ -189,7 +189,7 @@ async def pausing_steps_awaited(steps: int, pause_s: float) -> None:
 # What the parent asks for.
 
 
-def open_store(request: Request) -> holdfast.Store:
+def open_store(request: Request) -> holdfast.types.Store:
     if request.url:
         return holdfast.open(request.url)
     path = (Path(request.directory) / "holdfast.db").absolute()

@@ -9,25 +9,24 @@ from typing import Any
 import holdfast
 from holdfast import (
     NOT_DONE,
-    Approve,
+    Approval,
     Budget,
     Done,
-    Price,
     Retry,
-    Rollback,
     ask,
     each,
     effect,
-    fingerprint,
     flow,
     idempotency_key,
     memory,
+    resource,
     step,
     turns,
-    usage,
-    use,
-    watch,
 )
+from holdfast.context import record_usage
+from holdfast.errors import Rollback
+from holdfast.pricing import Price
+from holdfast.versioning import depends_on, fingerprint
 
 from .clients import MODEL, Message, World, connect
 
@@ -35,7 +34,7 @@ PROMPT = "You write reports for a research desk. Follow the style guide."
 WISHES = ["as it is", "shorter", "longer"]
 TURNS_MAX = 10
 
-holdfast.prices({"local-writer-*": Price(input=0.50, output=2.00)})
+holdfast.pricing.set_prices({"local-writer-*": Price(input=0.50, output=2.00)})
 
 
 @dataclass
@@ -53,10 +52,10 @@ class Published:
 
 
 @step(retry=Retry(attempts=3), cost=0.01, versions={"model": MODEL, "prompt": fingerprint(PROMPT)})
-def think(messages: list[Message], world: World = use(connect)) -> Message:
+def think(messages: list[Message], world: World = resource(connect)) -> Message:
     """Call the model. What it costs is set aside before, and settled by the tokens it took."""
     reply = world.chat(messages)
-    usage(
+    record_usage(
         model=MODEL,
         prompt=PROMPT,
         input_tokens=reply.input_tokens,
@@ -71,30 +70,32 @@ def read_guide(path: str) -> str:
 
 
 @step(retry=Retry(attempts=3))
-def search(query: str, world: World = use(connect)) -> list[str]:
+def search(query: str, world: World = resource(connect)) -> list[str]:
     return world.search(query)
 
 
 @step(retry=Retry(attempts=2, first_s=0.02), fallback=[])
-def search_archive(topic: str, world: World = use(connect)) -> list[str]:
+def search_archive(topic: str, world: World = resource(connect)) -> list[str]:
     """The archive is often out of order. The report goes on without it, shown as degraded."""
     return world.search(f"archive: {topic}")
 
 
-@effect(key="report:{report_id}", approve=Approve(to="editor", expires="7d"))
-def publish(report_id: str, text: str, world: World = use(connect)) -> Published:
+@effect(key="report:{report_id}", approve=Approval(to="editor", expires="7d"))
+def publish(report_id: str, text: str, world: World = resource(connect)) -> Published:
     return Published(report_id, world.publish(report_id, text, idempotency_key()), text)
 
 
 @publish.on_doubt
-def find(report_id: str, text: str, world: World = use(connect)) -> Any:
+def find(report_id: str, text: str, world: World = resource(connect)) -> Any:
     """Ask the publisher whether it is there: a crash came between the request and the record."""
     url = world.published(report_id)
     return NOT_DONE if url is None else Done(Published(report_id, url, text))
 
 
 @publish.undo(on_doubt="retry", retry=Retry(attempts=5))
-def unpublish(published: Published, report_id: str, text: str, world: World = use(connect)) -> None:
+def unpublish(
+    published: Published, report_id: str, text: str, world: World = resource(connect)
+) -> None:
     world.unpublish(report_id)
 
 
@@ -106,7 +107,7 @@ def file_away(published: Published) -> None:
 
 @flow(budget=Budget(usd=1, steps=200), on_drift={"model": "ask"})
 def research(report_id: str, topic: str, style_guide: str) -> Published:
-    watch("style guide", holdfast.file(style_guide))
+    depends_on("style guide", holdfast.file(style_guide))
     guide = Message("system", f"{PROMPT}\n\n{read_guide(style_guide)}")
     earlier = ", ".join(entry.key for entry in memory("reports").list()) or "none"
 

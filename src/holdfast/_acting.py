@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast._core.budgets import Budget
-from holdfast._core.effects import Done, Fail, NotDone
+from holdfast._core.effects import Done, Failed, NotDone
 from holdfast._core.forking import NOT_GIVEN
 from holdfast._core.masks import masked
 from holdfast._runtime import handle
@@ -37,7 +37,7 @@ class Acting:
         self,
         run_id: str,
         step: str,
-        decision: Done[Any] | NotDone | Fail,
+        decision: Done[Any] | NotDone | Failed,
         *,
         actor: str | None = None,
     ) -> Any:
@@ -55,7 +55,7 @@ class Acting:
         id: str | None = None,
         actor: str | None = None,
     ) -> Sent:
-        """Send a signal to a run, which takes it with `wait(name)`; kept if it comes early. One with
+        """Send a signal to a run, which takes it with `wait_for_signal(name)`; kept if it comes early. One with
         an `id` that was sent before is acknowledged, and not delivered again."""
         from holdfast._ops import signals
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast._acting import Acting, actor_or_user
-from holdfast._core.findings import Watch, checked_watch
+from holdfast._core.findings import Watchdog, checked_watch
 from holdfast._core.lifecycle import Status
 from holdfast._core.redacting import Redact
 from holdfast._housekeeping import Housekeeping
@@ -19,7 +19,7 @@ from holdfast._store import contract
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast._core.comparing import Preflight
+    from holdfast._core.comparing import ResumePreview
     from holdfast._core.findings import Finding
     from holdfast._ops.entries import EntryView
     from holdfast._ops.explanation import Explanation
@@ -131,7 +131,7 @@ class Store(Acting, Housekeeping):
             return [*watchdog.of_store(self.kept)]
         return watchdog.of_run(self.kept, inspect.found(self.kept, run_id))
 
-    def preflight(self, run_id: str) -> Preflight:
+    def preflight(self, run_id: str) -> ResumePreview:
         """Say what a run would find if it went on now, without resuming it: how long it stood still,
         what has changed, what is executed again, what is in doubt. What it watches is looked at if
         its flow is known in this process."""
@@ -253,7 +253,7 @@ def open(
     default: bool = True,
     lease_s: float = 30.0,
     redact: Redact | None = None,
-    watch: Watch | None = None,
+    watch: Watchdog | None = None,
 ) -> Store:
     """Open a store, and make it the one that runs of this process use.
 
@@ -261,7 +261,7 @@ def open(
     `memory:`. Without one it is HOLDFAST_URL, or `holdfast.db` in the current folder; a process that
     opens nothing uses that by itself.
 
-    `watch=Watch(…)` is what the watchdog does about runs of flows that declare none.
+    `watch=Watchdog(…)` is what the watchdog does about runs of flows that declare none.
     `redact(path, value)` is called with every part of what runs write (arguments, results, errors,
     state, progress, what is emitted), and returns what is stored in its place.
     """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast._runtime.decorators import recorded
-from holdfast._runtime.keyed import keyed
+from holdfast._runtime.keyed import step_key
 
 __all__ = [
-    "keyed",
     "recorded",
+    "step_key",
 ]

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from holdfast._runtime.recorded import (
     current_run,
-    last_progress,
+    is_replaying,
+    load_progress,
     new_id,
     now,
-    progress,
-    replaying,
+    record_usage,
     rng,
-    usage,
+    save_progress,
 )
-from holdfast._runtime.transactions import connection
+from holdfast._runtime.transactions import sql_connection
 
 __all__ = [
-    "connection",
     "current_run",
-    "last_progress",
+    "is_replaying",
+    "load_progress",
     "new_id",
     "now",
-    "progress",
-    "replaying",
+    "record_usage",
     "rng",
-    "usage",
+    "save_progress",
+    "sql_connection",
 ]

@@ -91,8 +91,8 @@ class ClassChanged(UsageError):
     def remedy(self) -> str:
         """The line of code that makes the stored value readable."""
         if self.today is None:
-            return f"import the module that defines it, or: holdfast.register({self.class_name})"
-        return f"holdfast.register({self.class_name}, upgrade=…)"
+            return f"import the module that defines it, or: holdfast.versioning.register_type({self.class_name})"
+        return f"holdfast.versioning.register_type({self.class_name}, upgrade=…)"
 
 
 def _listed(names: Sequence[str]) -> str:

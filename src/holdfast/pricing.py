@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast._core.budgets import Price
-from holdfast._runtime.prices import prices
+from holdfast._runtime.prices import set_prices
 
 __all__ = [
     "Price",
-    "prices",
+    "set_prices",
 ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from holdfast._core.masks import masked as redact
 from holdfast._core.secrets import Secret
-from holdfast._runtime.secrets import mask_record, secret
+from holdfast._runtime.secrets import redact_record, register_secret
 
 __all__ = [
     "Secret",
-    "mask_record",
     "redact",
-    "secret",
+    "redact_record",
+    "register_secret",
 ]

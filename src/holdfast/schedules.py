@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast._runtime.schedules import TICK, schedule
+from holdfast._runtime.schedules import SCHEDULED_TIME, schedule
 
 __all__ = [
-    "TICK",
+    "SCHEDULED_TIME",
     "schedule",
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast._core.comparing import Preflight
-from holdfast._core.effects import Fail, NotDone, Unknown
+from holdfast._core.comparing import ResumePreview
+from holdfast._core.effects import Failed, NotDone, Unknown
 from holdfast._core.findings import Finding
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._opened import Store
@@ -21,14 +21,14 @@ __all__ = [
     "AsyncStep",
     "Effect",
     "Entry",
-    "Fail",
+    "Failed",
     "Finding",
     "Flow",
     "Handle",
     "HeldReason",
     "Memory",
     "NotDone",
-    "Preflight",
+    "ResumePreview",
     "Schedule",
     "Status",
     "Step",

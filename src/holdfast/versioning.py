@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from holdfast._runtime.fingerprints import fingerprint
-from holdfast._runtime.registry import register
+from holdfast._runtime.registry import register_type
 from holdfast._runtime.versions import patched
-from holdfast._runtime.watching import watch
+from holdfast._runtime.watching import depends_on
 
 __all__ = [
+    "depends_on",
     "fingerprint",
     "patched",
-    "register",
-    "watch",
+    "register_type",
 ]

@@ -447,7 +447,7 @@ def with_attribute() -> Point:
     ("value", "path", "why"),
     [
         ({"messages": [1, 2, 3, {"tool": Text("a")}]}, "result['messages'][3]['tool']", "str(...)"),
-        (Point([Unknown()]), "result.x[0]", "holdfast.register(Unknown)"),
+        (Point([Unknown()]), "result.x[0]", "holdfast.versioning.register_type(Unknown)"),
         (Model(a={"k": Stranger()}), "result.a['k']", "Stranger cannot be stored"),
         ((1, collections.OrderedDict(a=1)), "result[1]", "dict(...)"),
         ([collections.defaultdict(list)], "result[0]", "dict(...)"),

@@ -123,7 +123,7 @@ def test_what_todays_class_cannot_take_is_not_damage(node):
 def test_an_unknown_class_is_named_with_the_line_to_add():
     with pytest.raises(ClassChanged, match="a stored Ghost .* this process does not know it") as it:
         decode(b'{"object":["Ghost",{}]}', KNOWN)
-    assert "holdfast.register(Ghost)" in it.value.remedy
+    assert "holdfast.versioning.register_type(Ghost)" in it.value.remedy
 
 
 trees = st.recursive(

@@ -10,7 +10,7 @@ from holdfast._core.effects import (
     TTL_MARGIN_S,
     UNKNOWN,
     Done,
-    Fail,
+    Failed,
     check_on_doubt,
     may_send,
     not_done_is_believed,
@@ -40,7 +40,7 @@ def test_another_policy_is_refused_with_the_choices(policy):
 
 def test_answers_are_told_apart_and_read_well():
     assert Done(3) == Done(3) != Done(4)
-    assert Fail("no").reason == "no"
+    assert Failed("no").reason == "no"
     assert repr(NOT_DONE) == "NOT_DONE"
     assert repr(UNKNOWN) == "UNKNOWN"
     assert NOT_DONE is not UNKNOWN  # type: ignore[comparison-overlap]

@@ -220,7 +220,7 @@ def summary(world: World, payments: Client, *, kills: int, runs: int, before: li
     )
 
 
-def compare(store: holdfast.Store, run: str, world: World) -> list[str]:
+def compare(store: holdfast.types.Store, run: str, world: World) -> list[str]:
     """Return what the journal of one run says that the ledger denies."""
     wrong: list[str] = []
     entries = store.history(run)

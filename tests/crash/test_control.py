@@ -26,7 +26,7 @@ def waiting(world: World) -> Script:
     return script
 
 
-def is_waiting(store: holdfast.Store) -> bool:
+def is_waiting(store: holdfast.types.Store) -> bool:
     rows = [store.kept.get(run_id) for run_id in FAMILY]
     return all(row is not None and row.status == "waiting" for row in rows)
 
@@ -233,7 +233,7 @@ def test_workers_are_killed_and_each_child_ends_once_in_its_parent(world: World)
     assert executed <= PARENTS * len(ITEMS) + 2 * kills
 
 
-def check_parent(store: holdfast.Store, run_id: str) -> None:
+def check_parent(store: holdfast.types.Store, run_id: str) -> None:
     assert store.get(run_id).result == ["A", "B", "C"]
     delivered = [e.body["run"] for e in store.history(run_id) if e.kind == "child_ended"]
     assert len(delivered) == len(set(delivered)) == len(ITEMS)

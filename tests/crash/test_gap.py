@@ -18,7 +18,8 @@ AGENT = """
 import os
 from pathlib import Path
 import holdfast
-from holdfast import effect, flow, step, watch
+from holdfast import effect, flow, step
+from holdfast.versioning import depends_on
 from tests.crash import probe
 
 MODEL = "{model}"
@@ -43,7 +44,7 @@ def gap_finish(text: str) -> str:
 
 @flow(on_drift={on_drift})
 def gap_agent(sends: bool) -> str:
-    watch("prices", holdfast.file("prices.csv"), on_change="{policy}")
+    depends_on("prices", holdfast.file("prices.csv"), on_change="{policy}")
     said = gap_think()
     {behind}
     if sends:
@@ -102,7 +103,7 @@ def changed(report: dict[str, Any]) -> dict[str, str]:
     return {change["kind"]: change["policy"] for change in report["changes"]}
 
 
-def without_code(world: World) -> holdfast.Preflight:
+def without_code(world: World) -> holdfast.types.ResumePreview:
     """Return what is told where the agent's code is not known."""
     with world.store() as store:
         return store.preflight("r")
@@ -225,7 +226,7 @@ def test_a_changed_model(world: World, policy: str) -> None:
 def test_an_edited_flow_and_an_edited_step(world: World) -> None:
     prices(world, "1")
     world.crash(agent(world), at="in finish")
-    script = agent(world, behind="holdfast.replaying()", finish='probe.executed("end")')
+    script = agent(world, behind="holdfast.context.is_replaying()", finish='probe.executed("end")')
     assert changed(preflight(world)) == {"flow": "go_on"}, "finish has no outcome yet"
     assert world.run(script).result == "m-1 saw 1"
     assert told(world) == ["flow: go_on"]
@@ -236,7 +237,7 @@ def test_an_edited_flow_can_be_held(world: World) -> None:
     prices(world, "1")
     drift = {"flow": "ask"}
     world.crash(agent(world, on_drift=drift), at="in finish")
-    script = agent(world, on_drift=drift, behind="holdfast.replaying()")
+    script = agent(world, on_drift=drift, behind="holdfast.context.is_replaying()")
     assert world.run(script).said["reason"] == "drift"
     command(world, "resume", "r", "--redo", "--actor", "ann", code=2)
     command(world, "resume", "r", "--go-on", "--actor", "ann")

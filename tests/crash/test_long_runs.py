@@ -21,11 +21,11 @@ FLEET = Sizes(processes=2, concurrency=2)
 ENDED = ("cancelled", "completed", "failed", "held")
 
 
-def row(store: holdfast.Store, run_id: str = "r") -> Any:
+def row(store: holdfast.types.Store, run_id: str = "r") -> Any:
     return store.kept.get(run_id)
 
 
-def stopped(store: holdfast.Store, how: str) -> int:
+def stopped(store: holdfast.types.Store, how: str) -> int:
     """Have the run stopped while workers give it back and claim it; returns how many claims came
     after the message."""
     store.kept.post("r", asked(how, f"{how}:1", "ana", "", store.kept.now_us()))
@@ -91,7 +91,7 @@ def test_a_deadline_reaches_a_long_run_within_two_claims(world: World) -> None:
             assert store.kept.inbox(row(store, run.run_id).run_no) == []
 
 
-def claims_after_deadline(store: holdfast.Store, run_id: str) -> int:
+def claims_after_deadline(store: holdfast.types.Store, run_id: str) -> int:
     journal = store.history(run_id)
     deadline = store.get(run_id).deadline
     assert deadline is not None

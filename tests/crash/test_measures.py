@@ -18,7 +18,7 @@ FLOW = "measured work of a process"
 ALWAYS = 1 << 60
 
 
-def measured(store: holdfast.Store) -> dict[int, list[Measure]]:
+def measured(store: holdfast.types.Store) -> dict[int, list[Measure]]:
     """Return the measures by the process that wrote them."""
     found: dict[int, list[Measure]] = defaultdict(list)
     for row in store.kept.measures(0, ALWAYS).rows:
@@ -30,7 +30,7 @@ def of_flow(rows: list[Measure]) -> Counts:
     return merged(row for row in rows if row.flow == FLOW)
 
 
-def steps_of(store: holdfast.Store) -> tuple[Counter[int], dict[int, list[int]]]:
+def steps_of(store: holdfast.types.Store) -> tuple[Counter[int], dict[int, list[int]]]:
     """Return how many steps each process has recorded, as the journals say, and when."""
     counts: Counter[int] = Counter()
     times: dict[int, list[int]] = defaultdict(list)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import NOT_DONE, Done, Retry, Rollback, effect, flow, testing, turns
+from holdfast import NOT_DONE, Done, Retry, effect, flow, testing, turns
 from holdfast._ops import rollback
-from holdfast.errors import RunHeld
+from holdfast.errors import Rollback, RunHeld
 from tests.crash.harness import BOTH_STORES, World, assert_sound
 from tests.crash.payments import Client
 

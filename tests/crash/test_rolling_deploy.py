@@ -109,7 +109,7 @@ def is_right(run_id: str, result: list[str]) -> bool:
     return in_order and (old_way or passed or new_way)
 
 
-def went_on(store: holdfast.Store, run_id: str) -> bool:
+def went_on(store: holdfast.types.Store, run_id: str) -> bool:
     entries = store.history(run_id)
     kinds = [entry.kind for entry in entries]
     if "change_accepted" not in kinds:
@@ -139,7 +139,7 @@ def test_runs_of_a_version_that_nobody_executes_are_said_aloud_and_not_lost(worl
     assert {e.note for e in world.executions() if e.run.startswith("first")} == {"1"}
 
 
-def until_completed(store: holdfast.Store, count: int) -> None:
+def until_completed(store: holdfast.types.Store, count: int) -> None:
     wait_for(
         lambda: len(store.list(status="completed", limit=count)) == count, f"{count} completed runs"
     )
@@ -167,9 +167,11 @@ if __name__ == "__main__":
             f.submit("r")
         probe.end(lambda: store.recover())
 """
-FIRST = AGENT.format(flow='@flow(version="1")\ndef f():\n    a()\n    return holdfast.wait("go")\n')
+FIRST = AGENT.format(
+    flow='@flow(version="1")\ndef f():\n    a()\n    return holdfast.wait_for_signal("go")\n'
+)
 SECOND = AGENT.format(
-    flow='@flow(version="2", accepts=("1",))\ndef f():\n    c()\n    a()\n    return holdfast.wait("go")\n'
+    flow='@flow(version="2", accepts=("1",))\ndef f():\n    c()\n    a()\n    return holdfast.wait_for_signal("go")\n'
 )
 
 

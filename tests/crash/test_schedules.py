@@ -61,7 +61,7 @@ def test_one_run_for_each_tick_however_many_workers_die(world: World) -> None:
     assert len([1 for step, _ in counts if step == "past"]) == TICKS
 
 
-def completed(store: holdfast.Store) -> set[str]:
+def completed(store: holdfast.types.Store) -> set[str]:
     return {run.run_id for run in store.list(status="completed", limit=100_000)}
 
 

@@ -123,7 +123,7 @@ def test_a_traceback_in_text_cannot_pass_for_another_line(logger):
 
 
 def test_a_secret_is_masked_in_every_line(logger):
-    holdfast.secret("logged-key", "sk-logged-12345")
+    holdfast.redaction.register_secret("logged-key", "sk-logged-12345")
     for formatter in (JsonFormatter(), LineFormatter()):
         handler = kept(logger, formatter)
         logger.warning("key %s", "sk-logged-12345")

@@ -11,12 +11,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
-from holdfast import Retry, Rollback, ask, effect, flow, step, usage
+from holdfast import Retry, ask, effect, flow, step
 from holdfast._ops import metrics as store_side
 from holdfast._ops.figures import Family, Sums, collected, text_of
 from holdfast._ops.metrics import store_metrics
 from holdfast._ops.trends import trends
-from holdfast.errors import Corrupt, RunFailed, RunHeld, RunRolledBack
+from holdfast.context import record_usage
+from holdfast.errors import Corrupt, Rollback, RunFailed, RunHeld, RunRolledBack
 from holdfast.observers import metrics
 from tests.contract.ground import new_run
 
@@ -45,7 +46,7 @@ def counted():
 
 @step(retry=Retry(attempts=2, first_s=0.001))
 def counted_think(text: str) -> str:
-    usage(model="m-1", input_tokens=7, output_tokens=3, cost=0.5)
+    record_usage(model="m-1", input_tokens=7, output_tokens=3, cost=0.5)
     if holdfast.attempt() == 1:
         raise OSError(CANARY)
     return f"{text} {CANARY}"
@@ -226,7 +227,7 @@ def test_names_beyond_the_room_are_counted_together(holdfast_store, counted, mon
     @flow
     def counted_many(number: int) -> None:
         for it in range(number):
-            holdfast.call(f"counted_{it}" + "x" * 150, lambda: None)
+            holdfast.run_step(f"counted_{it}" + "x" * 150, lambda: None)
 
     counted_many.run("count-8", 10)
     text = counted.text()

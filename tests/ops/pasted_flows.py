@@ -15,7 +15,7 @@ from holdfast import (
     UNKNOWN,
     Budget,
     Retry,
-    Watch,
+    Watchdog,
     ask,
     effect,
     file,
@@ -23,10 +23,10 @@ from holdfast import (
     gather,
     sleep,
     step,
-    usage,
-    wait,
-    watch,
+    wait_for_signal,
 )
+from holdfast.context import record_usage
+from holdfast.versioning import depends_on
 
 
 def did(what: str) -> int:
@@ -216,7 +216,7 @@ def pasted_mail(text: str) -> str:
 @flow
 def adopts(order: str = "42") -> str:
     pasted_quote(order)
-    wait("go")
+    wait_for_signal("go")
     return pasted_mail(order)
 
 
@@ -256,7 +256,7 @@ def leaves_out(topic: str = "tea") -> str:
 
 @flow
 def drifts(topic: str = "tea") -> str:
-    watch("prices", file("prices"))
+    depends_on("prices", file("prices"))
     pasted_search(topic)
     return pasted_stops(topic)
 
@@ -337,7 +337,7 @@ def tries_again() -> str:
 
 @flow
 def listens() -> int:
-    return wait("paid", type=int)
+    return wait_for_signal("paid", type=int)
 
 
 @flow
@@ -363,7 +363,7 @@ def has_child(order: str = "42") -> str:
 
 @flow(deadline=3600)
 def has_deadline() -> int:
-    return wait("paid", type=int)
+    return wait_for_signal("paid", type=int)
 
 
 @flow
@@ -374,11 +374,11 @@ def plain(topic: str = "tea") -> str:
 # -- findings ----------------------------------------------------------------------------------
 
 
-@flow(watch=Watch(loop_after=3))
+@flow(watch=Watchdog(loop_after=3))
 def circles() -> int:
     for _ in range(3):
         pasted_search("tea")
-    return wait("paid", type=int)
+    return wait_for_signal("paid", type=int)
 
 
 @flow
@@ -389,17 +389,17 @@ def mails_twice() -> str:
 
 @step
 def pasted_dear(number: int) -> int:
-    usage(model="m", cost=0.4)
+    record_usage(model="m", cost=0.4)
     return number
 
 
-@flow(watch=Watch(usd=1))
+@flow(watch=Watchdog(usd=1))
 def costs() -> int:
     for number in range(3):
         pasted_dear(number)
-    return wait("paid", type=int)
+    return wait_for_signal("paid", type=int)
 
 
-@flow(watch=Watch(stuck_after=0.05))
+@flow(watch=Watchdog(stuck_after=0.05))
 def left_alone(topic: str = "tea") -> str:
     return pasted_search(topic)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast import NOT_DONE, Done, Fail
+from holdfast import NOT_DONE, Done
 from holdfast._core.history import History, State
 from holdfast._core.lifecycle import status_of
 from holdfast._core.rows import Lease, RunRow
@@ -13,6 +13,7 @@ from holdfast._ops import actions, inspect
 from holdfast._ops.steps import ErrorView, error_of
 from holdfast._store.contract import Store
 from holdfast.errors import RunCancelled, RunHeld, RunNotFound, StaleView, UsageError, ValueRefused
+from holdfast.types import Failed
 from tests.ops.journals import Journal
 
 
@@ -67,7 +68,7 @@ def test_not_done_lets_it_be_executed(store: Store):
 
 def test_fail_gives_it_up_with_the_reason(store: Store):
     Journal(store, "r").held_in_doubt("charge")
-    actions.settle(store, "r", "charge", Fail("card is closed"), actor="kim")
+    actions.settle(store, "r", "charge", Failed("card is closed"), actor="kim")
     record = past(store, "r").records["charge"]
     assert record.state is State.FAILED
     assert error_of(record) == ErrorView("Settled", "card is closed")
@@ -120,7 +121,7 @@ def test_what_cannot_be_settled_says_what_it_is(store: Store):
     [
         (Done(1), "was settled as done by kim already"),
         (NOT_DONE, "was settled as not done already"),
-        (Fail("no"), "was settled as fail by kim already"),
+        (Failed("no"), "was settled as fail by kim already"),
     ],
 )
 def test_settling_twice_is_refused(store: Store, first: actions.Decision, said: str):
@@ -230,7 +231,7 @@ def test_settling_one_frees_both(store: Store, two, at, decision, state):
 
 
 def test_a_key_that_was_given_up_stays_in_doubt_until_it_is_known(store: Store, two):
-    actions.settle(store, "first", "charge", Fail("nobody knows"), actor="kim")
+    actions.settle(store, "first", "charge", Failed("nobody knows"), actor="kim")
     key = store.key("charge", "order:1")
     assert key is not None
     assert key.state == "in_doubt"
@@ -280,7 +281,7 @@ def unknown_outcome(store: Store, how: str) -> None:
         journal.failed("charge")
     else:
         journal.held("in_doubt", "…", "charge")
-        actions.settle(store, "r", "charge", Fail("given up"), actor="kim")
+        actions.settle(store, "r", "charge", Failed("given up"), actor="kim")
         lease = store.claim("r", journal.owner, store.now_us())
         assert isinstance(lease, Lease)
         journal.lease = lease

@@ -180,7 +180,7 @@ def test_a_fork_of_a_block_is_left_to_its_script(url: str) -> None:
 
 
 def test_a_block_that_nobody_goes_on_with_is_stuck_without_a_worker(url: str) -> None:
-    watch = holdfast.Watch(stuck_after=0.001)
+    watch = holdfast.Watchdog(stuck_after=0.001)
     with holdfast.open(url, default=False, watch=watch) as store:
         with pytest.raises(KeyboardInterrupt), holdfast.run("late", store=store):
             look("one")

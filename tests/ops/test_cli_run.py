@@ -247,7 +247,7 @@ def slowly_waits() -> str:
     executed("waits")
     (FOLDER / "pid").write_text(str(os.getpid()))
     (FOLDER / "inside").touch()
-    return after(holdfast.wait("go"))
+    return after(holdfast.wait_for_signal("go"))
 """
 
 

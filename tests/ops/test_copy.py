@@ -114,11 +114,11 @@ def report(topic: str) -> str:
     return f"{len(loaded['text'])} {send(topic)}"
 
 
-def run(store: holdfast.Store, run_id: str, topic: str) -> Any:
+def run(store: holdfast.types.Store, run_id: str, topic: str) -> Any:
     return report.with_options(store=store).run(run_id, topic)
 
 
-def stop(store: holdfast.Store, run_id: str, topic: str) -> None:
+def stop(store: holdfast.types.Store, run_id: str, topic: str) -> None:
     """Run it as far as it comes."""
     try:
         run(store, run_id, topic)
@@ -127,7 +127,7 @@ def stop(store: holdfast.Store, run_id: str, topic: str) -> None:
     raise AssertionError("it came to its end")
 
 
-def journal(store: holdfast.Store, run_id: str) -> list[Any]:
+def journal(store: holdfast.types.Store, run_id: str) -> list[Any]:
     row = store.kept.get(run_id)
     assert row is not None
     return list(store.kept.load(row))
@@ -357,7 +357,7 @@ def test_a_business_key_that_another_run_has_is_a_conflict(pair: Pair, over: boo
     assert "moved" not in str(pair.source.explain("r"))
 
 
-def stop_inside_keyed(store: holdfast.Store, topic: str) -> None:
+def stop_inside_keyed(store: holdfast.types.Store, topic: str) -> None:
     def body(*_: Any) -> Any:
         raise ConnectionError("who knows")
 

@@ -55,7 +55,7 @@ def source(request: pytest.FixtureRequest) -> Any:
         yield opened
 
 
-def target(tmp_path: Path) -> holdfast.Store:
+def target(tmp_path: Path) -> holdfast.types.Store:
     return holdfast.open(f"sqlite:///{tmp_path}/target.db", default=False)
 
 

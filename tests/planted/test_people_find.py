@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import ask, effect, flow, testing, wait
+from holdfast import ask, effect, flow, testing, wait_for_signal
 from holdfast._core import approvals
 from holdfast._ops import people
 from holdfast._runtime.mail import Mail
@@ -31,12 +31,12 @@ def pays() -> int:
 
 @flow(name="pl-asks")
 def asks() -> list[Any]:
-    return [ask("?", name="q"), wait("go")]
+    return [ask("?", name="q"), wait_for_signal("go")]
 
 
 @flow(name="pl-waits")
 def waits() -> list[Any]:
-    return [wait("go"), wait("go")]
+    return [wait_for_signal("go"), wait_for_signal("go")]
 
 
 def approved_then_changed() -> list[int]:

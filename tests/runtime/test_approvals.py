@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Approve, Retry, effect, flow, gather, testing
+from holdfast import Approval, Retry, effect, flow, gather, testing
 from holdfast._ops.cli.entries import summary_of
 from holdfast.errors import (
     AnswerConflict,
@@ -38,7 +38,7 @@ def pay(amount: int, whom: str = "ana") -> str:
     return f"paid {amount}"
 
 
-@effect(name="ap-apay", approve=Approve(to="finance"), key="ap:{amount}")
+@effect(name="ap-apay", approve=Approval(to="finance"), key="ap:{amount}")
 async def apay(amount: int) -> str:
     world.append(amount)
     return f"paid {amount}"
@@ -52,7 +52,7 @@ def pay_large(amount: int) -> str:
 
 @effect(
     name="ap-soon",
-    approve=Approve(expires="1h"),
+    approve=Approval(expires="1h"),
     failed_on=(ConnectionError,),
     retry=Retry(attempts=3, first_s=7200, max_s=7200, jitter=0),
 )
@@ -65,7 +65,7 @@ def pay_soon(amount: int) -> str:
 
 @effect(
     name="ap-doubt",
-    approve=Approve(expires="1h"),
+    approve=Approval(expires="1h"),
     on_doubt="retry",
     retry=Retry(attempts=3, first_s=7200, max_s=7200, jitter=0),
 )
@@ -78,7 +78,7 @@ def pay_in_doubt(amount: int) -> str:
 
 @effect(name="ap-row", approve=True, transaction=True)
 def pay_by_row(amount: int) -> str:
-    holdfast.connection().execute("SELECT 1")
+    holdfast.context.sql_connection().execute("SELECT 1")
     world.append(amount)
     return f"paid {amount}"
 
@@ -352,6 +352,6 @@ def test_what_is_declared_wrongly() -> None:
     with pytest.raises(UsageError, match="approve='yes' of .*True, Approve"):
         effect(name="ap-wrong", approve="yes")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="expires"):
-        effect(name="ap-wrong2", approve=Approve(expires="soon"))(lambda: None)
+        effect(name="ap-wrong2", approve=Approval(expires="soon"))(lambda: None)
     with pytest.raises(UsageError, match="for what changes the world"):
         holdfast.step(name="ap-wrong3", approve=True)(lambda: None)  # type: ignore[call-overload]

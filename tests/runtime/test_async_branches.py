@@ -353,7 +353,7 @@ def test_many_runs_in_one_loop_and_threads_beside_it(sqlite):
 
     @flow
     async def awaited(i: int) -> int:
-        holdfast.now()
+        holdfast.context.now()
         return await one(i) + await grouped(i) + (await sync_fetch.aio(0))[0]
 
     @step
@@ -362,7 +362,7 @@ def test_many_runs_in_one_loop_and_threads_beside_it(sqlite):
 
     @flow
     def blocking(i: int) -> int:
-        holdfast.new_id()
+        holdfast.context.new_id()
         return plain(i) + plain(i)
 
     async def main() -> list[int]:

@@ -224,7 +224,7 @@ def test_coroutines_in_another_order_are_noticed(holdfast_store):
     @flow(name="marks-awaited")
     async def awaited() -> Any:
         found = await holdfast.aio.gather(*(aio_work(kind) for kind in kinds))
-        await holdfast.aio.wait("go")
+        await holdfast.aio.wait_for_signal("go")
         return found
 
     awaited.submit("r")

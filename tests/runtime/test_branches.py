@@ -317,7 +317,7 @@ def test_context_variables_are_seen_and_do_not_leak(holdfast_store):
 
     assert work.run("r") == "flow"
     assert seen == ["flow", "flow"]
-    assert holdfast.current_run() is None
+    assert holdfast.context.current_run() is None
 
 
 def test_failures_of_two_branches_are_both_taken_up_again(store):

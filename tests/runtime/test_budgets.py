@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Budget, Price, Retry, effect, flow, step, testing, usage
+from holdfast import Budget, Retry, effect, flow, step, testing
 from holdfast._core import scripts
 from holdfast._core.requests import Append
 from holdfast._runtime import prices as pricing, spending
+from holdfast.context import record_usage
 from holdfast.errors import RunHeld, UsageError
+from holdfast.pricing import Price
 from holdfast.testing import FakeClock
 from tests.runtime.facts import until
 
@@ -261,7 +263,7 @@ def test_the_planted_bug_without_a_reservation_is_caught(store, monkeypatch):
 def test_branches_wait_for_what_others_give_back(store):
     @step(name="budget-cheap", cost=0.30)
     def cheap(number: int) -> int:
-        usage(cost=0.05)
+        record_usage(cost=0.05)
         return number
 
     @flow(name="budget-cheaper", budget=Budget(usd=1))
@@ -281,7 +283,7 @@ def test_async_branches_too(store):
 
     @step(name="budget-acheap", cost=0.30)
     async def acheap(number: int) -> int:
-        usage(cost=0.05)
+        record_usage(cost=0.05)
         return number
 
     @flow(name="budget-agather", budget=Budget(usd=1))
@@ -367,7 +369,7 @@ def test_an_effect_in_doubt_that_is_tried_again_pays_twice(store):
         done.append("try")
         if len(done) < 3:
             raise OSError("who knows")
-        usage(cost=0.10)
+        record_usage(cost=0.10)
         return "at last"
 
     @flow(name="budget-doubt", budget=Budget(usd=1))
@@ -384,7 +386,7 @@ def test_grouped_steps_and_inline_calls_count(store):
         done.append(number)
 
     with pytest.raises(RunHeld), holdfast.run("r", budget=Budget(usd=1, steps=4)):
-        holdfast.call("budget-inline", done.append, "inline")
+        holdfast.run_step("budget-inline", done.append, "inline")
         for number in range(5):
             grouped(number)
     assert done == ["inline", 0, 1, 2]
@@ -396,11 +398,11 @@ def test_an_effect_in_the_stores_own_database_counts_and_is_not_called_in_vain(s
     @effect(name="budget-insert", transaction=True, cost=0.30, retry=Retry(attempts=2, first_s=0))
     def insert(number: int) -> int:
         done.append(number)
-        holdfast.connection().execute("create table if not exists budget_rows (number)")
+        holdfast.context.sql_connection().execute("create table if not exists budget_rows (number)")
         if number == 1 and done.count(1) == 1:
             raise OSError("rolled back, and tried again")
-        usage(cost=0.25)
-        holdfast.connection().execute("insert into budget_rows values (?)", (number,))
+        record_usage(cost=0.25)
+        holdfast.context.sql_connection().execute("insert into budget_rows values (?)", (number,))
         return number
 
     @flow(name="budget-inserts", budget=Budget(usd=1))
@@ -535,7 +537,7 @@ def test_a_fork_has_the_budget_of_its_origin_for_itself(store):
 @step(name="budget-model")
 def ask_model(model: str, tokens: int) -> None:
     done.append(model)
-    usage(model=model, input_tokens=tokens, output_tokens=tokens)
+    record_usage(model=model, input_tokens=tokens, output_tokens=tokens)
 
 
 @flow(name="budget-models")
@@ -553,7 +555,9 @@ def test_tokens_are_counted_when_they_are_known(store):
 
 
 def test_tokens_are_priced_by_the_table_that_users_give(store):
-    holdfast.prices({"gpt-x": Price(input=1, output=2), "gpt-*": Price(input=100, output=100)})
+    holdfast.pricing.set_prices(
+        {"gpt-x": Price(input=1, output=2), "gpt-*": Price(input=100, output=100)}
+    )
     limited = models.with_options(budget=Budget(usd=1))
     limited.run("r", "gpt-x", 100_000, 2)
     assert spent(store) == 60 * CENT
@@ -568,7 +572,7 @@ def test_a_model_without_a_price_is_told_once_and_shown(store, caplog):
         limited.run("r", "mystery", 1000, 3)
     told = [record for record in caplog.records if "mystery" in record.getMessage()]
     assert len(told) == 1
-    assert "holdfast.prices" in told[0].getMessage()
+    assert "holdfast.pricing.set_prices" in told[0].getMessage()
     assert spent(store) == 0
     assert store.get("r").budget.unpriced == ("mystery",)
     assert "Tokens of model mystery cost nothing" in " ".join(str(store.explain("r")).split())
@@ -599,7 +603,7 @@ def test_prices_in_a_file(store, tmp_path, monkeypatch):
 
 def test_prices_that_are_none_are_refused():
     with pytest.raises(UsageError, match="name of a model"):
-        holdfast.prices({"gpt-x": 3})  # type: ignore[dict-item]
+        holdfast.pricing.set_prices({"gpt-x": 3})  # type: ignore[dict-item]
 
 
 # -- more than can be counted ------------------------------------------------------------------
@@ -608,7 +612,7 @@ def test_prices_that_are_none_are_refused():
 @effect(name="budget-much")
 def much(tokens: int, cost: float) -> int:
     done.append(tokens)
-    usage(input_tokens=tokens, output_tokens=tokens, cost=cost)
+    record_usage(input_tokens=tokens, output_tokens=tokens, cost=cost)
     return 1
 
 
@@ -641,9 +645,9 @@ def test_sums_of_a_pot_stop_where_a_database_cannot_count_on(store):
 def test_what_no_pot_counts_is_refused_where_it_is_said(store, used):
     @step(name="budget-too-much")
     def too_much() -> str:
-        usage(input_tokens=1)
+        record_usage(input_tokens=1)
         with pytest.raises(UsageError, match="counts up to"):
-            usage(**used)
+            record_usage(**used)
         return "ok"
 
     @flow(name="budget-too-much-flow", budget=Budget(tokens=2))

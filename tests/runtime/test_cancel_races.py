@@ -20,7 +20,7 @@ ENDS = {"completed": "run_completed", "cancelled": "run_cancelled"}
 @flow(name="race-ends")
 async def ends(turns: int) -> int:
     for _ in range(turns):
-        await aio.wait("go")
+        await aio.wait_for_signal("go")
     return turns
 
 

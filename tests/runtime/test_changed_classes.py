@@ -12,7 +12,7 @@ import pydantic
 import pytest
 
 import holdfast
-from holdfast import flow, memory, step, turns, wait
+from holdfast import flow, memory, step, turns, wait_for_signal
 from holdfast._core.known import KNOWN
 from holdfast.errors import ClassChanged, RunHeld
 from tests.runtime.stops import Stop, interrupted, kinds
@@ -38,7 +38,7 @@ def named(cls: Any) -> Any:
 
 def put(cls: Any, upgrade: Any = None) -> None:
     """Deploy code that has this class."""
-    holdfast.register(named(cls), upgrade=upgrade)
+    holdfast.versioning.register_type(named(cls), upgrade=upgrade)
 
 
 def in_euros(fields: dict[str, Any]) -> After:
@@ -65,7 +65,7 @@ def result(stop: Stop) -> Any:
 
 
 def signal(stop: Stop) -> Any:
-    got = wait("price")
+    got = wait_for_signal("price")
     stop.here()
     return got
 
@@ -84,7 +84,7 @@ def inside(stop: Stop) -> Any:
 
 def untaken(stop: Stop) -> Any:
     stop.here()
-    return wait("price")
+    return wait_for_signal("price")
 
 
 PLACES: dict[str, Callable[[Stop], Any]] = {

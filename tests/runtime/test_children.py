@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Done, aio, each, effect, flow, step, testing, wait
+from holdfast import Done, aio, each, effect, flow, step, testing, wait_for_signal
 from holdfast._core import children as core
 from holdfast._runtime.finishing import admit_or_none
 from holdfast._store.database import Database
@@ -124,7 +124,7 @@ async def abackground(items: list[str]) -> list[str]:
 
 @flow(name="fam-waits")
 def waiting(item: str) -> Any:
-    return wait("go")
+    return wait_for_signal("go")
 
 
 @flow(name="fam-waits-for-it")

@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import NOT_DONE, Done, aio, effect, flow, gather, sleep, step, testing, wait
+from holdfast import (
+    NOT_DONE,
+    Done,
+    aio,
+    effect,
+    flow,
+    gather,
+    sleep,
+    step,
+    testing,
+    wait_for_signal,
+)
 from holdfast._ops import control as stopping
 from holdfast._runtime import mail
 from holdfast.errors import RunCancelled, RunEnded, RunFailed, RunHeld, UsageError
@@ -110,12 +121,12 @@ def at_last() -> str:
 @flow(name="ctl-waits")
 def waits() -> Any:
     note(turned[0] if turned else "before")
-    return wait("go")
+    return wait_for_signal("go")
 
 
 @flow(name="ctl-awaits")
 async def awaits() -> Any:
-    return await aio.wait("go")
+    return await aio.wait_for_signal("go")
 
 
 @flow(name="ctl-sleeps")
@@ -132,7 +143,7 @@ def doubtful() -> str:
 
 @flow(name="ctl-two")
 def two_lines() -> Any:
-    return gather(pay, lambda: wait("never"))
+    return gather(pay, lambda: wait_for_signal("never"))
 
 
 @flow(name="ctl-fails")
@@ -639,4 +650,4 @@ def test_a_pause_that_was_carried_out_and_resumed_says_so(
 @flow(name="ctl-slow-then-waits")
 def slow_then_waits() -> str:
     slow()
-    return str(wait("go"))
+    return str(wait_for_signal("go"))

@@ -35,7 +35,7 @@ def world() -> World:
     return World()
 
 
-def superseded(store: holdfast.Store, run_id: str = "r") -> list[str]:
+def superseded(store: holdfast.types.Store, run_id: str = "r") -> list[str]:
     resumed = [e for e in store.history(run_id) if e.kind == "run_resumed"]
     return sorted(key.rpartition(".")[2] for key in resumed[-1].body["superseded"])
 
@@ -129,7 +129,7 @@ def test_a_chain_of_causes_is_followed(store, world):
     assert superseded(store) == ["ask", "ask#2"]
 
 
-def superseded_now(store: holdfast.Store) -> list[str]:
+def superseded_now(store: holdfast.types.Store) -> list[str]:
     failed = [e for e in store.history("r") if e.kind == "run_failed"][-1]
     return sorted(key.rpartition(".")[2] for key in failed.body["steps"])
 

@@ -98,13 +98,13 @@ def key_of(number: int) -> str:
     return "forked.note" if number == 0 else f"forked.note#{number + 1}"
 
 
-def whole_of(store: holdfast.Store, run_id: str) -> WholeRun:
+def whole_of(store: holdfast.types.Store, run_id: str) -> WholeRun:
     row = store.kept.get(run_id)
     assert row is not None
     return store.kept.whole(row)
 
 
-def own_bytes(store: holdfast.Store, run_id: str) -> int:
+def own_bytes(store: holdfast.types.Store, run_id: str) -> int:
     """Return how much is stored for a run itself: its entries and chunks."""
     whole = whole_of(store, run_id)
     return sum(len(e.body) for e in whole.entries) + sum(map(len, whole.chunks.values()))
@@ -378,12 +378,12 @@ def test_a_fork_that_leaves_the_old_way_is_not_replaying(store: testing.PrivateS
 
     @flow(name="forked.turns_off")
     def turns_off(far: bool) -> str:
-        seen.append(holdfast.replaying())
+        seen.append(holdfast.context.is_replaying())
         if far:
             note(0, "far")
             note(1, "far")
         other = note(2, "near" if far else "off")
-        seen.append(holdfast.replaying())
+        seen.append(holdfast.context.is_replaying())
         return other[:3]
 
     turns_off.run("r", True)
@@ -408,9 +408,9 @@ def test_waits_and_children_that_are_over_come_along(store: testing.PrivateStore
 
     @flow(name="forked.waiter")
     def waiter() -> list[Any]:
-        moment = holdfast.now()
+        moment = holdfast.context.now()
         holdfast.sleep(0.01)
-        word = holdfast.wait("word", type=str)
+        word = holdfast.wait_for_signal("word", type=str)
         doubled = child(4)
         return [moment, word, doubled, note(0, "after")[:7]]
 

@@ -22,7 +22,7 @@ def own_pid(i: int) -> int:
 
 @flow
 def forked_work(n: int) -> list[int]:
-    holdfast.now()
+    holdfast.context.now()
     return each(own_pid, range(n), at_once=4)
 
 

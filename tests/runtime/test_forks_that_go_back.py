@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import effect, flow, gather, step, testing, turns, watch
+from holdfast import effect, flow, gather, step, testing, turns
 from holdfast.errors import RunFailed, RunHeld, UsageError
+from holdfast.versioning import depends_on
 from tests.runtime.stops import Stop, interrupted
 
 done: list[str] = []
@@ -78,7 +79,7 @@ def agent() -> list[int]:
 
 @flow(name="goback.watching")
 def watching(on_change: str) -> list[int]:
-    watch("fact", lambda: fact[0], on_change=on_change)  # type: ignore[arg-type]
+    depends_on("fact", lambda: fact[0], on_change=on_change)  # type: ignore[arg-type]
     return turn_after_turn()
 
 

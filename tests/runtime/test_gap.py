@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import aio, effect, flow, gather, step, testing, turns, usage, watch
+from holdfast import aio, effect, flow, gather, step, testing, turns
 from holdfast._core import repeating
 from holdfast._core.drift import Policy
+from holdfast.context import record_usage
 from holdfast.errors import Drifted, RunFailed, RunHeld, StepFailed, UsageError
+from holdfast.versioning import depends_on
 from tests.runtime.facts import until
 from tests.runtime.stops import Stop, interrupted, kinds
 
@@ -40,7 +42,7 @@ def outside() -> Outside:
     return Outside()
 
 
-def found(store: holdfast.Store, run_id: str = "r") -> list[dict[str, Any]]:
+def found(store: holdfast.types.Store, run_id: str = "r") -> list[dict[str, Any]]:
     """Return all changes that the run was told, in order."""
     entries = [e for e in store.history(run_id) if e.kind == "gap_found"]
     return [change for entry in entries for change in entry.body["changes"]]
@@ -64,7 +66,7 @@ def watching(outside: Outside, on_change: Policy | None, *, with_effect: bool = 
 
     @flow
     def watcher() -> list[str]:
-        seen = watch("fact", lambda: outside.look(), on_change=on_change)
+        seen = depends_on("fact", lambda: outside.look(), on_change=on_change)
         got = [seen, read()]
         if with_effect:
             got.append(send(got[-1]))
@@ -73,7 +75,7 @@ def watching(outside: Outside, on_change: Policy | None, *, with_effect: bool = 
     return watcher
 
 
-OLD, NEW = holdfast.fingerprint("old"), holdfast.fingerprint("new")
+OLD, NEW = holdfast.versioning.fingerprint("old"), holdfast.versioning.fingerprint("new")
 
 
 def test_what_is_as_it_was_is_not_told(store, outside):
@@ -194,7 +196,7 @@ def test_fail_gives_the_flow_an_error_that_replays(store, outside):
     @flow
     def failing() -> str:
         try:
-            return watch("fact", outside.look, on_change="fail")
+            return depends_on("fact", outside.look, on_change="fail")
         except Drifted as drifted:
             return f"{mourn()} {drifted.was} {drifted.now}"
         finally:
@@ -225,7 +227,7 @@ def test_a_look_that_fails_is_recorded_and_one_that_fails_later_is_a_change(stor
 
     @flow
     def never() -> str:
-        return watch("fact", broken)
+        return depends_on("fact", broken)
 
     with pytest.raises(RunFailed, match="StepFailed"):
         never.run("never")
@@ -233,7 +235,7 @@ def test_a_look_that_fails_is_recorded_and_one_that_fails_later_is_a_change(stor
     @flow
     def caught() -> str:
         try:
-            watch("fact", lambda: outside.look() if outside.fact == "old" else broken())
+            depends_on("fact", lambda: outside.look() if outside.fact == "old" else broken())
         except StepFailed:
             return "failed"
         outside.stop.here()
@@ -262,7 +264,7 @@ def test_files_are_watched_by_their_contents(store, tmp_path: Path):
 
     @flow
     def reading() -> list[str]:
-        seen = [watch("prices", prices), watch("again", holdfast.file(str(prices)))]
+        seen = [depends_on("prices", prices), depends_on("again", holdfast.file(str(prices)))]
         stop.here()
         return seen
 
@@ -281,7 +283,10 @@ def test_async_flows_watch_with_sync_and_async_functions(store, outside):
 
     @flow
     async def awaited() -> list[str]:
-        seen = [await aio.watch("a", look, on_change="go_on"), await aio.watch("b", outside.look)]
+        seen = [
+            await aio.depends_on("a", look, on_change="go_on"),
+            await aio.depends_on("b", outside.look),
+        ]
         outside.stop.here()
         return seen
 
@@ -299,7 +304,7 @@ def test_a_redo_leaves_branches_beside_it_alone(store, outside):
         return outside.call(name)
 
     def left() -> str:
-        watch("fact", outside.look, on_change="redo")
+        depends_on("fact", outside.look, on_change="redo")
         return work("left")
 
     @flow
@@ -324,7 +329,7 @@ def test_a_loop_behind_it_starts_over_and_its_effects_are_known(store, outside):
 
     @flow
     def looping() -> int:
-        watch("fact", outside.look, on_change="redo")
+        depends_on("fact", outside.look, on_change="redo")
         for state in turns({"n": 0}):
             act(state["n"])
             state["n"] += 1
@@ -348,7 +353,7 @@ def test_a_loop_behind_it_starts_over_and_its_effects_are_known(store, outside):
 def test_blocks_watch_too(store, outside):
     def script() -> str:
         with holdfast.run("r"):
-            seen = watch("fact", outside.look)
+            seen = depends_on("fact", outside.look)
             outside.stop.here()
             return seen
 
@@ -510,7 +515,7 @@ def test_what_usage_says_is_told_when_the_next_call_says_otherwise(store, outsid
 
     @step
     def ask(n: int) -> int:
-        usage(model=says[0], prompt=says[1] * 100, tools=[{"name": "search"}])
+        record_usage(model=says[0], prompt=says[1] * 100, tools=[{"name": "search"}])
         return n
 
     @flow
@@ -593,7 +598,7 @@ def test_an_expired_key_is_told_and_never_sent(timed, clock, outside):
 def test_the_hook_of_a_flow_sees_the_report_and_decides(store, outside, answer):
     model, reports = ["m-1"], []
 
-    def hook(report: holdfast.Preflight) -> str | None:
+    def hook(report: holdfast.types.ResumePreview) -> str | None:
         reports.append(report)
         return answer
 
@@ -617,7 +622,7 @@ def test_the_hook_of_a_flow_sees_the_report_and_decides(store, outside, answer):
 def test_an_async_hook_is_awaited(store, outside):
     seen: list[str] = []
 
-    async def hook(report: holdfast.Preflight) -> None:
+    async def hook(report: holdfast.types.ResumePreview) -> None:
         await asyncio.sleep(0)
         seen.append(report.run_id)
 
@@ -642,11 +647,11 @@ def test_an_async_hook_is_awaited(store, outside):
 
 @pytest.mark.parametrize("awaits", [False, True])
 def test_a_hook_is_outside_the_run_and_may_hold_it(store, outside, awaits):
-    def hold(report: holdfast.Preflight) -> None:
-        assert holdfast.current_run() is None
+    def hold(report: holdfast.types.ResumePreview) -> None:
+        assert holdfast.context.current_run() is None
         raise RunHeld(report.run_id, "drift", "the budget year is over")
 
-    async def hold_async(report: holdfast.Preflight) -> None:
+    async def hold_async(report: holdfast.types.ResumePreview) -> None:
         await asyncio.sleep(0)
         hold(report)
 
@@ -673,12 +678,12 @@ def test_a_hook_is_outside_the_run_and_may_hold_it(store, outside, awaits):
 
 
 def test_a_wait_of_the_run_itself_is_a_gap_for_facts_only(store, outside):
-    reports: list[holdfast.Preflight] = []
+    reports: list[holdfast.types.ResumePreview] = []
 
     @flow(on_resume=reports.append)
     def waiting() -> list[Any]:
-        seen = watch("fact", outside.look, on_change="go_on")
-        return [seen, holdfast.wait("go"), holdfast.wait("go")]
+        seen = depends_on("fact", outside.look, on_change="go_on")
+        return [seen, holdfast.wait_for_signal("go"), holdfast.wait_for_signal("go")]
 
     waiting.submit("r")
     with store.worker(flows=[waiting], concurrency=1):
@@ -721,22 +726,24 @@ def caused(work: Any) -> BaseException:
 def test_mistakes_are_told(store):
     @flow
     def wrong_policy() -> None:
-        watch("x", str, on_change="perhaps")  # type: ignore[arg-type]
+        depends_on("x", str, on_change="perhaps")  # type: ignore[arg-type]
 
     @flow
     def no_function() -> None:
-        watch("x", "prices.csv")  # type: ignore[arg-type]
+        depends_on("x", "prices.csv")  # type: ignore[arg-type]
 
     @flow
     async def wrong_colour() -> None:
-        watch("x", str)
+        depends_on("x", str)
 
     assert 'one of "go_on", "redo", "ask", "fail"' in str(caused(lambda: wrong_policy.run("r1")))
     assert "takes a function" in str(caused(lambda: no_function.run("r2")))
-    assert "await holdfast.aio.watch" in str(caused(lambda: asyncio.run(wrong_colour.run("r3"))))
+    assert "await holdfast.aio.depends_on" in str(
+        caused(lambda: asyncio.run(wrong_colour.run("r3")))
+    )
     with pytest.raises(UsageError, match="without valid_for"):
         step(on_expired="redo")(caused)
     with pytest.raises(UsageError, match='"ask", "fail"'):
         flow(on_drift={"key": "go_on"})(caused)
     with pytest.raises(UsageError, match="inside a flow"):
-        watch("x", str)
+        depends_on("x", str)

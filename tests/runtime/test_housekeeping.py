@@ -207,7 +207,7 @@ def test_a_fork_that_is_made_during_the_sweep_keeps_its_origin(
 def test_what_changed_meanwhile_stays(store: testing.PrivateStore) -> None:
     with pytest.raises(RunFailed):
         house_plain.run("r", -1)
-    asked = Asked(0, statuses=frozenset({holdfast.Status.FAILED}))
+    asked = Asked(0, statuses=frozenset({holdfast.types.Status.FAILED}))
     sweep = Sweeper(store.kept, asked)
     row = store.kept.get("r")
     assert row is not None

@@ -22,7 +22,7 @@ class Preference:
     sizes: tuple[int, ...]
 
 
-holdfast.register(Preference)
+holdfast.versioning.register_type(Preference)
 
 
 def kinds(store: testing.PrivateStore, run_id: str) -> list[str]:
@@ -479,7 +479,7 @@ def memory_of_another_store() -> None:
     elsewhere[0].memory("x").set("k", 1)
 
 
-elsewhere: list[holdfast.Store] = []
+elsewhere: list[holdfast.types.Store] = []
 
 
 def test_a_memory_of_another_store_is_refused_in_a_run(store: testing.PrivateStore) -> None:

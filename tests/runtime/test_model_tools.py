@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import effect, flow, step, use
+from holdfast import effect, flow, resource, step
 from holdfast.errors import RunFailed, RunHeld, UsageError
 from holdfast.integrations.tools import Call, Tools, tool
 
@@ -95,7 +95,7 @@ def test_what_the_provider_is_told() -> None:
 
 
 @tool(unrecorded=("session",))
-def lookup(order: str, client: Any = use(make_client), session: Any = None) -> str:
+def lookup(order: str, client: Any = resource(make_client), session: Any = None) -> str:
     del client, session
     return order
 

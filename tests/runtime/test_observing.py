@@ -5,16 +5,8 @@ import asyncio
 import pytest
 
 import holdfast
-from holdfast import (
-    ObservedAttempt,
-    ObservedEntry,
-    ObservedRun,
-    Observer,
-    Retry,
-    effect,
-    flow,
-    step,
-)
+from holdfast import Retry, effect, flow, step
+from holdfast.observers import ObservedAttempt, ObservedEntry, ObservedRun, Observer
 
 
 class Ear(Observer):
@@ -43,7 +35,7 @@ class Ear(Observer):
 @pytest.fixture
 def ear():
     ear = Ear()
-    end = holdfast.observe(ear)
+    end = holdfast.observers.observe(ear)
     yield ear
     end()
 
@@ -54,7 +46,7 @@ tries = {"n": 0}
 @step(retry=Retry(attempts=2, first_s=0.001))
 def watched_search(topic: str) -> str:
     tries["n"] += 1
-    holdfast.usage(model="m-1", input_tokens=3, output_tokens=4)
+    holdfast.context.record_usage(model="m-1", input_tokens=3, output_tokens=4)
     if tries["n"] == 1:
         raise OSError("busy")
     return topic.upper()
@@ -139,7 +131,7 @@ def test_an_attempt_that_ran_out_of_time_is_told_with_its_error(holdfast_store, 
 @effect(name="watched-charge", on_doubt="retry", retry=Retry(attempts=2, first_s=0.001))
 def watched_charge() -> None:
     tries["n"] += 1
-    holdfast.usage(input_tokens=tries["n"])
+    holdfast.context.record_usage(input_tokens=tries["n"])
     if tries["n"] == 1:
         raise OSError("cut")
 
@@ -163,7 +155,7 @@ def test_a_run_that_is_taken_up_is_told_with_its_past(holdfast_store):
         def taken(self, run, *, resumed):
             taken.append(run)
 
-    end = holdfast.observe(Past())
+    end = holdfast.observers.observe(Past())
     try:
         with pytest.raises(holdfast.errors.RunFailed):
             watched_past.run("watched-10", 1)
@@ -205,7 +197,7 @@ class Broken(Observer):
 
 
 def test_an_observer_that_raises_harms_nothing(holdfast_store, ear, caplog):
-    end = holdfast.observe(Broken())
+    end = holdfast.observers.observe(Broken())
     try:
         assert watched_report.run("watched-4", "a") == "published A"
     finally:
@@ -222,7 +214,7 @@ def test_values_are_no_facts(holdfast_store):
         def written(self, run, entries):
             seen.extend(entries)
 
-    end = holdfast.observe(Facts())
+    end = holdfast.observers.observe(Facts())
     try:
         watched_report.run("watched-5", "secret-topic")
     finally:
@@ -233,4 +225,4 @@ def test_values_are_no_facts(holdfast_store):
 
 def test_only_an_observer_is_taken():
     with pytest.raises(holdfast.errors.UsageError, match="subclass of Observer"):
-        holdfast.observe(object())  # type: ignore[arg-type]
+        holdfast.observers.observe(object())  # type: ignore[arg-type]

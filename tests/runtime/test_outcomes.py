@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Done, Fail, Retry, effect, flow, step, testing
+from holdfast import Done, Retry, effect, flow, step, testing
 from holdfast.errors import RunFailed, RunHeld, StepFailed, StoreFailed, ValueRefused
+from holdfast.types import Failed
 from tests.runtime.stops import Stop, interrupted, kinds, steps
 
 
@@ -162,7 +163,7 @@ def test_a_step_that_a_person_gave_up_fails_with_the_reason(store):
 
     with pytest.raises(RunHeld):
         work.run("r")
-    store.settle("r", charge.name, Fail("too late anyway"), actor="kim")
+    store.settle("r", charge.name, Failed("too late anyway"), actor="kim")
     assert work.run("r") == "too late anyway"
 
 
@@ -681,7 +682,7 @@ def test_what_is_grouped_is_durable_before_an_effect_is_called(store):
     def work() -> int:
         for i in range(5):
             cheap(i)
-        holdfast.now()
+        holdfast.context.now()
         return charge()
 
     work.run("r")

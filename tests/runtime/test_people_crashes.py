@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Approve, aio, ask, effect, flow, gather, step, testing
+from holdfast import Approval, aio, ask, effect, flow, gather, step, testing
 from holdfast.errors import Refused
 
 paid: list[int] = []
@@ -24,7 +24,7 @@ def prepare(amount: int) -> int:
     return amount
 
 
-@effect(name="pc-pay", approve=Approve(to="finance"), on_doubt="retry")
+@effect(name="pc-pay", approve=Approval(to="finance"), on_doubt="retry")
 def pay(amount: int) -> str:
     paid.append(amount)
     return f"paid {amount}"
@@ -60,7 +60,7 @@ def refused(start: int) -> str:
 
 @effect(name="pc-row", approve=True, transaction=True)
 def by_row(amount: int) -> str:
-    holdfast.connection().execute("SELECT 1")
+    holdfast.context.sql_connection().execute("SELECT 1")
     return f"row {amount}"
 
 

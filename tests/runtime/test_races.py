@@ -27,9 +27,9 @@ async def asks() -> str:
 @flow(name="race-wait")
 async def waits() -> list[Any]:
     try:
-        return ["in time", await aio.wait("go", timeout=1)]
+        return ["in time", await aio.wait_for_signal("go", timeout=1)]
     except WaitTimedOut:
-        return ["too late", await aio.wait("go")]
+        return ["too late", await aio.wait_for_signal("go")]
 
 
 def pause(chance: random.Random) -> None:

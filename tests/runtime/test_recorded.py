@@ -24,7 +24,14 @@ def test_time_chance_and_ids_are_the_same_on_replay(store):
 
     @flow
     def work() -> None:
-        seen.append((holdfast.now(), holdfast.rng().random(), holdfast.new_id(), holdfast.now()))
+        seen.append(
+            (
+                holdfast.context.now(),
+                holdfast.context.rng().random(),
+                holdfast.context.new_id(),
+                holdfast.context.now(),
+            )
+        )
         stop.here()
 
     interrupted(lambda: work.run("r"))
@@ -39,14 +46,14 @@ def test_now_is_the_time_of_the_store():
 
     @flow
     def work() -> dt.datetime:
-        return holdfast.now()
+        return holdfast.context.now()
 
     with testing.store(clock):
         assert work.run("r") == clock.now
 
 
 def test_they_belong_into_a_flow():
-    for call in (holdfast.now, holdfast.rng, holdfast.new_id):
+    for call in (holdfast.context.now, holdfast.context.rng, holdfast.context.new_id):
         with pytest.raises(UsageError, match="inside a flow"):
             call()
 
@@ -57,7 +64,7 @@ def test_branches_have_ids_of_their_own(store):
 
     @flow
     def work() -> None:
-        seen.append(each(lambda _: holdfast.new_id(), range(5)))
+        seen.append(each(lambda _: holdfast.context.new_id(), range(5)))
         stop.here()
 
     interrupted(lambda: work.run("r"))
@@ -176,12 +183,12 @@ def test_progress_is_found_by_the_next_attempt_and_the_next_process(store):
 
     @step(retry=Retry(attempts=2, first_s=0))
     def reads() -> int:
-        seen.append(holdfast.last_progress())
+        seen.append(holdfast.context.load_progress())
         if len(seen) == 1:
-            holdfast.progress({"page": 1})
+            holdfast.context.save_progress({"page": 1})
             raise ValueError
         if len(seen) == 2:
-            holdfast.progress({"page": 2})
+            holdfast.context.save_progress({"page": 2})
             raise KeyboardInterrupt
         return 1
 
@@ -205,8 +212,8 @@ def test_usage_is_added_up_over_attempts_and_not_by_replays(store):
     @step(retry=Retry(attempts=2, first_s=0))
     def think() -> None:
         tries.append(1)
-        holdfast.usage(model="small", input_tokens=10, cost=0.5)
-        holdfast.usage(output_tokens=1)
+        holdfast.context.record_usage(model="small", input_tokens=10, cost=0.5)
+        holdfast.context.record_usage(output_tokens=1)
         if len(tries) == 1:
             raise ValueError
 
@@ -226,7 +233,7 @@ def test_usage_is_added_up_over_attempts_and_not_by_replays(store):
 def test_usage_takes_numbers(holdfast_store, amount):
     @step
     def think() -> None:
-        holdfast.usage(input_tokens=amount)
+        holdfast.context.record_usage(input_tokens=amount)
 
     @flow
     def work() -> str:
@@ -242,7 +249,7 @@ def test_usage_takes_numbers(holdfast_store, amount):
 def test_usage_that_is_no_number_does_no_harm(holdfast_store):
     @step
     def think() -> int:
-        holdfast.usage(cost=float("nan"))
+        holdfast.context.record_usage(cost=float("nan"))
         return 1
 
     @flow
@@ -263,7 +270,7 @@ def test_current_run_and_attempt(store):
     seen: list[Any] = []
 
     def look() -> None:
-        run = holdfast.current_run()
+        run = holdfast.context.current_run()
         assert run is not None
         seen.append((run.run_id, run.flow, run.generation, run.step))
 
@@ -277,9 +284,9 @@ def test_current_run_and_attempt(store):
         look()
         return gather(inside, inside)
 
-    assert holdfast.current_run() is None
+    assert holdfast.context.current_run() is None
     assert work.run("r") == (1, 1)
-    assert holdfast.current_run() is None
+    assert holdfast.context.current_run() is None
     assert seen[0] == ("r", work.name, 1, None)
     assert {step for *_, step in seen[1:]} == {f"gather[{i}]/{inside.name}" for i in (0, 1)}
 
@@ -290,24 +297,24 @@ def test_replaying_tells_what_happened_before(store):
 
     @step
     def one() -> int:
-        seen.append(holdfast.replaying())
+        seen.append(holdfast.context.is_replaying())
         return 1
 
     @flow
     def work() -> None:
-        seen.append(holdfast.replaying())
+        seen.append(holdfast.context.is_replaying())
         one()
-        seen.append(holdfast.replaying())
+        seen.append(holdfast.context.is_replaying())
         stop.here()
         one()
-        seen.append(holdfast.replaying())
+        seen.append(holdfast.context.is_replaying())
 
     interrupted(lambda: work.run("r"))
     assert seen == [False, False, False]
     seen.clear()
     work.run("r")
     assert seen == [True, False, False, False]
-    assert not holdfast.replaying()
+    assert not holdfast.context.is_replaying()
 
 
 @pytest.mark.parametrize("where", ["loop", "loop in a branch"])
@@ -326,7 +333,7 @@ def test_replaying_ends_where_a_loop_goes_on(store, where):
             if state["i"] == 5:
                 return
             tick(state["i"])
-            seen.append(holdfast.replaying())
+            seen.append(holdfast.context.is_replaying())
             state["i"] += 1
 
     @flow
@@ -335,7 +342,7 @@ def test_replaying_ends_where_a_loop_goes_on(store, where):
             looping()
         else:
             gather(looping)
-        return holdfast.replaying()
+        return holdfast.context.is_replaying()
 
     interrupted(lambda: work.run("r"))
     seen.clear()

@@ -37,7 +37,7 @@ class RedactStruct(msgspec.Struct, frozen=True):
     n: int
 
 
-holdfast.register(RedactStruct)
+holdfast.versioning.register_type(RedactStruct)
 
 
 class RedactDeclined(Exception):
@@ -48,7 +48,7 @@ class RedactDeclined(Exception):
 def redact_login(login: RedactLogin, raw: bytes) -> dict[str, Any]:
     assert login.token == SECRET, "the body gets what it was called with"
     holdfast.emit({"token": login.token})
-    holdfast.progress(login.token)
+    holdfast.context.save_progress(login.token)
     holdfast.memory("redact").set("token", login.token)
     return {"kept": RedactStruct(login.token, 7), "text": f"long {login.token} " * 200}
 
@@ -235,13 +235,13 @@ def test_every_text_is_seen(value: Any) -> None:
 
 @step(name="redact-uses")
 def redact_uses() -> None:
-    holdfast.usage(model="m", prompt=SECRET, tools=[SECRET], note=f"with {SECRET}")
+    holdfast.context.record_usage(model="m", prompt=SECRET, tools=[SECRET], note=f"with {SECRET}")
 
 
 @flow(name="redact-rolls-back")
 def redact_rolls_back() -> None:
     redact_uses()
-    raise holdfast.Rollback(f"because of {SECRET}")
+    raise holdfast.errors.Rollback(f"because of {SECRET}")
 
 
 def test_what_a_model_call_used_and_why_a_flow_rolls_back(tmp_path: Path):
@@ -250,6 +250,6 @@ def test_what_a_model_call_used_and_why_a_flow_rolls_back(tmp_path: Path):
             redact_rolls_back.run("r")
         told = "".join(str(entry.body) for entry in store.history("r"))
     assert f"with {HIDDEN}" in told
-    assert holdfast.fingerprint(SECRET) in told
+    assert holdfast.versioning.fingerprint(SECRET) in told
     for path in tmp_path.iterdir():
         assert SECRET.encode() not in path.read_bytes(), path.name

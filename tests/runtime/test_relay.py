@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import flow, keyed, recorded, testing
+from holdfast import flow, testing
+from holdfast.adapters import recorded, step_key
 from holdfast.errors import StepFailed
 from holdfast.integrations._relay import Gone, arelay, relay
 
@@ -37,7 +38,7 @@ async def awords(put: Any) -> list[str]:
 
 
 def stream(put: Any, body: Any = words) -> Any:
-    with keyed("s"):
+    with step_key("s"):
         return recorded(body, name="stream", unrecorded=("put",))(put)
 
 

@@ -406,7 +406,7 @@ def test_what_an_abandoned_thread_notes_too_late_is_left_out(holdfast_store):
         if len(tries) == 1:
             late.wait(10)
             try:
-                holdfast.progress("too late")
+                holdfast.context.save_progress("too late")
             finally:
                 noted.set()
         return len(tries)

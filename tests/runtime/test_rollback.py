@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import NOT_DONE, Done, Fail, Retry, Rollback, aio, effect, flow, gather, step, turns
+from holdfast import NOT_DONE, Done, Retry, aio, effect, flow, gather, step, turns
 from holdfast._core.stops import Unwind
 from holdfast._ops import rollback
 from holdfast._runtime import registry, rollback as undoing_of_a_run
 from holdfast._runtime.frames import current
 from holdfast.errors import (
     KeyConflict,
+    Rollback,
     RunCancelled,
     RunError,
     RunFailed,
@@ -25,6 +26,7 @@ from holdfast.errors import (
     StepFailed,
     UsageError,
 )
+from holdfast.types import Failed
 from tests.runtime.stops import Stop, interrupted, kinds
 
 seen: list[Any] = []
@@ -93,7 +95,7 @@ def trip_and_mail(name: str) -> str:
     return hotel(name)
 
 
-def undone(store: holdfast.Store, run_id: str = "r") -> list[str]:
+def undone(store: holdfast.types.Store, run_id: str = "r") -> list[str]:
     """Return the undos that completed, in the order of the journal."""
     return [
         str(entry.step)
@@ -157,7 +159,7 @@ def test_a_duplicate_that_was_skipped_is_the_other_runs_doing(sqlite):
     assert "undo flight done rome" not in seen
 
 
-async def _async_trip(store: holdfast.Store) -> None:
+async def _async_trip(store: holdfast.types.Store) -> None:
     @effect
     async def book(n: int) -> int:
         did(f"book {n}")
@@ -268,11 +270,11 @@ def test_methods_are_undone_on_the_object_of_the_flow(sqlite):
 
 def test_clients_are_handed_to_an_undo_that_asks_for_them(sqlite):
     @effect
-    def call(n: int, client: str = holdfast.use(lambda: "client")) -> str:
+    def call(n: int, client: str = holdfast.resource(lambda: "client")) -> str:
         return did(f"{client} {n}")
 
     @call.undo
-    def hang_up(result: str, n: int, client: str, other: str = holdfast.use(lambda: "other")):
+    def hang_up(result: str, n: int, client: str, other: str = holdfast.resource(lambda: "other")):
         did(f"{client} {other} {n}")
 
     @flow
@@ -385,7 +387,7 @@ def test_a_run_of_this_process_that_waits_hears_of_it(store):
     @flow
     def waits() -> str:
         hotel("b")
-        return str(holdfast.wait("never"))
+        return str(holdfast.wait_for_signal("never"))
 
     handle = waits.start("r")
     store.until("r", done="rb-hotel")
@@ -456,7 +458,7 @@ def test_an_effect_that_did_not_happen_leaves_nothing_to_undo(sqlite):
 
 def test_an_effect_that_was_given_up_stands_against_it(sqlite):
     in_doubt("r")
-    sqlite.settle("r", "rb-hotel", Fail("who knows"))
+    sqlite.settle("r", "rb-hotel", Failed("who knows"))
     with pytest.raises(RunFailed):
         trip.run("r", "r")
     with pytest.raises(UsageError, match="may have happened"):
@@ -517,7 +519,7 @@ def test_an_undo_that_was_given_up_is_left(sqlite):
     trip.run("r", "rome")
     broken.add("undo flight done rome")
     sqlite.rollback("r")
-    sqlite.settle("r", "undo/rb-flight", Fail("leave it"))
+    sqlite.settle("r", "undo/rb-flight", Failed("leave it"))
     with pytest.raises(RunRolledBack):
         trip.run("r", "rome")
     assert sqlite.history("r")[-1].body["stays"] == ["rb-flight"]
@@ -810,17 +812,19 @@ def test_child_runs_are_named_and_left(sqlite):
 def test_what_an_undo_writes_to_the_stores_own_database_commits_with_it(sqlite):
     @effect(transaction=True)
     def put(name: str) -> str:
-        holdfast.connection().execute("CREATE TABLE IF NOT EXISTS rb_names (name)")
-        holdfast.connection().execute("INSERT INTO rb_names VALUES (?)", (name,))
+        holdfast.context.sql_connection().execute("CREATE TABLE IF NOT EXISTS rb_names (name)")
+        holdfast.context.sql_connection().execute("INSERT INTO rb_names VALUES (?)", (name,))
         return name
 
     @put.undo
     def take(result: str, name: str) -> None:
-        holdfast.connection().execute("DELETE FROM rb_names WHERE name = ?", (name,))
+        holdfast.context.sql_connection().execute("DELETE FROM rb_names WHERE name = ?", (name,))
 
     @effect(transaction=True)
     def count() -> int:
-        [[found]] = holdfast.connection().execute("SELECT count(*) FROM rb_names").fetchall()
+        [[found]] = (
+            holdfast.context.sql_connection().execute("SELECT count(*) FROM rb_names").fetchall()
+        )
         return int(found)
 
     @flow
@@ -843,7 +847,7 @@ def test_cancelled_runs_are_rolled_back(sqlite):
     @flow
     def waiting() -> str:
         hotel("b")
-        return str(holdfast.wait("never"))
+        return str(holdfast.wait_for_signal("never"))
 
     handle = waiting.start("r")
     sqlite.until("r", done="rb-hotel")
@@ -883,7 +887,7 @@ def test_kinds_of_a_rollback(sqlite):
 
 @flow(name="rb-kid-that-waits")
 def kid_that_waits() -> str:
-    holdfast.wait("go")
+    holdfast.wait_for_signal("go")
     return hotel("too late")
 
 
@@ -936,14 +940,14 @@ def slow(n: int) -> str:
 def slow_trip() -> None:
     for n in range(3):
         slow(n)
-    holdfast.wait("go")
+    holdfast.wait_for_signal("go")
 
 
 @flow(name="rb-slow-trip-awaited")
 async def slow_trip_awaited() -> None:
     for n in range(3):
         await slow.aio(n)
-    await aio.wait("go")
+    await aio.wait_for_signal("go")
 
 
 @pytest.fixture(params=[slow_trip, slow_trip_awaited], ids=["sync", "async"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import aio, each, flow, gather, step, testing, turns, wait
+from holdfast import aio, each, flow, gather, step, testing, turns, wait_for_signal
 from holdfast.errors import RunEnded, RunNotFound, UsageError, WaitTimedOut
 from holdfast.testing import FakeClock, PrivateStore
 from tests.runtime.facts import is_free, until
@@ -29,39 +29,39 @@ def note(text: str) -> str:
 
 @flow(name="sig-one")
 def one() -> Any:
-    return wait("paid")
+    return wait_for_signal("paid")
 
 
 @flow(name="sig-aone")
 async def aone() -> Any:
-    return await aio.wait("paid")
+    return await aio.wait_for_signal("paid")
 
 
 @flow(name="sig-two")
 def two() -> list[Any]:
-    return [wait("paid"), wait("paid")]
+    return [wait_for_signal("paid"), wait_for_signal("paid")]
 
 
 @flow(name="sig-order")
 def order() -> Order:
-    return wait("order", type=Order)
+    return wait_for_signal("order", type=Order)
 
 
 @flow(name="sig-lines")
 def lines() -> list[Any]:
-    return list(gather(lambda: wait("paid"), lambda: wait("paid")))
+    return list(gather(lambda: wait_for_signal("paid"), lambda: wait_for_signal("paid")))
 
 
 @flow(name="sig-alines")
 async def alines() -> list[Any]:
-    return list(await aio.gather(aio.wait("paid"), aio.wait("paid")))
+    return list(await aio.gather(aio.wait_for_signal("paid"), aio.wait_for_signal("paid")))
 
 
 @flow(name="sig-turns")
 def in_turns() -> list[Any]:
     nothing: dict[str, list[Any]] = {"got": []}
     for state in turns(nothing, limit=5):
-        state["got"].append(wait("more"))
+        state["got"].append(wait_for_signal("more"))
         if len(state["got"]) == 3:
             return state["got"]
     raise AssertionError
@@ -69,7 +69,7 @@ def in_turns() -> list[Any]:
 
 @flow(name="sig-each")
 def in_branches() -> list[Any]:
-    return each(lambda name: wait(name), ["a", "b", "c"])
+    return each(lambda name: wait_for_signal(name), ["a", "b", "c"])
 
 
 @flow(name="sig-timeout")
@@ -77,7 +77,7 @@ def impatient() -> list[str]:
     said: list[str] = []
     for _ in range(3):
         try:
-            said.append(wait("late", timeout="1m"))
+            said.append(wait_for_signal("late", timeout="1m"))
         except WaitTimedOut:
             said.append("nothing")
     return said
@@ -88,7 +88,7 @@ async def aimpatient() -> list[str]:
     said: list[str] = []
     for _ in range(2):
         try:
-            said.append(await aio.wait("late", timeout=60))
+            said.append(await aio.wait_for_signal("late", timeout=60))
         except WaitTimedOut as error:
             said.append(str(error))
     return said
@@ -248,10 +248,10 @@ def test_what_is_said_wrongly(store: PrivateStore) -> None:
     with pytest.raises(UsageError, match="actor="):
         store.signal("r", "paid", actor=" ")
     with pytest.raises(UsageError, match="inside a flow"):
-        wait("paid")
+        wait_for_signal("paid")
 
     async def outside() -> None:
-        await aio.wait("paid")
+        await aio.wait_for_signal("paid")
 
     with pytest.raises(UsageError, match="inside a flow"):
         asyncio.run(outside())

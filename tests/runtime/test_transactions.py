@@ -58,7 +58,7 @@ class Bench:
     def order(self, name: str, amount: int = 1) -> None:
         """Write to the user's table, as the body of an effect does."""
         values = f"VALUES ({self.mark}, {self.mark})"
-        holdfast.connection().execute(f"INSERT INTO orders {values}", (name, amount))
+        holdfast.context.sql_connection().execute(f"INSERT INTO orders {values}", (name, amount))
 
 
 bench: Bench
@@ -140,10 +140,10 @@ def test_lazy_and_grouped_writes_before_it_are_in_the_journal_before_it() -> Non
 
     @flow(name="tx-ordered")
     def ordered() -> str:
-        holdfast.new_id()
+        holdfast.context.new_id()
         for n in range(5):
             grouped(n)
-        holdfast.now()
+        holdfast.context.now()
         made = order("tea")
         holdfast.emit("made")
         grouped(5)
@@ -571,11 +571,11 @@ def test_other_runs_go_on_meanwhile_on_a_server_and_wait_in_a_file() -> None:
 def test_usage_of_all_branches_is_added_up() -> None:
     @effect(name="tx-costs", transaction=True)
     def costs(n: int) -> None:
-        holdfast.usage(input_tokens=10)
+        holdfast.context.record_usage(input_tokens=10)
 
     @step(name="tx-costs-too")
     def costs_too(n: int) -> None:
-        holdfast.usage(input_tokens=1)
+        holdfast.context.record_usage(input_tokens=1)
 
     def both(n: int) -> None:
         costs(n)
@@ -696,11 +696,11 @@ def test_what_is_declared_wrongly_is_said_at_once() -> None:
 
 def test_a_connection_is_to_be_had_inside_such_an_effect_only() -> None:
     with pytest.raises(UsageError, match="transaction=True"):
-        holdfast.connection()
+        holdfast.context.sql_connection()
 
     @step(name="tx-no-connection")
     def without() -> None:
-        holdfast.connection()
+        holdfast.context.sql_connection()
 
     @flow(name="tx-asks")
     def asks() -> None:
@@ -713,7 +713,7 @@ def test_a_connection_is_to_be_had_inside_such_an_effect_only() -> None:
 def test_progress_inside_is_refused() -> None:
     @effect(name="tx-progress", transaction=True)
     def advances() -> None:
-        holdfast.progress(1)
+        holdfast.context.save_progress(1)
 
     @flow(name="tx-advances")
     def advancing() -> None:

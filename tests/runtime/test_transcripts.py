@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import holdfast
-from holdfast import Done, Fail, flow
+from holdfast import Done, flow
 from holdfast.errors import RunHeld, UsageError
 from holdfast.integrations.tools import Result, Tools, tool
 from holdfast.integrations.transcripts import UNKNOWN, repair, results_of
@@ -17,6 +17,7 @@ from holdfast.testing.models.chat import Chat
 from holdfast.testing.models.conversation import ModelTurn
 from holdfast.testing.models.messages import Messages
 from holdfast.testing.models.responses import Responses
+from holdfast.types import Failed
 
 # A turn: how many calls the model makes, which of them have results (some twice), what the user says.
 turn = st.tuples(
@@ -341,7 +342,7 @@ def test_an_effect_that_a_person_gave_up() -> None:
         with pytest.raises(RunHeld):
             held.run("r-2")
         key = next(step.key for step in store.get("r-2").steps if step.name == "ts_pay")
-        store.settle("r-2", key, Fail("nobody knows"), actor="ana")
+        store.settle("r-2", key, Failed("nobody knows"), actor="ana")
         assert "nobody knows" in results_of(store, "r-2")["call_3"].content
 
 
@@ -421,11 +422,11 @@ def test_requests_of_the_http_transport_are_no_tool_calls() -> None:
             return f"hello {method} {url} {digest}"
 
         for key in ("POST api.test.v1.chat", "a-line-of-its-own"):
-            with holdfast.keyed(key):
-                holdfast.recorded(send, name="http")("POST", "u", "d")
-                holdfast.recorded(send, name="http", effect=True)("POST", "u", "d")
-        with holdfast.keyed("call_1"):
-            holdfast.recorded(lambda url: f"found {url}", name="http")("u")
+            with holdfast.adapters.step_key(key):
+                holdfast.adapters.recorded(send, name="http")("POST", "u", "d")
+                holdfast.adapters.recorded(send, name="http", effect=True)("POST", "u", "d")
+        with holdfast.adapters.step_key("call_1"):
+            holdfast.adapters.recorded(lambda url: f"found {url}", name="http")("u")
 
     with holdfast.open("memory:") as store:
         asks_a_model.run("r-4")

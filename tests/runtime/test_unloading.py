@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Retry, aio, ask, effect, flow, gather, sleep, step, wait
+from holdfast import Retry, aio, ask, effect, flow, gather, sleep, step, wait_for_signal
 from holdfast._runtime import waiting
 from holdfast.errors import Corrupt, WaitTimedOut
 from holdfast.testing import store as private_store
@@ -47,7 +47,7 @@ def nested(name: str) -> Any:
         gather(lambda: note("one"), lambda: note("two"))
         return note(f"last {name}")
 
-    return gather(lambda: wait("x"), works)
+    return gather(lambda: wait_for_signal("x"), works)
 
 
 @flow(name="ul-anested")
@@ -56,14 +56,14 @@ async def anested(name: str) -> Any:
         await aio.gather(anote("one"), anote("two"))
         return await anote(f"last {name}")
 
-    return await aio.gather(aio.wait("x"), works())
+    return await aio.gather(aio.wait_for_signal("x"), works())
 
 
 @flow(name="ul-limited")
 async def limited(name: str) -> Any:
     async def one(number: int) -> Any:
         if number == 0:
-            return await aio.wait("x")
+            return await aio.wait_for_signal("x")
         return await anote(f"{number} {name}")
 
     return await aio.each(one, range(5), at_once=2)
@@ -100,15 +100,15 @@ def test_with_a_limit_the_next_branch_has_the_place_of_the_one_before(store: Pri
 
 @flow(name="ul-waits")
 def waits() -> Any:
-    return wait("x")
+    return wait_for_signal("x")
 
 
 @flow(name="ul-waits-again")
 def waits_again() -> Any:
     try:
-        return wait("x", timeout=0.3)
+        return wait_for_signal("x", timeout=0.3)
     except WaitTimedOut:
-        return wait("x")
+        return wait_for_signal("x")
 
 
 def test_a_message_that_comes_while_the_run_decides_to_unload_wakes_it(
@@ -255,12 +255,12 @@ def test_a_default_is_the_same_after_an_unload(store: PrivateStore) -> None:
 def same_name() -> int:
     def first() -> None:
         ask("?", name="q", type=int, timeout=0.02, default=1)
-        wait("w0")
+        wait_for_signal("w0")
 
     def second() -> None:
-        wait("w1")
+        wait_for_signal("w1")
         ask("?", name="q", type=int, timeout=0.02, default=1)
-        wait("w2")
+        wait_for_signal("w2")
 
     gather(first, second)
     return 1
@@ -286,7 +286,7 @@ def approved(number: int) -> int:
 
 @flow(name="ul-approves")
 def approves() -> int:
-    wait("go")
+    wait_for_signal("go")
     return approved(1)
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Retry, aio, effect, flow, keyed, step
+from holdfast import Retry, aio, effect, flow, step
 from holdfast._runtime import waiting
+from holdfast.adapters import step_key
 from holdfast.testing import store as private_store
 from holdfast.testing.stores import PrivateStore
 
@@ -44,12 +45,12 @@ def pay(amount: int) -> int:
 
 
 def call(tool: Callable[..., Any], given: Any, call_id: str) -> Any:
-    with keyed(call_id, awaited=True):
+    with step_key(call_id, awaited=True):
         return tool(given)
 
 
 async def call_async(tool: Any, given: Any, call_id: str) -> Any:
-    with keyed(call_id, awaited=True):
+    with step_key(call_id, awaited=True):
         return await tool.aio(given)
 
 
@@ -79,7 +80,7 @@ async def threads_of_async() -> Any:
 @flow(name="ut-unrecorded")
 async def unrecorded() -> Any:
     """The flow itself is at work while a task of its own waits, and awaits that later."""
-    with keyed("call_2"):
+    with step_key("call_2"):
         asked = asyncio.create_task(aio.ask("Sure?", name="sure"))
     while not gate.is_set():
         await asyncio.sleep(0.01)
@@ -92,7 +93,7 @@ async def nested() -> Any:
     """A tool runs an agent of its own, which calls tools."""
 
     async def agent() -> Any:
-        with keyed("outer", awaited=True):
+        with step_key("outer", awaited=True):
             inner = (
                 asyncio.create_task(call_async(look, "lamp", "call_1")),
                 asyncio.create_task(call_async(pay, 3, "call_2")),
@@ -108,11 +109,11 @@ async def plain() -> Any:
     """One tool waits for a person; another has its answer, and works on in plain code."""
 
     async def asks() -> Any:
-        with keyed("call_1", awaited=True):
+        with step_key("call_1", awaited=True):
             return await aio.ask("Sure?", name="sure")
 
     async def works() -> Any:
-        with keyed("call_2", awaited=True):
+        with step_key("call_2", awaited=True):
             said = await aio.ask("How much?", name="amount")
             while not gate.is_set():
                 await asyncio.sleep(0.01)
@@ -127,11 +128,11 @@ async def short() -> Any:
     """One tool waits for a person; the pause of another ends soon."""
 
     async def pauses() -> Any:
-        with keyed("call_2", awaited=True):
+        with step_key("call_2", awaited=True):
             return await attempt.aio()
 
     async def asks() -> Any:
-        with keyed("call_1", awaited=True):
+        with step_key("call_1", awaited=True):
             return await aio.ask("Sure?", name="sure")
 
     return list(await asyncio.gather(asks(), pauses()))

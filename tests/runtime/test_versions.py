@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import each, effect, flow, gather, patched, plan, step, testing, turns
+from holdfast import each, effect, flow, gather, plan, step, testing, turns
 from holdfast._core.stops import SORT, Tried
 from holdfast._runtime import registry, upgrades
 from holdfast._runtime.fingerprints import of_flow
 from holdfast.errors import RunHeld, UsageError
+from holdfast.versioning import patched
 from tests.crash.harness import wait_for
 from tests.runtime.stops import Stop, interrupted
 
@@ -57,7 +58,7 @@ async def work_async(what: str) -> str:
 class Code:
     """A flow whose code is replaced, and a run of it that is stopped after so many steps."""
 
-    def __init__(self, store: holdfast.Store) -> None:
+    def __init__(self, store: holdfast.types.Store) -> None:
         self.store = store
         self.body: Callable[[], Any] = list
 
@@ -448,7 +449,7 @@ def versioned(version: str, body: Callable[[], Any], accepts: tuple[str, ...] = 
     return deployed
 
 
-def begun(store: holdfast.Store, steps: int, run_id: str = "r") -> None:
+def begun(store: holdfast.types.Store, steps: int, run_id: str = "r") -> None:
     """A run of version 1 that was given back after so many steps."""
     room[:] = [steps]
     interrupted(lambda: versioned("1", old).run(run_id))
@@ -544,7 +545,7 @@ def test_what_newer_code_wrote_is_replayed_exactly_too(store):
     assert done == before, "it is not matched by name, and nothing was executed"
 
 
-def unfit(store: holdfast.Store, run_id: str = "r") -> list[Any]:
+def unfit(store: holdfast.types.Store, run_id: str = "r") -> list[Any]:
     """Return the notes of code that did not fit."""
     notes = [e for e in store.history(run_id) if e.kind == "run_released"]
     return [e for e in notes if e.body["why"] == "does_not_fit"]
@@ -601,7 +602,7 @@ def test_what_is_only_said_of_a_run_does_not_move_it(store):
 
     def waits() -> Any:
         work("a")
-        return holdfast.wait("go")
+        return holdfast.wait_for_signal("go")
 
     def checks() -> Any:
         work("check")
@@ -756,7 +757,7 @@ def test_a_held_child_is_tried_again_by_the_program_that_waits_for_it(store):
         return deployed()
 
     def waits() -> Any:
-        return [work("a"), holdfast.wait("go")]
+        return [work("a"), holdfast.wait_for_signal("go")]
 
     def changed() -> Any:
         work("check")
@@ -1038,18 +1039,18 @@ def bill(what: str) -> str:
 
 
 def sends() -> list[str]:
-    return [send("x"), work("a"), work("b"), str(holdfast.wait("go"))]
+    return [send("x"), work("a"), work("b"), str(holdfast.wait_for_signal("go"))]
 
 
 def bills_first() -> list[str]:
-    return [work("b"), bill("y"), send("x"), work("a"), str(holdfast.wait("go"))]
+    return [work("b"), bill("y"), send("x"), work("a"), str(holdfast.wait_for_signal("go"))]
 
 
 def sends_last() -> list[str]:
-    return [work("a"), work("b"), send("other"), str(holdfast.wait("go"))]
+    return [work("a"), work("b"), send("other"), str(holdfast.wait_for_signal("go"))]
 
 
-def accepted_for_bills(store: holdfast.Store) -> None:
+def accepted_for_bills(store: holdfast.types.Store) -> None:
     """The change is accepted for one code, which is held again before something new."""
     versioned("1", sends).submit("r")
     store.recover()
@@ -1077,7 +1078,7 @@ def test_code_that_fits_goes_on_whatever_was_accepted_for_other_code(store):
     accepted_for_bills(store)
 
     def put_back() -> list[str]:
-        return [send("x"), work("a"), work("b"), str(holdfast.wait("go"))]
+        return [send("x"), work("a"), work("b"), str(holdfast.wait_for_signal("go"))]
 
     versioned("1", put_back)
     store.recover()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Watch, aio, each, effect, flow, step, testing, wait
+from holdfast import Watchdog, aio, each, effect, flow, step, testing, wait_for_signal
 from holdfast._runtime import patrol as patrols, registry
 from holdfast._runtime.patrol import Patrol
 from holdfast.errors import RunCancelled, RunFailed, RunHeld, UsageError
@@ -33,7 +33,7 @@ class Gate:
 
 
 gate = Gate()
-called: list[holdfast.Finding] = []
+called: list[holdfast.types.Finding] = []
 raising: list[Exception] = []
 
 
@@ -53,7 +53,7 @@ def store() -> Iterator[PrivateStore]:
         yield opened
 
 
-def page_somebody(finding: holdfast.Finding) -> None:
+def page_somebody(finding: holdfast.types.Finding) -> None:
     if raising:
         raise raising.pop()
     called.append(finding)
@@ -92,47 +92,47 @@ def round_and_round() -> str:
     return "done"
 
 
-@flow(name="wd-noted", watch=Watch(loop_after=3))
+@flow(name="wd-noted", watch=Watchdog(loop_after=3))
 def noted() -> str:
     return round_and_round()
 
 
-@flow(name="wd-held", watch=Watch(loop_after=3, looping="hold"))
+@flow(name="wd-held", watch=Watchdog(loop_after=3, looping="hold"))
 def held() -> str:
     return round_and_round()
 
 
-@flow(name="wd-cancelled", watch=Watch(loop_after=3, looping="cancel"))
+@flow(name="wd-cancelled", watch=Watchdog(loop_after=3, looping="cancel"))
 def cancelled() -> str:
     return round_and_round()
 
 
-@flow(name="wd-paged", watch=Watch(loop_after=3, looping=page_somebody))
+@flow(name="wd-paged", watch=Watchdog(loop_after=3, looping=page_somebody))
 def paged() -> str:
     return round_and_round()
 
 
-@flow(name="wd-ignored", watch=Watch(loop_after=3, looping="ignore"))
+@flow(name="wd-ignored", watch=Watchdog(loop_after=3, looping="ignore"))
 def ignored() -> str:
     return round_and_round()
 
 
-@flow(name="wd-sleeping", watch=Watch(loop_after=3, looping="hold", duplicate_action="cancel"))
+@flow(name="wd-sleeping", watch=Watchdog(loop_after=3, looping="hold", duplicate_action="cancel"))
 def sleeping(twice: bool = False) -> str:
     for _ in range(3):
         (poll if twice else look)(1)
     for _ in range(2):
         if twice:
             mail("ana")
-    wait("go")
+    wait_for_signal("go")
     return "done"
 
 
-@flow(name="wd-awaited", watch=Watch(loop_after=3, looping="hold"))
+@flow(name="wd-awaited", watch=Watchdog(loop_after=3, looping="hold"))
 async def awaited() -> str:
     for _ in range(3):
         await look.aio(1)
-    await aio.call("wd-slow-call", gate.pass_through)
+    await aio.run_step("wd-slow-call", gate.pass_through)
     await look.aio(2)
     return "done"
 
@@ -143,13 +143,13 @@ def failing() -> None:
     bad()
 
 
-@flow(name="wd-once-a-day", watch=Watch(duplicates_within="1d"))
+@flow(name="wd-once-a-day", watch=Watchdog(duplicates_within="1d"))
 def once_a_day(to: str) -> None:
     mail(to)
-    wait("go")
+    wait_for_signal("go")
 
 
-def findings_in(store: holdfast.Store, run_id: str) -> list[str]:
+def findings_in(store: holdfast.types.Store, run_id: str) -> list[str]:
     return [e.body["did"] for e in store.history(run_id) if e.kind == "finding_noted"]
 
 
@@ -271,7 +271,7 @@ def test_many_workers_at_once_hold_it_once(store):
     others = [holdfast.open(store.url, default=False) for _ in range(5)]
     ready = threading.Barrier(len(others))
 
-    def look_too(other: holdfast.Store) -> None:
+    def look_too(other: holdfast.types.Store) -> None:
         ready.wait()
         other.patrol()
 
@@ -314,7 +314,7 @@ def test_a_flow_that_is_not_known_here_is_left_to_those_who_know_it(store, monke
 
 def test_a_store_says_it_for_flows_that_declare_nothing(tmp_path):
     url = f"sqlite:///{tmp_path}/store.db"
-    with holdfast.open(url, watch=Watch(partial_failure=page_somebody, loop_after=4)) as store:
+    with holdfast.open(url, watch=Watchdog(partial_failure=page_somebody, loop_after=4)) as store:
         with pytest.raises(RunFailed):
             failing.run("r")
         assert store.history("r")[0].body["watch"]["loops"] == 4
@@ -389,11 +389,11 @@ def test_runs_that_sleep_and_have_not_changed_are_not_read_again(store, monkeypa
     assert reads == []
 
 
-@flow(name="wd-noted-and-asleep", watch=Watch(loop_after=3))
+@flow(name="wd-noted-and-asleep", watch=Watchdog(loop_after=3))
 def noted_and_asleep() -> None:
     for _ in range(3):
         look(1)
-    wait("go")
+    wait_for_signal("go")
 
 
 # -- what is recorded for those who look from outside ------------------------------------------
@@ -404,7 +404,7 @@ def limited() -> str:
     return gate.pass_through()
 
 
-@flow(name="wd-limited-flow", watch=Watch(stuck_after="2m"))
+@flow(name="wd-limited-flow", watch=Watchdog(stuck_after="2m"))
 def has_limited() -> str:
     return limited()
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import effect, errors, flow, step, testing, wait
+from holdfast import effect, errors, flow, step, testing, wait_for_signal
 from holdfast._core.lifecycle import Status
 from holdfast._runtime import admission, slots, worker as workers
 from tests.runtime.facts import until
@@ -348,7 +348,7 @@ def test_the_log_says_that_a_run_is_taken_and_what_it_waits_for(
 ):
     @flow(name="worker test waits for money")
     def waits_for_money() -> str:
-        return wait("paid", timeout="1h", type=str)
+        return wait_for_signal("paid", timeout="1h", type=str)
 
     waits_for_money.submit("w")
     with store.worker(flows=[waits_for_money]):

@@ -11,7 +11,6 @@ from holdfast import (
     NOT_DONE,
     UNKNOWN,
     Done,
-    Fail,
     Retry,
     aio,
     attempt,
@@ -19,13 +18,14 @@ from holdfast import (
     effect,
     flow,
     gather,
-    new_id,
     plan,
     step,
     testing,
     turns,
 )
+from holdfast.context import new_id
 from holdfast.errors import RunHeld, StepFailed, UsageError
+from holdfast.types import Failed
 
 world: list[Any] = []
 """What happened outside."""
@@ -236,7 +236,7 @@ def test_what_is_held_is_settled_by_the_function_given(kill):
 def test_a_doubt_that_is_given_up_fails_the_run_as_decided():
     with pytest.raises(AssertionError, match="now it stops"):
         testing.crash_matrix(
-            flow_of(send, "cm-f-ask3"), "x", setup=world.clear, settle=lambda held: Fail("no")
+            flow_of(send, "cm-f-ask3"), "x", setup=world.clear, settle=lambda held: Failed("no")
         )
 
 

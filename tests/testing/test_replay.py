@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import aio, effect, flow, gather, new_id, now, step, testing, turns
+from holdfast import aio, effect, flow, gather, step, testing, turns
+from holdfast.context import new_id, now
 from holdfast.errors import Corrupt, RunFailed, RunNotFound, UsageError
 from holdfast.testing import Diverged
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from holdfast import Retry, aio, effect, flow, sleep, step, testing, use
+from holdfast import Retry, aio, effect, flow, resource, sleep, step, testing
 from holdfast.errors import RunHeld, UsageError
 from holdfast.testing import FakeClock, PrivateStore
 
@@ -225,7 +225,7 @@ def test_a_resource_is_overridden_for_a_while():
         return Client()
 
     @step(name="kit-think")
-    def think(client: Client = use(make)) -> str:
+    def think(client: Client = resource(make)) -> str:
         return client.ask()
 
     @flow(name="kit-thinks")

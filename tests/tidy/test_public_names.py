@@ -71,9 +71,9 @@ TWINS = [
 ONLY_AWAITED = {"first", "timeout"}
 
 PAIRS = [
-    (holdfast.Flow, holdfast.AsyncFlow),
-    (holdfast.Step, holdfast.AsyncStep),
-    (holdfast.Effect, holdfast.AsyncEffect),
+    (holdfast.types.Flow, holdfast.types.AsyncFlow),
+    (holdfast.types.Step, holdfast.types.AsyncStep),
+    (holdfast.types.Effect, holdfast.types.AsyncEffect),
 ]
 
 

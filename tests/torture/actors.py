@@ -21,7 +21,7 @@ from typing import Any
 from unittest import mock
 
 import holdfast
-from holdfast import effect, flow, sleep, step, turns, wait
+from holdfast import effect, flow, sleep, step, turns, wait_for_signal
 from holdfast._ops import fork as forks
 from holdfast._ops.seen import as_seen
 from holdfast._store import clock
@@ -33,7 +33,7 @@ BEFORE = "torture-think#3"
 
 
 def here() -> str:
-    run = holdfast.current_run()
+    run = holdfast.context.current_run()
     assert run is not None
     return run.run_id
 
@@ -43,7 +43,7 @@ def here() -> str:
 
 @flow(name="torture-flooded")
 def flooded(count: int) -> list[int]:
-    return [wait("tick", type=int) for _ in range(count)]
+    return [wait_for_signal("tick", type=int) for _ in range(count)]
 
 
 def work() -> None:
@@ -131,7 +131,7 @@ def think(number: int) -> int:
 @flow(name="torture-forked")
 def forked() -> int:
     total = sum(think(number) for number in range(4))
-    wait("never")
+    wait_for_signal("never")
     return total
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import holdfast
-from holdfast import Retry, flow, step, turns, usage, wait
+from holdfast import Retry, flow, step, turns, wait_for_signal
+from holdfast.context import record_usage
 from tests.web.flows import mark, wait_for_mark
 
 HARM = (
@@ -34,7 +35,7 @@ class Talk:
 
 @step(name="talk-think", retry=Retry(attempts=3, first_s=0.01))
 def think(messages: list[dict[str, Any]], turn: int) -> dict[str, Any]:
-    usage(model="test-writer", input_tokens=900, output_tokens=150, cost=0.0121)
+    record_usage(model="test-writer", input_tokens=900, output_tokens=150, cost=0.0121)
     if turn == 1 and holdfast.attempt() == 1:
         raise TimeoutError("the model did not answer")
     if turn == 3:
@@ -98,7 +99,7 @@ def then_waits(steps: int) -> None:
     """Many steps, then it waits: the journal is longer than the screen."""
     for number in range(steps):
         count(number)
-    wait("go")
+    wait_for_signal("go")
 
 
 @flow(name="talk-watched")

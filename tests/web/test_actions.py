@@ -138,12 +138,12 @@ def test_resuming_says_what_changed_meanwhile(page: Page, stage: Stage, shoot: C
 def test_what_may_have_happened_is_not_repeated_without_a_second_word(
     page: Page, stage: Stage, watched: Watched
 ):
-    from holdfast import Fail
+    from holdfast.types import Failed
 
     stage.mark("breaks-unknown")
     stage.submit(flows.order, "unknown", "unknown")
     stage.until_status("unknown", "held")
-    stage.store.settle("unknown", "web-charge", Fail("nobody knows"), actor="ana")
+    stage.store.settle("unknown", "web-charge", Failed("nobody knows"), actor="ana")
     stage.until_status("unknown", "failed")
     (stage.folder / "breaks-unknown").unlink()
     shown(page, stage, "unknown").get_by_role("button", name="Resume").click()

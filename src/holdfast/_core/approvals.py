@@ -27,7 +27,7 @@ from holdfast._core.messages import ANSWER, refusal, refusal_in, refused_note, t
 from holdfast._core.record import Record, facts
 from holdfast._core.requests import (
     Append,
-    Approval,
+    ApprovalOfCall,
     Await,
     FindQuestion,
     FoundQuestion,
@@ -44,20 +44,20 @@ APPROVE = "approve:"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Approve:
+class Approval:
     """Whom to ask before an effect is executed, and how long the approval holds once it is given."""
 
     to: str | None = None
     expires: Duration | None = None
 
 
-Needed = bool | Approve
+Needed = bool | Approval
 ApproveOption = Needed | Callable[..., Needed]
 
 
 def checked(option: object, effect: str) -> Any:
     """Return the option `approve=` of an effect, or raise a UsageError."""
-    if isinstance(option, Approve):
+    if isinstance(option, Approval):
         _terms(option, effect)
     elif not isinstance(option, bool) and not callable(option):
         raise UsageError(
@@ -69,7 +69,7 @@ def checked(option: object, effect: str) -> Any:
 
 def needed(
     option: Any, arguments: dict[str, Any], record: Record | None, generation: int, effect: str
-) -> Approval | None:
+) -> ApprovalOfCall | None:
     """Return what a call of an effect needs before it is executed. What was decided when it was
     called first stands in the journal, and a function is not asked again."""
     if record is not None and record.begun is not None:
@@ -80,19 +80,19 @@ def needed(
         option = checked(option(**arguments), effect)
     if option is False:
         return None
-    to, expires_us = _terms(option, effect) if isinstance(option, Approve) else (None, None)
-    return Approval(generation, to, expires_us)
+    to, expires_us = _terms(option, effect) if isinstance(option, Approval) else (None, None)
+    return ApprovalOfCall(generation, to, expires_us)
 
 
-def _asked_before(record: Record, asked: Entry) -> Approval:
+def _asked_before(record: Record, asked: Entry) -> ApprovalOfCall:
     said = facts(asked)
-    approval = Approval(record.generation, said.get("to"), said.get("expires_us"))
+    approval = ApprovalOfCall(record.generation, said.get("to"), said.get("expires_us"))
     if record.intent is not None:
         approval.grant = facts(record.intent).get("approved")
     return approval
 
 
-def _terms(option: Approve, effect: str) -> tuple[str | None, int | None]:
+def _terms(option: Approval, effect: str) -> tuple[str | None, int | None]:
     to = None if option.to is None else check_label(f"approve=Approve(to=…) of {effect}", option.to)
     if option.expires is None:
         return to, None
@@ -127,7 +127,7 @@ def approved(call: StepCall, run_id: str, *, in_doubt: bool = False) -> Script:
         approval.took, approval.closes = [message.message_id], [APPROVE + call.key]
 
 
-def _granted(approval: Approval, message: Message) -> dict[str, Any]:
+def _granted(approval: ApprovalOfCall, message: Message) -> dict[str, Any]:
     # An answer that was no approval is one of nothing: it is void, and taken as such.
     grant: dict[str, Any] = dict(msgspec.json.decode(message.body).get("approved") or {})
     grant |= told(message)

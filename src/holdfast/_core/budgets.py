@@ -179,7 +179,7 @@ def begun(call: StepCall, notes: list[Note], run_id: str, claim: ClaimKey | None
 def settlement(call: StepCall) -> Spend | None:
     """Return what the end of an attempt takes from the pot beside what was reserved for it.
 
-    It cost what `usage(cost=…)` said, or what it was declared to cost. An attempt whose body was
+    It cost what `record_usage(cost=…)` said, or what it was declared to cost. An attempt whose body was
     never called gives everything back.
     """
     reserved = call.reserved_nanos

@@ -45,7 +45,7 @@ class CodeNow(msgspec.Struct, frozen=True):
         return self.policies.get(kind) or DEFAULTS.get(kind, "go_on")
 
 
-class Preflight(msgspec.Struct, frozen=True):
+class ResumePreview(msgspec.Struct, frozen=True):
     """What a run finds that goes on after a gap."""
 
     run_id: str

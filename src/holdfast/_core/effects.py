@@ -44,7 +44,7 @@ Unknown = Literal[_Answer.UNKNOWN]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Fail:
+class Failed:
     """Treat it as failed; the flow gets `StepFailed` with this reason."""
 
     reason: str

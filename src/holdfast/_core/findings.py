@@ -100,7 +100,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class Watchdog:
     """What the watchdog looks for in the runs of a flow, and what it does: "note" it in the journal,
     "hold" the run, "cancel" it, call a function with the `Finding`, or "ignore" it.
 
@@ -167,11 +167,11 @@ class Watch:
         )
 
 
-def checked_watch(of: str, watch: Any) -> Watch | None:
+def checked_watch(of: str, watch: Any) -> Watchdog | None:
     """Return what `watch=` was given, or refuse it where it is written."""
-    if watch is None or isinstance(watch, Watch):
+    if watch is None or isinstance(watch, Watchdog):
         return watch
-    raise UsageError(f"watch={watch!r:.80} of {of}: a holdfast.Watch(stuck=…, …)")
+    raise UsageError(f"watch={watch!r:.80} of {of}: a holdfast.Watchdog(stuck=…, …)")
 
 
 def limits_in(started: Entry | None) -> Limits:

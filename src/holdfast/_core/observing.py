@@ -18,7 +18,7 @@ from holdfast._core.tracing import span_id_of, trace_id_of
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class ObservedCut(msgspec.Struct, frozen=True):
+class InterruptedStep(msgspec.Struct, frozen=True):
     """A step that was begun in an execution which died, as far as the journal knows of it."""
 
     key: str
@@ -32,7 +32,7 @@ class ObservedCut(msgspec.Struct, frozen=True):
     started_us: int
 
 
-class ObservedPast(msgspec.Struct, frozen=True):
+class PriorExecution(msgspec.Struct, frozen=True):
     """What the journal says of the time before this execution."""
 
     epoch: int | None = None
@@ -46,7 +46,7 @@ class ObservedPast(msgspec.Struct, frozen=True):
     reborn_us: int = 0
     waits: tuple[ObservedEntry, ...] = ()
     """What the run waits for: the entries that began it."""
-    cut: tuple[ObservedCut, ...] = ()
+    cut: tuple[InterruptedStep, ...] = ()
 
 
 class ObservedRun(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class ObservedRun(msgspec.Struct, frozen=True):
     root: str | None
     """The run at the top of its family, if that has one pot; None else."""
     created_us: int
-    past: ObservedPast | None = None
+    past: PriorExecution | None = None
     """Told with `taken` only."""
 
     @property
@@ -127,7 +127,7 @@ class ObservedAttempt(msgspec.Struct):
     effect: bool
     started_us: int
     usage: dict[str, Any] | None = None
-    """What it said of itself with `usage(…)`; known at its end."""
+    """What it said of itself with `record_usage(…)`; known at its end."""
     error: BaseException | None = None
     """What it raised; known at its end."""
     traced: bool = False

@@ -59,7 +59,7 @@ class Undoes(msgspec.Struct, frozen=True):
     key: str | None
 
 
-class Approval(msgspec.Struct):
+class ApprovalOfCall(msgspec.Struct):
     """What a call of an effect needs before each attempt: the consent of a person to exactly these
     arguments."""
 
@@ -119,7 +119,7 @@ class StepCall(msgspec.Struct):
     """What of `usage` the pot knows of already: nano dollars and tokens."""
     memos: dict[tuple[str, str], Memo] | None = None
     """What this attempt wrote to memories, by space and key; it commits with the outcome."""
-    approval: Approval | None = None
+    approval: ApprovalOfCall | None = None
     """Set if a person has to approve it."""
 
     @property

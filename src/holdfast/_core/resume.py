@@ -172,7 +172,7 @@ def outcome_is_unknown(record: Record) -> bool:
         return True
     if record.state is not State.FAILED or record.outcome is None:
         return False
-    # A doubt that a person gave up (`Fail`) is as unknown as one that `on_doubt="fail"` gave up.
+    # A doubt that a person gave up (`Failed`) is as unknown as one that `on_doubt="fail"` gave up.
     return record.outcome.kind is Kind.STEP_SETTLED or b'"unknown":true' in record.outcome.body
 
 

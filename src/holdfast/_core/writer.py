@@ -379,7 +379,7 @@ def why_not(value: object, *, verb: str = "pass") -> str:
     kind = class_of(value)
     name = kind.__qualname__.rpartition("<locals>.")[2]
     if has_parts(kind):
-        return f"the class {name} is not known to the reader; add: holdfast.register({name})"
+        return f"the class {name} is not known to the reader; add: holdfast.versioning.register_type({name})"
     if isinstance(value, type):
         return f"{value.__qualname__} is a class, not a value"
     one = f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
@@ -392,5 +392,5 @@ def why_not(value: object, *, verb: str = "pass") -> str:
             return f"{one} would come back as {base.__name__}; convert it: {base.__name__}(...)"
     return (
         f"{one} cannot be stored; {verb} plain data, a dataclass, a msgspec Struct or a pydantic "
-        "model, and take clients with holdfast.use(...)"
+        "model, and take clients with holdfast.resource(...)"
     )

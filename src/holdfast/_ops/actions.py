@@ -17,7 +17,7 @@ import msgspec
 from holdfast._core import codec, control
 from holdfast._core.changes import SetKey, TakeMessage
 from holdfast._core.doubted import key_token
-from holdfast._core.effects import NOT_DONE, Done, Fail, NotDone
+from holdfast._core.effects import NOT_DONE, Done, Failed, NotDone
 from holdfast._core.entries import Draft, Kind
 from holdfast._core.history import History, Record
 from holdfast._core.lifecycle import HeldReason, Status
@@ -46,7 +46,7 @@ TRIES = 5
 
 ACTOR_MAX_CHARS = 200
 
-Decision = Done[Any] | NotDone | Fail
+Decision = Done[Any] | NotDone | Failed
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -142,7 +142,7 @@ def _check_fits(past: History, step: str, decision: Decision) -> None:
 def _told(decision: Decision) -> tuple[str, str | None]:
     if isinstance(decision, Done):
         return "done", None
-    if isinstance(decision, Fail):
+    if isinstance(decision, Failed):
         return "fail", decision.reason
     if decision is NOT_DONE:  # pyright: ignore[reportUnnecessaryComparison]
         return "not_done", None

@@ -24,7 +24,7 @@ from holdfast._core.budgets import limits_of
 from holdfast._core.chunks import Values
 from holdfast._core.commands import another_id
 from holdfast._core.entries import FORMAT, Draft, Entry, Kind
-from holdfast._core.findings import Watch
+from holdfast._core.findings import Watchdog
 from holdfast._core.history import History, State
 from holdfast._core.lifecycle import ENDED, HeldReason, Status
 from holdfast._core.rows import Lease, RunRow, Write
@@ -60,7 +60,7 @@ class RunRequest(msgspec.Struct):
     root: str | None = None
     keep_us: int | None = None
     """How long the run is kept after its end."""
-    watch: Watch | None = None
+    watch: Watchdog | None = None
     replays_ended: bool = False
     """A block executes its body even if the run has ended: its steps replay."""
 

@@ -155,9 +155,9 @@ def effect(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     a function that finds out. Only errors in `failed_on=` mean that it did not happen.
 
     `transaction=True` is for what it writes to the store's own database, by the connection that
-    `holdfast.connection()` gives: it commits together with the outcome, so no doubt is possible.
+    `holdfast.context.sql_connection()` gives: it commits together with the outcome, so no doubt is possible.
 
-    `approve=True` asks a person first: `Approve(to=…, expires="1h")` says whom, and a function of
+    `approve=True` asks a person first: `Approval(to=…, expires="1h")` says whom, and a function of
     the arguments says whether. The approval is good for exactly these arguments, once.
     """
     return _decorated(fn, options, Effect, AsyncEffect, effect=True)

@@ -1,4 +1,4 @@
-"""`gather`, `each` and `call` as users see them: sync here, awaited twins with the prefix aio_."""
+"""`gather`, `each` and `run_step` as users see them: sync here, awaited twins with the prefix aio_."""
 
 from __future__ import annotations
 
@@ -158,25 +158,27 @@ def _checked(at_once: int | None) -> int | None:
     return at_once
 
 
-def call(name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+def run_step(name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """Record one inline call, of any function or bound method, under a name."""
     check_name("step", name)
     if inspect.iscoroutinefunction(fn):
-        raise UsageError(f"call({name!r}, …) of an async function: `await holdfast.aio.call(…)`")
+        raise UsageError(
+            f"call({name!r}, …) of an async function: `await holdfast.aio.run_step(…)`"
+        )
     if current.get() is None:
         return fn(*args, **kwargs)
     return cast("R", inline_step(name, _plain(fn), awaits=False)(*args, **kwargs))
 
 
 @overload
-def aio_call(
+def aio_run_step(
     name: str, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
 ) -> Coroutine[Any, Any, R]: ...
 @overload
-def aio_call(
+def aio_run_step(
     name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
 ) -> Coroutine[Any, Any, R]: ...
-def aio_call(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def aio_run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Record one inline call in an async flow; a sync function runs in a thread."""
     check_name("step", name)
     awaits = inspect.iscoroutinefunction(fn)

@@ -52,7 +52,7 @@ class File:
 
 
 def file(path: str | os.PathLike[str]) -> File:
-    """Return what `watch` needs to look at a file: `watch("prices", holdfast.file("prices.csv"))`."""
+    """Return what `depends_on` needs to look at a file: `depends_on("prices", holdfast.file("prices.csv"))`."""
     return File(path)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast._core.budgets import Budget
 from holdfast._core.durations import Duration
-from holdfast._core.findings import Watch, checked_watch
+from holdfast._core.findings import Watchdog, checked_watch
 from holdfast._core.keys import CHILD_SEPARATOR, check_run_id, checked_tags
 from holdfast._core.retention import checked_keep
 from holdfast._runtime import children, ending, engine as engines, registry
@@ -54,7 +54,7 @@ class FlowLike:
         keep: Duration | None = None,
         on_drift: Mapping[str, str] | None = None,
         on_resume: OnResume | None = None,
-        watch: Watch | None = None,
+        watch: Watchdog | None = None,
     ) -> None:
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise UsageError(f"{fn.__qualname__} is a generator function; a flow returns a value")
@@ -390,7 +390,7 @@ def flow(
     keep: Duration | None = None,
     on_drift: Mapping[str, str] | None = None,
     on_resume: OnResume | None = None,
-    watch: Watch | None = None,
+    watch: Watchdog | None = None,
 ) -> _FlowDecorator: ...
 def flow(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a flow: `my_flow.run("run-id", …)` starts a run or picks it up."""

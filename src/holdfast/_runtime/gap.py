@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._core import comparing, repeating
-from holdfast._core.comparing import CodeNow, Preflight, StepNow
+from holdfast._core.comparing import CodeNow, ResumePreview, StepNow
 from holdfast._core.drift import Change, checked_policies, checked_policy
 from holdfast._core.durations import micros
 from holdfast._core.entries import Draft, Kind
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from holdfast._runtime.flows import FlowLike
 
 Versions = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
-OnResume = Callable[[Preflight], Any]
+OnResume = Callable[[ResumePreview], Any]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -155,7 +155,7 @@ def names_in(history: History) -> set[str]:
     return {name_of(key) for key in history.records}
 
 
-def look(flow: FlowLike | None, execution: Execution) -> Preflight | None:
+def look(flow: FlowLike | None, execution: Execution) -> ResumePreview | None:
     """Return what the run finds after a gap, or None if there was none."""
     history = execution.history
     if flow is not None:
@@ -170,7 +170,7 @@ def look(flow: FlowLike | None, execution: Execution) -> Preflight | None:
         history, row.flow, code_now(flow, names_in(history)), execution.engine.now_us()
     )
     why = msgspec.json.decode(gap.claim.body).get("why")
-    return Preflight(
+    return ResumePreview(
         row.run_id,
         row.flow,
         str(row.status),
@@ -258,7 +258,7 @@ def begin_block(execution: Execution | Any) -> None:
         act(execution, report, None)
 
 
-def _asked(flow: FlowLike, report: Preflight) -> Any:
+def _asked(flow: FlowLike, report: ResumePreview) -> Any:
     """Ask the flow's hook, outside the run: nothing of it is recorded."""
     hook = flow.drift.on_resume
     frame = current.get()
@@ -291,7 +291,7 @@ def _checked(flow: FlowLike, answer: Any) -> str | None:
     )
 
 
-def act(execution: Execution, report: Preflight, answer: str | None) -> None:
+def act(execution: Execution, report: ResumePreview, answer: str | None) -> None:
     """Write down what was found, and do what is decided about it."""
     changes = [decided(change, answer) for change in report.changes]
     fates = {change.did for change in changes} | {answer or ""}

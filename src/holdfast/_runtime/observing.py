@@ -42,7 +42,9 @@ def observe(observer: Observer) -> Callable[[], None]:
     ends it."""
     global observers
     if not isinstance(observer, Observer):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"holdfast.observe({observer!r:.80}): an object of a subclass of Observer")
+        raise UsageError(
+            f"holdfast.observers.observe({observer!r:.80}): an object of a subclass of Observer"
+        )
     observers = (*observers, observer)
 
     def end() -> None:

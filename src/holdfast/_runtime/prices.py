@@ -20,14 +20,14 @@ _read: str | None = None
 """The file that was read already."""
 
 
-def prices(table: Mapping[str, Price], /) -> None:
-    """Say what models cost: `prices({"gpt-x": Price(input=2.5, output=10)})`, dollars for a million
+def set_prices(table: Mapping[str, Price], /) -> None:
+    """Say what models cost: `set_prices({"gpt-x": Price(input=2.5, output=10)})`, dollars for a million
     tokens. A name that ends in `*` stands for all that begin so. Later calls add and replace."""
     for model, price in table.items():
         if not isinstance(model, str) or not model or not isinstance(price, Price):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(
-                f"holdfast.prices({{{model!r:.80}: {price!r:.80}}}): the name of a model, and a "
-                "holdfast.Price(input=…, output=…)"
+                f"holdfast.pricing.set_prices({{{model!r:.80}: {price!r:.80}}}): the name of a model, and a "
+                "holdfast.pricing.Price(input=…, output=…)"
             )
     with _lock:
         _table.update(table)

@@ -144,7 +144,7 @@ def attempt() -> int:
     return call.attempt
 
 
-def usage(
+def record_usage(
     *,
     model: str | None = None,
     input_tokens: int = 0,
@@ -155,9 +155,9 @@ def usage(
     **more: Any,
 ) -> None:
     """Inside a step: say what a model call used. It is recorded and added up for the run. Without
-    `cost` (dollars), the tokens are priced by what `holdfast.prices` was told of the model. Of
+    `cost` (dollars), the tokens are priced by what `holdfast.pricing.set_prices` was told of the model. Of
     `prompt` and `tools` fingerprints are kept: a run that goes on later tells if they are others."""
-    frame = in_step("holdfast.usage(…)")
+    frame = in_step("holdfast.context.record_usage(…)")
     call = frame.call
     assert call is not None
     used: dict[str, Any] = dict(call.usage or {})
@@ -187,9 +187,9 @@ def usage(
     call.usage = used
 
 
-def progress(value: Any) -> None:
-    """Inside a step: note how far it is; a later attempt finds it with `last_progress()`."""
-    frame = in_step("holdfast.progress(…)")
+def save_progress(value: Any) -> None:
+    """Inside a step: note how far it is; a later attempt finds it with `load_progress()`."""
+    frame = in_step("holdfast.context.save_progress(…)")
     call, execution = frame.call, frame.execution
     assert call is not None
     if call.spec.transaction:
@@ -216,9 +216,9 @@ def progress(value: Any) -> None:
         execution.progress[call.key] = kept
 
 
-def last_progress() -> Any:
-    """Inside a step: what the last `progress(…)` of this step noted, in any attempt; or None."""
-    frame = in_step("holdfast.last_progress()")
+def load_progress() -> Any:
+    """Inside a step: what the last `save_progress(…)` of this step noted, in any attempt; or None."""
+    frame = in_step("holdfast.context.load_progress()")
     call, execution = frame.call, frame.execution
     assert call is not None
     if call.key in execution.progress:
@@ -229,7 +229,7 @@ def last_progress() -> Any:
     return execution.read(bytes(record.progress.data()["value"]), call.key)
 
 
-def replaying() -> bool:
+def is_replaying() -> bool:
     """Say whether the flow is still being replayed: what it does now happened before."""
     frame = current.get()
     if frame is None or frame.call is not None:

@@ -1,7 +1,7 @@
 """Arguments: bound to the signature once, split into what is recorded and what is only used.
 
 A call's arguments are bound to names, so that positional and keyword calls are the same call.
-Defaults are applied. `use(factory)` defaults, `self` and parameters named in `unrecorded=` are
+Defaults are applied. `resource(factory)` defaults, `self` and parameters named in `unrecorded=` are
 handed to the body and are no part of the record or its digest.
 """
 
@@ -33,10 +33,10 @@ class Use:
         self.factory = factory
 
 
-def use(factory: Callable[[], T]) -> T:
+def resource(factory: Callable[[], T]) -> T:
     """Mark a parameter as a client or secret: built once per store, never recorded.
 
-    `def think(messages: list[dict], client: Client = use(make_client)) -> dict: ...`
+    `def think(messages: list[dict], client: Client = resource(make_client)) -> dict: ...`
     """
     if not callable(factory):
         raise UsageError("use(factory) takes a function that builds the resource")

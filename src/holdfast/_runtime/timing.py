@@ -1,4 +1,4 @@
-"""`sleep` and `wait` as users see them: sync here, awaited twins with the prefix aio_."""
+"""`sleep` and `wait_for_signal` as users see them: sync here, awaited twins with the prefix aio_."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def _sleeping(frame: Frame, duration: Duration | dt.datetime) -> tuple[StepCall,
 
 
 @overload
-def wait(name: str, *, timeout: Duration | None = None, type: type[T]) -> T: ...
+def wait_for_signal(name: str, *, timeout: Duration | None = None, type: type[T]) -> T: ...
 @overload
-def wait(name: str, *, timeout: Duration | None = None, type: None = None) -> Any: ...
-def wait(name: str, *, timeout: Duration | None = None, type: Any = None) -> Any:
+def wait_for_signal(name: str, *, timeout: Duration | None = None, type: None = None) -> Any: ...
+def wait_for_signal(name: str, *, timeout: Duration | None = None, type: Any = None) -> Any:
     """Wait for a signal of this name and return its payload. One that came before is kept for it;
     each is taken exactly once. After `timeout` the flow gets WaitTimedOut."""
     frame = called("wait(…)", "wait", awaits=False)
@@ -54,20 +54,20 @@ def wait(name: str, *, timeout: Duration | None = None, type: Any = None) -> Any
 
 
 @overload
-def aio_wait(
+def aio_wait_for_signal(
     name: str, *, timeout: Duration | None = None, type: type[T]
 ) -> Coroutine[Any, Any, T]: ...
 @overload
-def aio_wait(
+def aio_wait_for_signal(
     name: str, *, timeout: Duration | None = None, type: None = None
 ) -> Coroutine[Any, Any, Any]: ...
-def aio_wait(
+def aio_wait_for_signal(
     name: str,
     *,
     timeout: Duration | None = None,
     type: Any = None,
 ) -> Coroutine[Any, Any, Any]:
-    """Wait for a signal in an async flow; the awaited twin of `wait`."""
+    """Wait for a signal in an async flow; the awaited twin of `wait_for_signal`."""
     frame = called("wait(…)", "wait", awaits=True)
     return perform_async(frame.execution, *_waiting(frame, name, timeout, type))
 

@@ -43,7 +43,7 @@ class _Open:
 _open: ContextVar[_Open | None] = ContextVar("holdfast_transaction", default=None)
 
 
-def connection() -> Any:
+def sql_connection() -> Any:
     """Inside an effect with `transaction=True`: a connection of the store's own database.
 
     What is written with it commits together with the outcome of the effect, or not at all. Do not
@@ -53,7 +53,7 @@ def connection() -> Any:
     found = _open.get()
     if found is None:
         raise UsageError(
-            "holdfast.connection() is called inside an effect that is declared with "
+            "holdfast.context.sql_connection() is called inside an effect that is declared with "
             "@effect(transaction=True), in the thread in which it was called"
         )
     if found.connection is None:

@@ -1,6 +1,6 @@
-"""`watch`: a fingerprint of something outside is recorded, and compared when the run goes on later.
+"""`depends_on`: a fingerprint of something outside is recorded, and compared when the run goes on later.
 
-    prices = holdfast.watch("prices", holdfast.file("prices.csv"), on_change="redo")
+    prices = holdfast.versioning.depends_on("prices", holdfast.file("prices.csv"), on_change="redo")
 
 The first time, what the function returns is recorded as a fingerprint. Whoever takes the run up later
 calls the function again when the flow passes this place; what the flow gets is the fingerprint that is
@@ -39,15 +39,15 @@ Fact = Callable[[], Any] | os.PathLike[str]
 UNREADABLE_MAX_CHARS = 200
 
 
-def watch(name: str, fn: Fact, *, on_change: Policy | None = None) -> str:
+def depends_on(name: str, fn: Fact, *, on_change: Policy | None = None) -> str:
     """Record a fingerprint of what `fn` returns, and compare it when the run goes on after a gap.
 
     `fn` is a function of no arguments, `holdfast.file(path)` or a path. `on_change` is "ask" (the run
     is held), "go_on", "redo" (what was recorded behind it is done again) or "fail" (`Drifted`).
     """
-    frame = in_flow("holdfast.watch(…)")
+    frame = in_flow("holdfast.versioning.depends_on(…)")
     if frame.awaits:
-        raise UsageError("in an async flow write `await holdfast.aio.watch(…)`")
+        raise UsageError("in an async flow write `await holdfast.aio.depends_on(…)`")
     watched = _Watched(frame, name, fn, on_change)
     if watched.body.awaits:
         raise UsageError(f"watch({name!r}): the function is async, and this flow is not")
@@ -58,13 +58,13 @@ def watch(name: str, fn: Fact, *, on_change: Policy | None = None) -> str:
     return str(drive(watched.script(), watched.execution, watched.body))
 
 
-async def aio_watch(name: str, fn: Fact, *, on_change: Policy | None = None) -> str:
+async def aio_depends_on(name: str, fn: Fact, *, on_change: Policy | None = None) -> str:
     """Record a fingerprint of what `fn` returns (or awaits), and compare it after a gap."""
     from holdfast._runtime.awaiting import drive_async
 
-    frame = in_flow("holdfast.aio.watch(…)")
+    frame = in_flow("holdfast.aio.depends_on(…)")
     if not frame.awaits:
-        raise UsageError("this flow is not async: write `holdfast.watch(…)`")
+        raise UsageError("this flow is not async: write `holdfast.versioning.depends_on(…)`")
     watched = _Watched(frame, name, fn, on_change)
     if watched.is_recorded:
         if not watched.is_compared:
@@ -84,7 +84,7 @@ def _look(call: StepCall) -> Script:
 
 
 class _Watched:
-    """One call of `watch`."""
+    """One call of `depends_on`."""
 
     def __init__(self, frame: Frame, name: str, fn: Fact, on_change: object) -> None:
         check_owner(frame, "watch")

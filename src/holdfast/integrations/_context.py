@@ -123,7 +123,7 @@ async def restoring(tool: str, context: Any, call: Callable[[], Awaitable[Any]])
         return called.told(None)
 
     with called.refusals():
-        step = holdfast.recorded(changes, name=fitting(f"context {tool}"))
+        step = holdfast.adapters.recorded(changes, name=fitting(f"context {tool}"))
         restored.taken(await step())
     return result
 
@@ -143,7 +143,7 @@ def advised(refused: ValueRefused) -> str:
     return (
         f"{why}. If {name} is the context that the framework hands to the tool, leave it out of the "
         f"record: @effect(…, unrecorded=({name!r},)). If it is data of your own: "
-        "holdfast.register its class"
+        "holdfast.versioning.register_type its class"
     )
 
 
@@ -303,7 +303,7 @@ _kept: collections.deque[tuple[str, int]] = collections.deque()
 
 def _clock(context: Any) -> _Clock:
     """Return the clock of a context in this run, as long as there is that context."""
-    run = holdfast.current_run()
+    run = holdfast.context.current_run()
     place = ("" if run is None else run.run_id, id(context))
     found = _clocks.get(place)
     if found is None or found[0]() is not context:

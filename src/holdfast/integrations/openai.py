@@ -103,12 +103,12 @@ def aio_ledger(
 
 
 def _run_id() -> str:
-    run = holdfast.current_run()
+    run = holdfast.context.current_run()
     return _OUTSIDE if run is None else run.run_id
 
 
 def _is_in_run() -> bool:
-    run = holdfast.current_run()
+    run = holdfast.context.current_run()
     return run is not None and run.step is None  # Inside a step everything is done anew.
 
 

@@ -27,7 +27,7 @@ from contextvars import copy_context
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 import holdfast
-from holdfast import AsyncEffect, AsyncStep, Effect, Step, keyed, recorded
+from holdfast.adapters import recorded, step_key
 from holdfast.errors import (
     ChildFailed,
     HoldfastError,
@@ -39,6 +39,7 @@ from holdfast.errors import (
 from holdfast.integrations import _calls
 from holdfast.integrations._calls import Call, Protocol, Result
 from holdfast.integrations._parameters import BadArguments, Parameters, description_of
+from holdfast.types import AsyncEffect, AsyncStep, Effect, Step
 
 __all__ = ["AsyncTools", "BadArguments", "Call", "Result", "Tool", "Tools", "tool"]
 
@@ -264,7 +265,7 @@ class Tools(_Toolbox):
         if len(calls) == 1:
             return [self._call(calls[0], 1)]
         bound = [functools.partial(self._call, call, place) for place, call in enumerate(calls, 1)]
-        if holdfast.current_run() is not None:
+        if holdfast.context.current_run() is not None:
             return list(holdfast.gather(*bound))
         with ThreadPoolExecutor(len(bound)) as pool:
             return [each.result() for each in [pool.submit(copy_context().run, it) for it in bound]]
@@ -272,7 +273,7 @@ class Tools(_Toolbox):
     def _call(self, call: Call, place: int) -> Result:
         step, arguments = self._found(call)
         try:
-            with keyed(_key(call, place)):
+            with step_key(_key(call, place)):
                 value = step(**arguments)
                 if inspect.isawaitable(value):
                     cast("Any", value).close()
@@ -304,14 +305,14 @@ class AsyncTools(_Toolbox):
         if len(calls) == 1:
             return [await self._call(calls[0], 1)]
         bound = [self._call(call, place) for place, call in enumerate(calls, 1)]
-        if holdfast.current_run() is not None:
+        if holdfast.context.current_run() is not None:
             return list(await holdfast.aio.gather(*bound))
         return list(await asyncio.gather(*bound))
 
     async def _call(self, call: Call, place: int) -> Result:
         step, arguments = self._found(call)
         try:
-            with keyed(_key(call, place)):
+            with step_key(_key(call, place)):
                 value = await _awaited(step, arguments)
             return _result(call, value)
         except Exception as error:
@@ -334,7 +335,7 @@ class AsyncTools(_Toolbox):
 def _awaited(step: AnyStep, arguments: dict[str, Any]) -> Awaitable[Any]:
     if isinstance(step, AsyncStep):
         return step(**arguments)
-    if holdfast.current_run() is not None:
+    if holdfast.context.current_run() is not None:
         return step.aio(**arguments)
     return asyncio.to_thread(step, **arguments)
 

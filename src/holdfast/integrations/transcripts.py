@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 from urllib.parse import unquote
 
-from holdfast import Entry, Store
 from holdfast.integrations import _calls
 from holdfast.integrations._calls import Protocol, Result, get
 from holdfast.integrations._turns import Called, Turn, Turns, named
+from holdfast.types import Entry, Store
 
 __all__ = ["UNKNOWN", "repair", "results_of"]
 

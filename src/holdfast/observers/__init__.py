@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from holdfast._core.alerts import Alert
 from holdfast._core.observing import (
+    InterruptedStep,
     ObservedAttempt,
-    ObservedCut,
     ObservedEntry,
-    ObservedPast,
     ObservedRun,
     Observer,
+    PriorExecution,
 )
-from holdfast._runtime.alerting import alert
+from holdfast._runtime.alerting import on_alert
 from holdfast._runtime.observing import observe
 
 __all__ = [
     "Alert",
+    "InterruptedStep",
     "ObservedAttempt",
-    "ObservedCut",
     "ObservedEntry",
-    "ObservedPast",
     "ObservedRun",
     "Observer",
-    "alert",
+    "PriorExecution",
     "observe",
+    "on_alert",
 ]

@@ -11,8 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast import ObservedAttempt, ObservedEntry, ObservedRun, Observer, observe as _observe
 from holdfast.errors import UsageError
+from holdfast.observers import (
+    ObservedAttempt,
+    ObservedEntry,
+    ObservedRun,
+    Observer,
+    observe as _observe,
+)
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

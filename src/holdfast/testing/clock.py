@@ -5,7 +5,7 @@
         handle = flow.start("r-1")
         clock.advance_to_next()        # the pause before the next attempt is over
 
-The runtime asks it for pauses (`wait`, `wait_async`), a store for the time (`clock` itself can be
+The runtime asks it for pauses (`wait_for_signal`, `wait_async`), a store for the time (`clock` itself can be
 called). `FakeClock(auto=True)` is for code that nobody attends: whoever waits moves it at once.
 """
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from holdfast._core import codec
-from holdfast._core.effects import Done, Fail, NotDone
+from holdfast._core.effects import Done, Failed, NotDone
 from holdfast._core.entries import Entry
 from holdfast._core.history import History
 from holdfast._store.contract import Store as Kept
@@ -49,7 +49,7 @@ from holdfast.testing.lives import (
 )
 from holdfast.testing.through import When
 
-Settle = Callable[[RunHeld], Done[Any] | NotDone | Fail]
+Settle = Callable[[RunHeld], Done[Any] | NotDone | Failed]
 Check = Callable[[Any, Point], object]
 Kill = Literal["simulated", "process"]
 RESUMES_MAX = 20
@@ -334,12 +334,12 @@ def _stopped(point: Point, held: RunHeld) -> str:
     if held.reason == "diverged":
         text += (
             f" Step: {held.step}. The flow took another way than before: put randomness, time and "
-            "everything from outside into steps, or use holdfast.now, rng and new_id."
+            "everything from outside into steps, or use holdfast.context.now, rng and new_id."
         )
     return text
 
 
-def _word(decision: Done[Any] | NotDone | Fail) -> str:
+def _word(decision: Done[Any] | NotDone | Failed) -> str:
     if isinstance(decision, Done):
         return "done"
-    return "fail" if isinstance(decision, Fail) else "not done"
+    return "fail" if isinstance(decision, Failed) else "not done"

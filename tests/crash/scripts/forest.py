@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import holdfast
-from holdfast import Retry, aio, each, effect, flow, gather, new_id, step, turns
+from holdfast import Retry, aio, each, effect, flow, gather, step, turns
+from holdfast.context import new_id
 from tests.crash import probe
 from tests.crash.harness import assert_sound
 

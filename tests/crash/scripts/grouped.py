@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import holdfast
-from holdfast import effect, flow, new_id, now, rng, step
+from holdfast import effect, flow, step
+from holdfast.context import new_id, now, rng
 from tests.crash import probe
 
 CHEAP = 20

@@ -84,7 +84,7 @@ def chat(run: str) -> list[str]:
     raise AssertionError
 
 
-def go_on(store: holdfast.Store, run: str) -> dict[str, int]:
+def go_on(store: holdfast.types.Store, run: str) -> dict[str, int]:
     """Run it; wait while another process has it, and free it when it was taken for poison."""
     while True:
         try:

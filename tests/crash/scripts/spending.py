@@ -70,7 +70,7 @@ def work(shape: str) -> Any:
     return asyncio.run(spends_async.run("r"))
 
 
-def raises(store: holdfast.Store) -> str:
+def raises(store: holdfast.types.Store) -> str:
     put_pot = store.kept.put_pot
 
     def slowly(*args: Any, **options: Any) -> Any:

@@ -10,7 +10,8 @@ import sys
 from typing import Any
 
 import holdfast
-from holdfast import Retry, Rollback, effect, flow
+from holdfast import Retry, effect, flow
+from holdfast.errors import Rollback
 from tests.crash import probe
 
 
@@ -65,7 +66,7 @@ def travel(trip: str, *, back: bool) -> str:
         raise Rollback("it rains")
     if sys.argv[1] == "wait":
         probe.mark("waiting")
-        holdfast.wait("never")
+        holdfast.wait_for_signal("never")
     return "booked"
 
 

@@ -39,7 +39,7 @@ def paid(visit: int, *, key: str | None = None) -> State:
     if key is None:
         done = charge("50 EUR")
     else:
-        with holdfast.keyed(key):
+        with holdfast.adapters.step_key(key):
             done = charge("50 EUR")
     die(f"after {visit}")
     return {"done": [done]}

@@ -68,5 +68,5 @@ def rows(saver: HoldfastSaver, kind: str = "") -> list[str]:
     return [entry.key for entry in memory.list(f"{kind}/" if kind else "")]
 
 
-def journals(store: holdfast.Store) -> list[str]:
+def journals(store: holdfast.types.Store) -> list[str]:
     return [entry.kind for run in store.list() for entry in store.history(run.run_id)]

@@ -88,7 +88,7 @@ class Other:
 
 
 def interleaved(
-    store: holdfast.Store, removal: Callable[[HoldfastSaver], None], at: int
+    store: holdfast.types.Store, removal: Callable[[HoldfastSaver], None], at: int
 ) -> tuple[bool, HoldfastSaver]:
     """Go on with the thread before the n-th access of a removal. False if it had fewer."""
     other, remover = Other(HoldfastSaver(store)), HoldfastSaver(store)

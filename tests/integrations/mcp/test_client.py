@@ -369,7 +369,7 @@ def test_an_effect_inside_a_step_tells_the_way_out(store) -> None:
                     await client.call_tool("pay", {"amount": 1})
                 )
 
-            return await aio.call("both", both)
+            return await aio.run_step("both", both)
 
     with pytest.raises(Exception, match=r"steps=\['pay'\].*KEY_META"):
         run(work)

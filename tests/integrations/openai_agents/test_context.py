@@ -64,7 +64,7 @@ def refund(ctx: RunContextWrapper[Ctx], order: str) -> str:
     return "refunded"
 
 
-def test_steps_and_effects_leave_their_traces(store: holdfast.Store, go: Loop) -> None:
+def test_steps_and_effects_leave_their_traces(store: holdfast.types.Store, go: Loop) -> None:
     script = [
         CallTools(("identify", {"name": "ana"}, "call_1")),
         CallTools(("refund", {"order": "7"}, "call_2")),
@@ -77,7 +77,9 @@ def test_steps_and_effects_leave_their_traces(store: holdfast.Store, go: Loop) -
     assert "context refund:call_2" in keys(store, "r")
 
 
-def test_tools_side_by_side_leave_what_the_last_one_wrote(store: holdfast.Store, go: Loop) -> None:
+def test_tools_side_by_side_leave_what_the_last_one_wrote(
+    store: holdfast.types.Store, go: Loop
+) -> None:
     turns: list[asyncio.Event] = []
 
     @function_tool
@@ -102,7 +104,7 @@ def test_tools_side_by_side_leave_what_the_last_one_wrote(store: holdfast.Store,
     assert len(turns) == 1
 
 
-def test_what_cannot_be_kept_is_refused(store: holdfast.Store, go: Loop) -> None:
+def test_what_cannot_be_kept_is_refused(store: holdfast.types.Store, go: Loop) -> None:
     @function_tool
     def connect(ctx: RunContextWrapper[Ctx]) -> str:
         ctx.context.client = threading.Lock()
@@ -116,7 +118,7 @@ def test_what_cannot_be_kept_is_refused(store: holdfast.Store, go: Loop) -> None
 
 
 def test_an_effect_that_records_its_context_is_told_how_not_to(
-    store: holdfast.Store, go: Loop
+    store: holdfast.types.Store, go: Loop
 ) -> None:
     @function_tool
     @effect(name="context pay")

@@ -37,7 +37,7 @@ def counted(kind: type, name: str) -> None:
 
     @functools.wraps(method)
     def call(*given: Any, **named: Any) -> Any:
-        if holdfast.current_run() is not None:
+        if holdfast.context.current_run() is not None:
             calls[f"{kind.__name__}.{name}"] += 1
         return method(*given, **named)
 
@@ -49,7 +49,7 @@ def in_run(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     async def call(*given: Any, **named: Any) -> Any:
-        if holdfast.current_run() is not None:
+        if holdfast.context.current_run() is not None:
             return await function(*given, **named)
         async with holdfast.aio.run(f"{WORKER}-{next(numbers)}"):
             return await function(*given, **named)
@@ -126,4 +126,4 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     (FOLDER / f"{WORKER}.json").write_text(json.dumps(calls))
 
 
-STORE = pytest.StashKey[holdfast.Store]()
+STORE = pytest.StashKey[holdfast.types.Store]()

@@ -7,7 +7,8 @@ import urllib.request
 from typing import Any
 
 import holdfast
-from holdfast import NOT_DONE, Done, ask, effect, flow, keyed, recorded, step
+from holdfast import NOT_DONE, Done, ask, effect, flow, step
+from holdfast.adapters import recorded, step_key
 from tests.integrations import world
 from tests.integrations.program import QUESTION, RUN_ID, main, server_url
 
@@ -41,7 +42,7 @@ TOOLS = {
 
 def call(tool: dict[str, Any]) -> dict[str, Any]:
     function = tool["function"]
-    with keyed(tool["id"]):
+    with step_key(tool["id"]):
         result = TOOLS[function["name"]](**json.loads(function["arguments"]))
     return {"role": "tool", "tool_call_id": tool["id"], "content": result}
 

@@ -21,12 +21,14 @@ SEND = CallTools(("send", {"text": LONG}, "call_a"))
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
 
-def decided(store: holdfast.Store, decide: Callable[[Any], None]) -> tuple[list[str], list[str]]:
+def decided(
+    store: holdfast.types.Store, decide: Callable[[Any], None]
+) -> tuple[list[str], list[str]]:
     """Let an agent send, and replay it: what was sent, and what the model was told of the call."""
     sent: list[str] = []
 
@@ -54,7 +56,7 @@ def decided(store: holdfast.Store, decide: Callable[[Any], None]) -> tuple[list[
     return sent, told
 
 
-def test_a_long_call_is_approved_by_its_digest(store: holdfast.Store) -> None:
+def test_a_long_call_is_approved_by_its_digest(store: holdfast.types.Store) -> None:
     def decide(asked: Any) -> None:
         assert len(asked.text) <= 100_000
         assert asked.text.startswith(
@@ -82,7 +84,7 @@ def test_a_long_call_is_approved_by_its_digest(store: holdfast.Store) -> None:
     ]
 
 
-def test_a_long_call_that_is_refused_is_told_to_the_model(store: holdfast.Store) -> None:
+def test_a_long_call_that_is_refused_is_told_to_the_model(store: holdfast.types.Store) -> None:
     sent, (told,) = decided(
         store, lambda asked: store.refuse("r-1", asked.name, reason="Far too much.")
     )

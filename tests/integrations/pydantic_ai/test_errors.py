@@ -21,7 +21,7 @@ LOOKUP = CallTools(("lookup", {"order": "42"}, "call_a"))
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
@@ -31,7 +31,7 @@ def told(server: ModelServer, turn: int) -> str:
     return next(it for it in server.requests if it.turn == turn).body["messages"][-1]["content"]
 
 
-def test_a_tool_that_asks_for_another_try_is_recorded_as_such(store: holdfast.Store) -> None:
+def test_a_tool_that_asks_for_another_try_is_recorded_as_such(store: holdfast.types.Store) -> None:
     calls = []
 
     def lookup(order: str) -> str:
@@ -58,7 +58,7 @@ def test_a_tool_that_asks_for_another_try_is_recorded_as_such(store: holdfast.St
     ]
 
 
-def test_wrong_arguments_of_the_model_never_reach_the_tool(store: holdfast.Store) -> None:
+def test_wrong_arguments_of_the_model_never_reach_the_tool(store: holdfast.types.Store) -> None:
     calls = []
 
     def lookup(order: int) -> str:
@@ -77,7 +77,7 @@ def test_wrong_arguments_of_the_model_never_reach_the_tool(store: holdfast.Store
     assert "lookup:call_a" not in keys(store.get("r-1").steps)
 
 
-def test_an_error_of_a_tool_is_recorded_and_ends_the_agent(store: holdfast.Store) -> None:
+def test_an_error_of_a_tool_is_recorded_and_ends_the_agent(store: holdfast.types.Store) -> None:
     calls = []
 
     def lookup(order: str) -> str:
@@ -94,7 +94,9 @@ def test_an_error_of_a_tool_is_recorded_and_ends_the_agent(store: holdfast.Store
     assert failed["lookup:call_a"] == "failed"
 
 
-def test_a_failed_run_that_is_taken_up_again_calls_the_tool_again(store: holdfast.Store) -> None:
+def test_a_failed_run_that_is_taken_up_again_calls_the_tool_again(
+    store: holdfast.types.Store,
+) -> None:
     calls = []
 
     def lookup(order: str) -> str:
@@ -121,7 +123,7 @@ def test_a_failed_run_that_is_taken_up_again_calls_the_tool_again(store: holdfas
 
 @pytest.mark.parametrize("status", [500, 529])
 def test_an_error_of_the_provider_is_the_same_live_and_replayed(
-    store: holdfast.Store, status: int
+    store: holdfast.types.Store, status: int
 ) -> None:
     async def work(agent) -> int:
         try:
@@ -157,7 +159,7 @@ HELD = ("status_code", "model_name", "body", "message", "number")
 
 @pytest.mark.parametrize("which", [*RAISED, "all"])
 def test_an_error_of_a_model_is_the_same_in_a_run_as_outside(
-    store: holdfast.Store, which: str
+    store: holdfast.types.Store, which: str
 ) -> None:
     """`all`: each model of a fallback fails."""
     calls = []
@@ -185,7 +187,7 @@ def test_an_error_of_a_model_is_the_same_in_a_run_as_outside(
     assert [it.status for it in store.get("r-1").steps if it.name == "model"] == ["failed"]
 
 
-def test_what_the_sdk_tries_again_is_one_step(store: holdfast.Store) -> None:
+def test_what_the_sdk_tries_again_is_one_step(store: holdfast.types.Store) -> None:
     with ModelServer([Say("Hi.")]) as server:
         server.fail_next(500, retry_after=0.01)
         agent = durable(server, model=model(server, max_retries=2))
@@ -195,7 +197,7 @@ def test_what_the_sdk_tries_again_is_one_step(store: holdfast.Store) -> None:
     assert keys(store.get("r-1").steps) == ["model:support"]
 
 
-def test_a_person_who_says_no_is_told_to_the_model(store: holdfast.Store) -> None:
+def test_a_person_who_says_no_is_told_to_the_model(store: holdfast.types.Store) -> None:
     @effect(name="pay_back", approve=True)
     def pay_back(order: str) -> str:
         raise AssertionError("nobody said yes")
@@ -221,7 +223,7 @@ def test_a_person_who_says_no_is_told_to_the_model(store: holdfast.Store) -> Non
         assert server.problems == []
 
 
-def test_a_changed_prompt_holds_the_run(store: holdfast.Store) -> None:
+def test_a_changed_prompt_holds_the_run(store: holdfast.types.Store) -> None:
     said = ["Hello"]
     with ModelServer([Say("Hi.")]) as server:
         support = durable(server)
@@ -244,7 +246,7 @@ def test_a_changed_prompt_holds_the_run(store: holdfast.Store) -> None:
     assert store.get("r-1").status == "held"
 
 
-def test_an_effect_that_is_named_is_asked_about_when_it_raises(store: holdfast.Store) -> None:
+def test_an_effect_that_is_named_is_asked_about_when_it_raises(store: holdfast.types.Store) -> None:
     def send(to: str) -> str:
         raise ConnectionError("cut")
 

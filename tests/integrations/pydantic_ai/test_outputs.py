@@ -15,7 +15,7 @@ from tests.integrations.pydantic_ai.support import durable, keys, twice
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
@@ -32,7 +32,7 @@ def finishing(call_id: str, order: str = "42") -> CallTools:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_an_effect_inside_an_output_function_happens_once(
-    store: holdfast.Store, streamed: bool
+    store: holdfast.types.Store, streamed: bool
 ) -> None:
     sent: list[str] = []
     called: list[str] = []
@@ -63,7 +63,9 @@ def test_an_effect_inside_an_output_function_happens_once(
     assert keys(store.get("r-1").steps) == ["model:support", "send_receipt:call_a"]
 
 
-def test_an_effect_that_asks_for_another_try_is_told_to_the_model(store: holdfast.Store) -> None:
+def test_an_effect_that_asks_for_another_try_is_told_to_the_model(
+    store: holdfast.types.Store,
+) -> None:
     asked: list[str] = []
 
     @effect(name="send_or_retry", failed_on=(ModelRetry,))
@@ -88,7 +90,7 @@ def test_an_effect_that_asks_for_another_try_is_told_to_the_model(store: holdfas
     assert keys(store.get("r-1").steps) == called
 
 
-def test_what_text_outputs_and_validators_call_is_recorded_too(store: holdfast.Store) -> None:
+def test_what_text_outputs_and_validators_call_is_recorded_too(store: holdfast.types.Store) -> None:
     sent: list[str] = []
 
     @effect(name="note_text")

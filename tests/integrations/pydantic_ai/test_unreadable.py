@@ -17,7 +17,7 @@ from tests.integrations.pydantic_ai.support import durable
 
 
 @pytest.fixture
-def store() -> Iterator[holdfast.Store]:
+def store() -> Iterator[holdfast.types.Store]:
     with holdfast.open("memory:") as opened:
         yield opened
 
@@ -30,7 +30,7 @@ class OtherVersion:
 
 
 def test_the_version_that_wrote_it_goes_on(
-    store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
+    store: holdfast.types.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lookups = []
 

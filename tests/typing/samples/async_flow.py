@@ -7,7 +7,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import assert_type
 
-from holdfast import Handle, aio, effect, flow, step, use
+from holdfast.types import Handle
+from holdfast import aio, effect, flow, step, resource
 
 
 @dataclass
@@ -25,7 +26,7 @@ def make_client() -> Client:
 
 
 @step
-async def think(question: str, client: Client = use(make_client)) -> Reply:
+async def think(question: str, client: Client = resource(make_client)) -> Reply:
     return Reply(await client.ask(question))
 
 

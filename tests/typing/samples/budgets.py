@@ -8,13 +8,16 @@ from decimal import Decimal
 from typing import assert_type
 
 import holdfast
-from holdfast import Budget, Price, Store, effect, flow, step, usage
+from holdfast import Budget, effect, flow, step
+from holdfast.pricing import Price
+from holdfast.types import Store
+from holdfast.context import record_usage
 
 
 @step(cost=0.30)
 def think(topic: str) -> str:
-    usage(model="gpt-x", input_tokens=10, output_tokens=5)
-    usage(cost=Decimal("0.01"))
+    record_usage(model="gpt-x", input_tokens=10, output_tokens=5)
+    record_usage(cost=Decimal("0.01"))
     return topic
 
 
@@ -34,7 +37,7 @@ def agent(topic: str) -> str:
 
 
 def use_them(store: Store) -> None:
-    holdfast.prices({"gpt-x": Price(input=2.5, output=Decimal(10))})
+    holdfast.pricing.set_prices({"gpt-x": Price(input=2.5, output=Decimal(10))})
     assert_type(agent.with_options(budget=Budget(usd=Decimal("0.5"))).run("r", "x"), str)
     store.raise_budget("r", to=Budget(wall="2h"), actor="kim")
     budget = store.get("r").budget
@@ -49,4 +52,4 @@ def misuse(store: Store) -> None:
     Budget(1)  # error
     agent.with_options(budget=1)  # error
     store.raise_budget("r", to=2)  # error
-    holdfast.prices({"gpt-x": 3})  # error
+    holdfast.pricing.set_prices({"gpt-x": 3})  # error

@@ -2,7 +2,8 @@
 
 from typing import assert_type
 
-from holdfast import Handle, Store, aio, each, flow, step
+from holdfast.types import Handle, Store
+from holdfast import aio, each, flow, step
 from holdfast.errors import ChildFailed
 
 

@@ -8,7 +8,7 @@ import holdfast
 from holdfast.errors import NotConfirmed
 
 
-def fork(store: holdfast.Store) -> str:
+def fork(store: holdfast.types.Store) -> str:
     try:
         made = store.fork("r", "f", before="turns[3]", input={"topic": "x"}, results={"search": []})
     except NotConfirmed as error:

@@ -7,7 +7,8 @@ import datetime as dt
 from typing import Any, assert_type
 
 import holdfast
-from holdfast import Memory, Store, aio, flow, step
+from holdfast.types import Memory, Store
+from holdfast import aio, flow, step
 
 
 @step

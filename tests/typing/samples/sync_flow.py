@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import assert_type
 
 import holdfast
-from holdfast import NOT_DONE, Done, Entry, Handle, Retry, Store, effect, flow, step
+from holdfast import NOT_DONE, Done, Retry, effect, flow, step
+from holdfast.types import Entry, Handle, Store
 
 
 @dataclass
@@ -57,11 +58,11 @@ assert_type(take_back("a", "b"), None)
 @flow
 def regretted(text: str) -> str:
     if not announce(text):
-        raise holdfast.Rollback("nobody listens")
+        raise holdfast.errors.Rollback("nobody listens")
     return text
 
 
-def look(store: holdfast.Store) -> None:
+def look(store: holdfast.types.Store) -> None:
     plan = store.rollback_plan("r", to="announce")
     assert_type([undo.step for undo in plan.effects], list[str])
     store.rollback("r", to="announce", reason="why", confirm=True)
@@ -88,8 +89,8 @@ def agent(question: str) -> str:
     assert_type(text, str)
     each = holdfast.each(search, ["a", "b"], at_once=2)
     assert_type(each, list[list[str]])
-    assert_type(holdfast.call("length", len, "four"), int)
-    assert_type(holdfast.new_id(), str)
+    assert_type(holdfast.run_step("length", len, "four"), int)
+    assert_type(holdfast.context.new_id(), str)
     return text
 
 

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from holdfast._core.commands import command as command_line
-from holdfast._core.effects import NOT_DONE, Done, Fail
+from holdfast._core.effects import NOT_DONE, Done, Failed
 from holdfast._core.record import is_block
 from holdfast._core.rows import RunRow
 from holdfast._ops import actions, queues
@@ -73,7 +73,7 @@ def _decision(done: str | None, fail: str | None, *, not_done: bool) -> actions.
         raise UsageError("say exactly one of --done JSON, --not-done and --fail REASON")
     if done is not None:
         return Done(parsed("--done", done))
-    return NOT_DONE if fail is None else Fail(fail)
+    return NOT_DONE if fail is None else Failed(fail)
 
 
 def duration(text: str | None) -> float | str | None:

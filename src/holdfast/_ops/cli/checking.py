@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from holdfast._core.comparing import Preflight
+from holdfast._core.comparing import ResumePreview
 from holdfast._core.drift import Change
 from holdfast._ops import preflight
 from holdfast._ops.cli.child import module_named
@@ -43,7 +43,7 @@ def _preflight(session: Session, run_id: str, app: str | None) -> None:
     session.say(_shown(told))
 
 
-def _with_code(session: Session, run_id: str, app: str) -> Preflight:
+def _with_code(session: Session, run_id: str, app: str) -> ResumePreview:
     import holdfast
 
     module_named(app)
@@ -51,7 +51,7 @@ def _with_code(session: Session, run_id: str, app: str) -> Preflight:
         return opened.preflight(run_id)
 
 
-def _shown(told: Preflight) -> str:
+def _shown(told: ResumePreview) -> str:
     lines = [str(told)]
     lines += [_effects(change) for change in told.changes if change.effects]
     return "\n".join(lines)

@@ -164,7 +164,7 @@ def _alert(wanted: Wanted) -> None:
         from holdfast.observers.alerts import Command
 
         for command in wanted.alerts:
-            holdfast.alert(Command(command, timeout_s=wanted.alert_timeout_s))
+            holdfast.observers.on_alert(Command(command, timeout_s=wanted.alert_timeout_s))
 
 
 def _log(wanted: Wanted) -> None:

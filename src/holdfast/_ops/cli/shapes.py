@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType
 
-from holdfast._core.comparing import Preflight
+from holdfast._core.comparing import ResumePreview
 from holdfast._core.control import Stopped
 from holdfast._core.findings import Finding
 from holdfast._ops.actions import Answer
@@ -172,7 +172,7 @@ SHAPES: dict[str, dict[str, Field]] = {
         "next": Field(list[str], "the command that lets it go on"),
         "exit_code": _CODE,
     },
-    "preflight": {"preflight": Field(Preflight)},
+    "preflight": {"preflight": Field(ResumePreview)},
     "questions": {"questions": Field(list[QuestionView], "each with the commands that answer it")},
     "queue": {"queue": Field(QueueView)},
     "queues": {

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from holdfast._core.budgets import Budget
 from holdfast._core.control import Stopped
-from holdfast._core.effects import NOT_DONE, Done, Fail
+from holdfast._core.effects import NOT_DONE, Done, Failed
 from holdfast._core.lifecycle import CLAIMABLE, Status
 from holdfast._core.resume import outcome_is_unknown
 from holdfast._core.superseding import superseded_by_resume
@@ -100,7 +100,7 @@ def settle(ask: Ask) -> replies.Acted:
     asked: requests.Settle = ask.body
     decision: actions.Decision = Done(asked.result)
     if asked.as_ == "fail":
-        decision = Fail(asked.reason)
+        decision = Failed(asked.reason)
     elif asked.as_ == "not_done":
         decision = NOT_DONE
         if not asked.confirm:

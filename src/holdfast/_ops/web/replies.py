@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast._core.comparing import Preflight
+from holdfast._core.comparing import ResumePreview
 from holdfast._core.findings import Finding
 from holdfast._ops.audit import AuditView
 from holdfast._ops.causes import Cause
@@ -141,7 +141,7 @@ class Differences(Told, kw_only=True):
 class PreflightTold(Told, kw_only=True):
     """What a run would find if it went on now."""
 
-    preflight: Preflight
+    preflight: ResumePreview
 
 
 class RollbackTold(Told, kw_only=True):

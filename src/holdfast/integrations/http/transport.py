@@ -8,13 +8,14 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 import holdfast
-from holdfast import Retry, keyed, recorded
+from holdfast import Retry
+from holdfast.adapters import recorded, step_key
 from holdfast.errors import UsageError
 from holdfast.integrations._needs import needs
 from holdfast.integrations._relay import Closed, Closer, arelay, relay
 from holdfast.integrations._witness import tell
 from holdfast.integrations.http.answered import Head, replayed
-from holdfast.integrations.http.asked import digest_of, shown_url, step_key
+from holdfast.integrations.http.asked import digest_of, request_key, shown_url
 from holdfast.integrations.http.exchange import (
     Exchange,
     Piece,
@@ -95,7 +96,7 @@ class _Rules:
 
     def passes(self, request: Any) -> bool:
         """Say whether a request is none of ours: outside a run, or part of a step."""
-        run = holdfast.current_run()
+        run = holdfast.context.current_run()
         if run is None or run.step is not None:
             return True
         if self._record is not None and not self._record(request):
@@ -215,7 +216,7 @@ class DurableTransport(_OnlyBlocking, _Transport):
         self,
         inner: Any = None,
         *,
-        key: Callable[[Any], str] = step_key,
+        key: Callable[[Any], str] = request_key,
         record: Asks | None = None,
         effects: Asks | None = None,
         on_doubt: Policy = "ask",
@@ -256,7 +257,7 @@ class DurableTransport(_OnlyBlocking, _Transport):
     ) -> list[Piece]:
         sending = _Sending(self._rules, inner, request, put, left)
         try:
-            with keyed(self._rules.key(request)):
+            with step_key(self._rules.key(request)):
                 return sending.whole(sending.step(*sending.asked, sending.exchange))
         except Unrecorded as unrecorded:
             return sending.unrecorded(unrecorded)
@@ -274,7 +275,7 @@ class AsyncDurableTransport(_OnlyAwaited, _AsyncTransport):
         self,
         inner: Any = None,
         *,
-        key: Callable[[Any], str] = step_key,
+        key: Callable[[Any], str] = request_key,
         record: Asks | None = None,
         effects: Asks | None = None,
         on_doubt: Policy = "ask",
@@ -315,7 +316,7 @@ class AsyncDurableTransport(_OnlyAwaited, _AsyncTransport):
     ) -> list[Piece]:
         sending = _Sending(self._rules, inner, request, put, left)
         try:
-            with keyed(self._rules.key(request)):
+            with step_key(self._rules.key(request)):
                 return sending.whole(await sending.step(*sending.asked, sending.exchange))
         except Unrecorded as unrecorded:
             return sending.unrecorded(unrecorded)

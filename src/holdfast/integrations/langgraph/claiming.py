@@ -18,7 +18,7 @@ ENDED = frozenset({"completed", "failed", "cancelled", "rolled_back"})
 class Claims:
     """Which run works on which thread; in the store that has the checkpoints."""
 
-    def __init__(self, store: holdfast.Store) -> None:
+    def __init__(self, store: holdfast.types.Store) -> None:
         self._store = store
         self._memory = store.memory(NAMESPACE, recorded=False)
 

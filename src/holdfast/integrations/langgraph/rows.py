@@ -48,7 +48,7 @@ class Reader:
 
     def __init__(
         self,
-        memory: holdfast.Memory,
+        memory: holdfast.types.Memory,
         place: Place,
         known: Callable[[str], Kept | None] = lambda _key: None,
     ) -> None:
@@ -170,7 +170,7 @@ class Bytes:
 class Values:
     """The values apart of one thread, read when they are asked for."""
 
-    def __init__(self, memory: holdfast.Memory, thread: str, remembered: Bytes) -> None:
+    def __init__(self, memory: holdfast.types.Memory, thread: str, remembered: Bytes) -> None:
         self._memory = memory
         self._prefix = keys.elements(thread)
         self._remembered = remembered
@@ -208,13 +208,13 @@ class Changed(holdfast.errors.Corrupt):
     """What is read was removed meanwhile; if it happens again, it is damaged."""
 
 
-def opened(memory: holdfast.Memory, entry: Entry) -> Row:
+def opened(memory: holdfast.types.Memory, entry: Entry) -> Row:
     """Return what is in the row of a checkpoint, or of what a task wrote."""
     data = squeezing.joined(entry.key, entry.value, lambda key: present(memory, key))
     return dict(squeezing.row_value(data))
 
 
-def present(memory: holdfast.Memory, key: str) -> Any:
+def present(memory: holdfast.types.Memory, key: str) -> Any:
     """Return a value that must be there."""
     found = memory.entry(key)
     if found is None:

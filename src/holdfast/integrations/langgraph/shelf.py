@@ -62,7 +62,7 @@ Elements = Callable[[str], tuple[str, bytes]]
 class Shelf:
     """All checkpoints of a store."""
 
-    def __init__(self, memory: holdfast.Memory) -> None:
+    def __init__(self, memory: holdfast.types.Memory) -> None:
         self.memory = memory
         self._lock = threading.Lock()
         self._known: OrderedDict[str, Kept] = OrderedDict()

@@ -77,7 +77,7 @@ class HoldfastStore(BaseStore):
 
     def __init__(
         self,
-        store: holdfast.Store | str,
+        store: holdfast.types.Store | str,
         *,
         index: Mapping[str, Any] | None = None,
         ttl: TTLConfig | None = None,
@@ -279,7 +279,7 @@ class Sweeper:
     """A thread that removes items whose time is over. It does not keep the store from being closed
     or forgotten."""
 
-    def __init__(self, memory: holdfast.Memory, every_s: float) -> None:
+    def __init__(self, memory: holdfast.types.Memory, every_s: float) -> None:
         self.future: Future[None] = Future()
         self._stopped = threading.Event()
         self.future.add_done_callback(lambda _future: self._stopped.set())

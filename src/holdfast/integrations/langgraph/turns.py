@@ -23,7 +23,7 @@ from holdfast.integrations.langgraph.threads import Script, Thread
 
 def turn(thread: Thread, given: Any) -> Script[Any]:
     """What is done with a thread until it has nothing left to do; returns its last values."""
-    run = holdfast.current_run()
+    run = holdfast.context.current_run()
     assert run is not None
     if run.generation > 1:  # Not its first life: its turn may be done.
         done = yield from _done_before(thread)

@@ -8,10 +8,11 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ToolAnnotations
 
 import holdfast
-from holdfast import NOT_DONE, Budget, Done, Fail, NotDone
+from holdfast import NOT_DONE, Budget, Done
 from holdfast.errors import UsageError
 from holdfast.integrations.mcp.reading import told
 from holdfast.integrations.mcp.shown import answer, is_seen_whole, one_line
+from holdfast.types import Failed, NotDone
 
 ACTS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
 CLIENT_CHARS = 60
@@ -22,7 +23,7 @@ WARNING = (
 )
 
 
-def add_acting(server: MCPServer, store: holdfast.Store, actor: str) -> None:
+def add_acting(server: MCPServer, store: holdfast.types.Store, actor: str) -> None:
     """Add the acting tools to a server."""
     acting = Acting(store, actor)
     for fn in (
@@ -43,7 +44,7 @@ def add_acting(server: MCPServer, store: holdfast.Store, actor: str) -> None:
 class Acting:
     """The acting tools of one store. Names and descriptions of the methods are those of the tools."""
 
-    def __init__(self, store: holdfast.Store, actor: str) -> None:
+    def __init__(self, store: holdfast.types.Store, actor: str) -> None:
         self._store = store
         self._actor = actor
 
@@ -92,11 +93,11 @@ class Acting:
         not_done: it did not happen, and is executed. failed: the step fails with reason. Say only
         what somebody has looked up in the system that the effect changes."""
         who = self._who(ctx)
-        decision: Done[Any] | NotDone | Fail = NOT_DONE
+        decision: Done[Any] | NotDone | Failed = NOT_DONE
         if outcome == "done":
             decision = Done(value)
         elif outcome == "failed":
-            decision = Fail(reason)
+            decision = Failed(reason)
         did = self._store.settle(run_id, step, decision, actor=who)
         return answer(did=did, actor=who)
 

@@ -69,9 +69,9 @@ class DurableSession:
         known = fitting(self.session_id)
         space = f"openai_agents.session.{known}"
         async with _turn(space):
-            if holdfast.current_run() is None:
+            if holdfast.context.current_run() is None:
                 return await work(space, *args)
-            with holdfast.keyed(line(known)):
+            with holdfast.adapters.step_key(line(known)):
                 return await _STEPS[work](space, *args)
 
 
@@ -142,7 +142,7 @@ async def _write(
     """Write all or nothing: in a step with its outcome; outside runs in one transaction, and only if
     what was seen is still so."""
     memory = holdfast.aio.memory(space)
-    if holdfast.current_run() is None:
+    if holdfast.context.current_run() is None:
         return await memory.update(values, delete=delete, if_version=seen)
     for key in delete:
         await memory.delete(key)
@@ -154,7 +154,9 @@ async def _write(
 def _call() -> str:
     """Return what no other call has. Two runs may add at the same moment and take the same number:
     the items of both are kept, and those of one call stay together."""
-    return uuid.uuid4().hex if holdfast.current_run() is None else holdfast.idempotency_key()
+    return (
+        uuid.uuid4().hex if holdfast.context.current_run() is None else holdfast.idempotency_key()
+    )
 
 
 def _number(number: int) -> str:
@@ -169,8 +171,8 @@ def _place(key: str) -> int:
 
 
 _STEPS: dict[Callable[..., Any], Any] = {
-    _get: holdfast.recorded(_get, name="session_get"),
-    _add: holdfast.recorded(_add, name="session_add", unrecorded=("items",)),
-    _pop: holdfast.recorded(_pop, name="session_pop"),
-    _clear: holdfast.recorded(_clear, name="session_clear"),
+    _get: holdfast.adapters.recorded(_get, name="session_get"),
+    _add: holdfast.adapters.recorded(_add, name="session_add", unrecorded=("items",)),
+    _pop: holdfast.adapters.recorded(_pop, name="session_pop"),
+    _clear: holdfast.adapters.recorded(_clear, name="session_clear"),
 }

@@ -11,7 +11,7 @@ from opentelemetry import metrics
 from opentelemetry.metrics import MeterProvider
 
 import holdfast
-from holdfast import ObservedAttempt, ObservedEntry, ObservedRun, Observer
+from holdfast.observers import ObservedAttempt, ObservedEntry, ObservedRun, Observer
 
 ENDS = {
     "run_completed": "completed",

@@ -21,13 +21,13 @@ from opentelemetry import context as contexts, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, Status, StatusCode, TracerProvider
 
-from holdfast import (
+from holdfast.observers import (
+    InterruptedStep,
     ObservedAttempt,
-    ObservedCut,
     ObservedEntry,
-    ObservedPast,
     ObservedRun,
     Observer,
+    PriorExecution,
 )
 from holdfast.observers.opentelemetry import _saying as saying
 from holdfast.observers.opentelemetry._spans import Spans, link
@@ -79,13 +79,13 @@ class Tracing(Observer):
 
     def taken(self, run: ObservedRun, *, resumed: bool) -> None:
         """Begin an execution; tell of the one before it, if its process cannot."""
-        past = run.past or ObservedPast()
+        past = run.past or PriorExecution()
         self._remember(run, past)
         it = self._begin(run, past, resumed=resumed)
         if past.died and past.epoch is not None:
             self._died(it, past, past.epoch)
 
-    def _begin(self, run: ObservedRun, past: ObservedPast, *, resumed: bool) -> Execution:
+    def _begin(self, run: ObservedRun, past: PriorExecution, *, resumed: bool) -> Execution:
         about = saying.run(run)
         root = self._spans.root(run, self._root(run), f"run {run.flow}", about)
         span = self._spans.start(
@@ -102,7 +102,7 @@ class Tracing(Observer):
             self._executions[_key(run), run.epoch] = it
         return it
 
-    def _links(self, run: ObservedRun, past: ObservedPast, root: Context) -> list[Link]:
+    def _links(self, run: ObservedRun, past: PriorExecution, root: Context) -> list[Link]:
         flags = trace.get_current_span(root).get_span_context().trace_flags
         links: list[Link] = []
         if past.epoch is not None:
@@ -114,7 +114,7 @@ class Tracing(Observer):
             links.append(Link(caller, {"holdfast.link": "caller"}))
         return links
 
-    def _died(self, now: Execution, past: ObservedPast, epoch: int) -> None:
+    def _died(self, now: Execution, past: PriorExecution, epoch: int) -> None:
         """Tell of an execution whose process died, as far as the journal knows of it."""
         run = now.run
         about = {**saying.run(run), "holdfast.epoch": epoch, "holdfast.status": "died"}
@@ -128,7 +128,7 @@ class Tracing(Observer):
         span.end(past.ended_us * 1000)
 
     def _cut(
-        self, run: ObservedRun, cut: ObservedCut, epoch: int, inside: Context, end_us: int
+        self, run: ObservedRun, cut: InterruptedStep, epoch: int, inside: Context, end_us: int
     ) -> None:
         of = (epoch, cut.generation, cut.key)
         about = saying.cut(run, cut)
@@ -182,7 +182,7 @@ class Tracing(Observer):
         run = attempt.run
         it = self._executions.get((_key(run), run.epoch))
         if it is None:  # This began to observe after the run was taken.
-            it = self._begin(run, ObservedPast(), resumed=run.epoch > 1)
+            it = self._begin(run, PriorExecution(), resumed=run.epoch > 1)
         parent, calls = it.inside, it.looks
         if attempt.what != "look":
             step = self._step(it, attempt)
@@ -323,7 +323,7 @@ class Tracing(Observer):
         # Of another process, or long ago: it may have ended before in an earlier generation.
         return ("run", 0 if run.generation == 1 else f"generation {run.generation}")
 
-    def _remember(self, run: ObservedRun, past: ObservedPast) -> None:
+    def _remember(self, run: ObservedRun, past: PriorExecution) -> None:
         with self._lock:
             self._lives[_key(run)] = (past.reborn_seq, past.reborn_us)
             self._lives.move_to_end(_key(run))

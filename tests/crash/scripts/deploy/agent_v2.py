@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from holdfast import Retry, effect, flow, patched, step
+from holdfast import Retry, effect, flow, step
+from holdfast.versioning import patched
 from tests.crash.scripts.deploy import process
 
 VERSION = "2"
