@@ -24,7 +24,7 @@ def careful():
     return sum(paid(number) for number in range(3))
 
 
-@flow(watch=Watch(usd=1), queue="agents")
+@flow(watch=Watchdog(usd=1), queue="agents")
 def careless():
     for number in range(3):
         think(number)

@@ -39,6 +39,11 @@ The rules stand in a TOML file:
     use = "resource"
     "usage(" = "record_usage("
 
+    [[texts]]       # a regular expression, for messages and prose
+    was = '\\bWatch\\('
+    becomes = "Watchdog("
+    in = ["src/holdfast/_core/findings.py"]
+
     [keep]          # texts that only look like a name, by the files where they stand
     "src/holdfast/observers/*" = ['"holdfast.wait"']
 
@@ -89,6 +94,7 @@ class Rules:
     values: list[dict[str, Any]] = field(default_factory=list)
     definitions: list[dict[str, Any]] = field(default_factory=list)
     spans: dict[str, str] = field(default_factory=dict)
+    texts: list[dict[str, Any]] = field(default_factory=list)
     keep: dict[str, list[str]] = field(default_factory=dict)
     path: str = ""
     """The file at hand, for rules that are limited to files."""
@@ -615,6 +621,9 @@ def main(arguments: list[str]) -> int:
         changed = renamer(path)(changed, rules, defined_by(path, rules))
         for number, it in enumerate(kept):
             changed = changed.replace(f'"kept{number}text"', it)
+        for rule in rules.texts:
+            if _matches(rules.path, rule["in"]):
+                changed = re.sub(rule["was"], rule["becomes"], changed, flags=re.M)
         if changed != text:
             path.write_text(changed, encoding="utf-8")
             print(path.relative_to(ROOT))

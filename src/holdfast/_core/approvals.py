@@ -61,7 +61,7 @@ def checked(option: object, effect: str) -> Any:
         _terms(option, effect)
     elif not isinstance(option, bool) and not callable(option):
         raise UsageError(
-            f"approve={option!r:.80} of {effect}: True, Approve(to=…, expires=…), or a function of "
+            f"approve={option!r:.80} of {effect}: True, Approval(to=…, expires=…), or a function of "
             "the arguments that returns one of them"
         )
     return option
@@ -93,10 +93,12 @@ def _asked_before(record: Record, asked: Entry) -> ApprovalOfCall:
 
 
 def _terms(option: Approval, effect: str) -> tuple[str | None, int | None]:
-    to = None if option.to is None else check_label(f"approve=Approve(to=…) of {effect}", option.to)
+    to = (
+        None if option.to is None else check_label(f"approve=Approval(to=…) of {effect}", option.to)
+    )
     if option.expires is None:
         return to, None
-    return to, micros(option.expires, f"approve=Approve(expires=…) of {effect}")
+    return to, micros(option.expires, f"approve=Approval(expires=…) of {effect}")
 
 
 # -- before an attempt -------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def added(name: str, before: float, amount: float) -> float:
     where it is said. Once the body has returned it is too late: what it did has happened."""
     most = USD_MAX if name == "cost" else COUNT_MAX
     if amount > most or before + amount > most:
-        raise UsageError(f"usage({name}={amount!r:.80}): a step counts up to {most:,}")
+        raise UsageError(f"record_usage({name}={amount!r:.80}): a step counts up to {most:,}")
     return before + amount
 
 
@@ -189,7 +189,7 @@ def settlement(call: StepCall) -> Spend | None:
     if not call.begun:
         return Spend(call.pot, usd_nanos=-reserved, steps=-1)
     usage = call.usage or {}
-    reported = nanos(min(usage.get("cost", 0), USD_MAX), "usage(cost=…)")
+    reported = nanos(min(usage.get("cost", 0), USD_MAX), "record_usage(cost=…)")
     tokens = min(COUNT_MAX, int(usage.get("input_tokens", 0) + usage.get("output_tokens", 0)))
     # What an earlier attempt that is in doubt has reported stands in the same record.
     reported_before, tokens_before = call.counted

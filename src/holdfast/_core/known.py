@@ -40,7 +40,7 @@ class Known:
         short = name or short_name(cls)
         self._check_free(short, cls)
         if upgrade is not None and not callable(upgrade):
-            raise UsageError(f"register({cls.__qualname__}, upgrade={upgrade!r}): a function")
+            raise UsageError(f"register_type({cls.__qualname__}, upgrade={upgrade!r}): a function")
         self._put(short, cls)
         if upgrade is not None:
             self._upgrades[cls] = upgrade

@@ -163,7 +163,7 @@ def run_step(name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     check_name("step", name)
     if inspect.iscoroutinefunction(fn):
         raise UsageError(
-            f"call({name!r}, …) of an async function: `await holdfast.aio.run_step(…)`"
+            f"run_step({name!r}, …) of an async function: `await holdfast.aio.run_step(…)`"
         )
     if current.get() is None:
         return fn(*args, **kwargs)

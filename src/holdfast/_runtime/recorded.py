@@ -166,9 +166,9 @@ def record_usage(
         amounts["cost"] = float(cost) if isinstance(cost, Decimal) else cost
     for name, amount in amounts.items():
         if not isinstance(amount, int | float) or amount < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"usage({name}={amount!r}): a number, not negative")
+            raise UsageError(f"record_usage({name}={amount!r}): a number, not negative")
         if amount - amount != 0:
-            raise UsageError(f"usage({name}={amount!r}): a finite number")
+            raise UsageError(f"record_usage({name}={amount!r}): a finite number")
         if amount:
             used[name] = added(name, used.get(name, 0), amount)
     if model is not None:

@@ -42,7 +42,7 @@ class Tick:
     """The type of `SCHEDULED_TIME`."""
 
     def __repr__(self) -> str:
-        return "TICK"
+        return "SCHEDULED_TIME"
 
 
 SCHEDULED_TIME: Final = Tick()

@@ -39,7 +39,7 @@ def resource(factory: Callable[[], T]) -> T:
     `def think(messages: list[dict], client: Client = resource(make_client)) -> dict: ...`
     """
     if not callable(factory):
-        raise UsageError("use(factory) takes a function that builds the resource")
+        raise UsageError("resource(factory) takes a function that builds the resource")
     return cast("T", Use(factory))
 
 

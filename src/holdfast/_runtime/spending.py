@@ -196,7 +196,7 @@ def _tell(model: str) -> None:
     _unpriced.add(model)
     logs.warning(
         "the model %r has no price, so its tokens cost nothing in a budget of dollars; give it one: "
-        "holdfast.pricing.set_prices({%r: holdfast.pricing.Price(input=…, output=…)}), or usage(cost=…)",
+        "holdfast.pricing.set_prices({%r: holdfast.pricing.Price(input=…, output=…)}), or record_usage(cost=…)",
         model,
         model or "model",
     )

@@ -48,7 +48,7 @@ def wait_for_signal(name: str, *, timeout: Duration | None = None, type: None = 
 def wait_for_signal(name: str, *, timeout: Duration | None = None, type: Any = None) -> Any:
     """Wait for a signal of this name and return its payload. One that came before is kept for it;
     each is taken exactly once. After `timeout` the flow gets WaitTimedOut."""
-    frame = called("wait(…)", "wait", awaits=False)
+    frame = called("wait_for_signal(…)", "wait_for_signal", awaits=False)
     call, script = _waiting(frame, name, timeout, type)
     return perform(frame.execution, call, script)
 
@@ -68,7 +68,7 @@ def aio_wait_for_signal(
     type: Any = None,
 ) -> Coroutine[Any, Any, Any]:
     """Wait for a signal in an async flow; the awaited twin of `wait_for_signal`."""
-    frame = called("wait(…)", "wait", awaits=True)
+    frame = called("wait_for_signal(…)", "wait_for_signal", awaits=True)
     return perform_async(frame.execution, *_waiting(frame, name, timeout, type))
 
 
@@ -76,7 +76,9 @@ def _waiting(
     frame: Frame, name: str, timeout: Duration | None, wanted: Any
 ) -> tuple[StepCall, Script]:
     check_label("the name of a signal", name)
-    timeout_us = None if timeout is None else micros(timeout, f"wait({name!r}, timeout=…)")
+    timeout_us = (
+        None if timeout is None else micros(timeout, f"wait_for_signal({name!r}, timeout=…)")
+    )
     execution = frame.execution
     call = place(frame, f"wait:{quoted(name)}")
     script = wait_script(call, execution.history, name, timeout_us, reads(wanted), execution.decode)

@@ -50,7 +50,7 @@ def depends_on(name: str, fn: Fact, *, on_change: Policy | None = None) -> str:
         raise UsageError("in an async flow write `await holdfast.aio.depends_on(…)`")
     watched = _Watched(frame, name, fn, on_change)
     if watched.body.awaits:
-        raise UsageError(f"watch({name!r}): the function is async, and this flow is not")
+        raise UsageError(f"depends_on({name!r}): the function is async, and this flow is not")
     if watched.is_recorded:
         if not watched.is_compared:
             return watched.recorded()
@@ -87,7 +87,7 @@ class _Watched:
     """One call of `depends_on`."""
 
     def __init__(self, frame: Frame, name: str, fn: Fact, on_change: object) -> None:
-        check_owner(frame, "watch")
+        check_owner(frame, "depends_on")
         self.execution: Execution = frame.execution
         self.execution.check()
         self.name = check_label("the name of a fact", name)
@@ -105,7 +105,7 @@ class _Watched:
     def _policy(self, on_change: object) -> str:
         if on_change is None:
             return self.execution.after_gap.policies.get("fact") or DEFAULTS["fact"]
-        return checked_policy(on_change, "fact", f"on_change of watch({self.name!r})")
+        return checked_policy(on_change, "fact", f"on_change of depends_on({self.name!r})")
 
     def _found(self) -> Record | None:
         try:
@@ -121,7 +121,7 @@ class _Watched:
             looks: Callable[[], Any] = fn
         elif not callable(fn):
             raise UsageError(
-                f"watch({self.name!r}, …) takes a function without arguments, holdfast.file(path) "
+                f"depends_on({self.name!r}, …) takes a function without arguments, holdfast.file(path) "
                 f"or a Path, not {fn!r:.80}"
             )
         else:

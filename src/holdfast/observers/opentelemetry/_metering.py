@@ -48,7 +48,9 @@ class Metering(Observer):
             "holdfast.runs", "{run}", "Runs that ended or were held here."
         )
         self._tokens = meter.create_histogram(
-            "gen_ai.client.token.usage", "{token}", "What attempts said of themselves by usage(…)."
+            "gen_ai.client.token.usage",
+            "{token}",
+            "What attempts said of themselves by record_usage(…).",
         )
         self._cost = meter.create_counter("holdfast.cost", "USD", "What model calls cost.")
         self._at_work = meter.create_up_down_counter(
