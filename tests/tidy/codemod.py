@@ -79,6 +79,8 @@ FENCE = re.compile(
 )
 ELLIPSIS = "ǂǂ"
 """What stands for `…` while a code span is parsed."""
+SCRIPT = re.compile(r"holdfast|^ *@(?:flow|step|effect)\b", re.M)
+"""What a string has that is a script, or a part of one."""
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 
@@ -461,7 +463,7 @@ def _strings(text: str, rules: Rules, walk: _Renames) -> Iterator[Edit]:
 
 def _inside(literal: str, rules: Rules, bound: dict[str, str]) -> str:
     quoted = re.fullmatch(r'([A-Za-z]*)("""|\'\'\'|"|\')(.*)\2', literal, re.S)
-    if quoted and "\n" in quoted[3] and "holdfast" in quoted[3]:
+    if quoted and "\n" in quoted[3] and SCRIPT.search(quoted[3]):
         prefix, quote, body = quoted.groups()
         dedented = textwrap.dedent(body)
         try:
@@ -473,11 +475,18 @@ def _inside(literal: str, rules: Rules, bound: dict[str, str]) -> str:
                 line[: len(line) - len(line.lstrip())] for line in body.splitlines() if line.strip()
             ]
             margin = min(indents, key=len, default="")
-            renamed = rename_python(dedented, rules)
+            # A part of a script: what it imports stands in another string.
+            known = {} if "import " in dedented else _top_level(rules)
+            renamed = rename_python(dedented, rules, known)
             if renamed == dedented:
                 return literal
             return f"{prefix}{quote}{textwrap.indent(renamed, margin)}{quote}"
     return rename_spans(literal, rules, bound)
+
+
+def _top_level(rules: Rules) -> dict[str, str]:
+    """Return the names with a rule that `from holdfast import …` would have bound."""
+    return {was.rpartition(".")[2]: was for was in rules.names if was.count(".") == 1}
 
 
 # --- other texts --------------------------------------------------------------------------------

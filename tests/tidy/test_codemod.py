@@ -32,6 +32,10 @@ NAMES = Rules(
             'SCRIPT = """\nimport holdfast\nholdfast.wait_for_signal("x")\n"""',
         ),
         (
+            'PART = """\n@flow\ndef f():\n    wait("x")\n"""',
+            'PART = """\n@flow\ndef f():\n    wait_for_signal("x")\n"""',
+        ),
+        (
             '"""Call `holdfast.wait(name)`; wait."""',
             '"""Call `holdfast.wait_for_signal(name)`; wait."""',
         ),
