@@ -8,14 +8,14 @@ PROGRAM = """
 @step
 def think(number):
     did("think")
-    usage(model="large", cost=0.4)
+    record_usage(model="large", cost=0.4)
     return number
 
 
 @step(cost=0.4)
 def paid(number):
     did("paid")
-    usage(model="large", cost=0.4)
+    record_usage(model="large", cost=0.4)
     return number
 
 
@@ -28,7 +28,7 @@ def careful():
 def careless():
     for number in range(3):
         think(number)
-    return wait("more")
+    return wait_for_signal("more")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ def search(topic):
 def looks(topic):
     for _ in range(3):
         search(topic)
-    return wait("more")
+    return wait_for_signal("more")
 
 
 @step

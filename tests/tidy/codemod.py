@@ -476,7 +476,8 @@ def _inside(literal: str, rules: Rules, bound: dict[str, str]) -> str:
             ]
             margin = min(indents, key=len, default="")
             # A part of a script: what it imports stands in another string.
-            known = {} if "import " in dedented else _top_level(rules)
+            own = _assigned(ast.parse(dedented).body)
+            known = {} if "import " in dedented else _top_level(rules, own)
             renamed = rename_python(dedented, rules, known)
             if renamed == dedented:
                 return literal
@@ -484,9 +485,10 @@ def _inside(literal: str, rules: Rules, bound: dict[str, str]) -> str:
     return rename_spans(literal, rules, bound)
 
 
-def _top_level(rules: Rules) -> dict[str, str]:
+def _top_level(rules: Rules, own: set[str]) -> dict[str, str]:
     """Return the names with a rule that `from holdfast import …` would have bound."""
-    return {was.rpartition(".")[2]: was for was in rules.names if was.count(".") == 1}
+    found = {was.rpartition(".")[2]: was for was in rules.names if was.count(".") == 1}
+    return {name: was for name, was in found.items() if name not in own}
 
 
 # --- other texts --------------------------------------------------------------------------------
