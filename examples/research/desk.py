@@ -107,7 +107,7 @@ def file_away(published: Published) -> None:
 
 @flow(budget=Budget(usd=1, steps=200), on_drift={"model": "ask"})
 def research(report_id: str, topic: str, style_guide: str) -> Published:
-    depends_on("style guide", holdfast.file(style_guide))
+    depends_on("style guide", Path(style_guide))
     guide = Message("system", f"{PROMPT}\n\n{read_guide(style_guide)}")
     earlier = ", ".join(entry.key for entry in memory("reports").list()) or "none"
 

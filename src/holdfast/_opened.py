@@ -13,7 +13,7 @@ from holdfast._core.redacting import Redact
 from holdfast._housekeeping import Housekeeping
 from holdfast._runtime import alerting, engine as engines
 from holdfast._runtime.engine import Engine
-from holdfast._runtime.handle import Emitted, Handle, stream as stream_of
+from holdfast._runtime.handle import Emitted, Handle, stream
 from holdfast._runtime.recovery import recover
 from holdfast._store import contract
 from holdfast.errors import UsageError
@@ -178,7 +178,7 @@ class Store(Acting, Housekeeping):
 
     def stream(self, run_id: str, *, after: int = 0) -> Iterator[Emitted]:
         """Yield what a run emits behind entry number `after`, until it goes no further."""
-        return stream_of(self.engine, run_id, after)
+        return stream(self.engine, run_id, after)
 
     def worker(
         self,
@@ -239,11 +239,6 @@ class Store(Acting, Housekeeping):
         accepted = self.kept.adopt(who)
         audit.record(self.kept, who, "store", "adopted", lost=accepted)
         return accepted
-
-
-def stream(run_id: str, /, *, after: int = 0) -> Iterator[Emitted]:
-    """Yield what a run of the default store emits, until it goes no further."""
-    return stream_of(engines.default_engine(), run_id, after)
 
 
 def open(

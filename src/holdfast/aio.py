@@ -9,7 +9,6 @@ from holdfast._runtime.fanout import (
     aio_gather as gather,
     aio_run_step as run_step,
 )
-from holdfast._runtime.handle import aio_stream as stream
 from holdfast._runtime.loops import aio_turns as turns
 from holdfast._runtime.memory import aio_memory as memory
 from holdfast._runtime.timing import aio_sleep as sleep, aio_wait_for_signal as wait_for_signal
@@ -24,7 +23,6 @@ __all__ = [
     "run",
     "run_step",
     "sleep",
-    "stream",
     "turns",
     "wait_for_signal",
 ]

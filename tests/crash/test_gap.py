@@ -44,7 +44,7 @@ def gap_finish(text: str) -> str:
 
 @flow(on_drift={on_drift})
 def gap_agent(sends: bool) -> str:
-    depends_on("prices", holdfast.file("prices.csv"), on_change="{policy}")
+    depends_on("prices", Path("prices.csv"), on_change="{policy}")
     said = gap_think()
     {behind}
     if sends:

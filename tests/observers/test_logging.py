@@ -8,6 +8,7 @@ import pytest
 import holdfast
 from holdfast import Retry, effect, flow, step, testing
 from holdfast.observers.logging import JsonFormatter, LineFormatter, RunFilter
+from tests.attempts import attempt
 
 HOSTILE = "a\n2026-01-01 ERROR forged\r\x1b[31mred\x1b[0m\x00\u2028next\u202edisguised\x85end"
 
@@ -48,7 +49,7 @@ said = logging.getLogger("tests.observers.logged")
 @step(retry=Retry(attempts=2, first_s=0.001))
 def logged_search(text: str) -> str:
     said.info("searching")
-    if holdfast.attempt() == 1:
+    if attempt() == 1:
         raise OSError("once")
     return text
 

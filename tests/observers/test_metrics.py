@@ -19,6 +19,7 @@ from holdfast._ops.trends import trends
 from holdfast.context import record_usage
 from holdfast.errors import Corrupt, Rollback, RunFailed, RunHeld, RunRolledBack
 from holdfast.observers import metrics
+from tests.attempts import attempt
 from tests.contract.ground import new_run
 
 CANARY = "canary-91c2"
@@ -47,7 +48,7 @@ def counted():
 @step(retry=Retry(attempts=2, first_s=0.001))
 def counted_think(text: str) -> str:
     record_usage(model="m-1", input_tokens=7, output_tokens=3, cost=0.5)
-    if holdfast.attempt() == 1:
+    if attempt() == 1:
         raise OSError(CANARY)
     return f"{text} {CANARY}"
 
@@ -124,7 +125,7 @@ counted_ended: list[threading.Thread] = []
 @step(timeout=0.5, retry=Retry(attempts=2, first_s=0.001))
 def counted_hang(number: int) -> int:
     counted_ended.append(threading.current_thread())
-    if holdfast.attempt() == 1:
+    if attempt() == 1:
         counted_goes_on.wait(30)
     return number
 

@@ -18,7 +18,6 @@ from holdfast import (
     Watchdog,
     ask,
     effect,
-    file,
     flow,
     gather,
     sleep,
@@ -256,7 +255,7 @@ def leaves_out(topic: str = "tea") -> str:
 
 @flow
 def drifts(topic: str = "tea") -> str:
-    depends_on("prices", file("prices"))
+    depends_on("prices", Path("prices"))
     pasted_search(topic)
     return pasted_stops(topic)
 

@@ -20,6 +20,7 @@ from holdfast._ops.entries import EntryView
 from holdfast._ops.explain import explain
 from holdfast._store.contract import Store
 from holdfast._store.memory import MemoryStore
+from tests.attempts import attempt
 from tests.ops import cases_found
 from tests.ops.cases import CASES
 from tests.ops.journals import Journal
@@ -45,7 +46,7 @@ def test_a_worker_that_cannot_be_read_is_shown_as_that(store: Store):
 def talks() -> int:
     emit("one")
     emit("two")
-    if holdfast.attempt() == 1:
+    if attempt() == 1:
         raise ConnectionError("again")
     return 1
 

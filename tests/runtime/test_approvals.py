@@ -349,7 +349,7 @@ def test_a_worker_unloads_the_run_while_it_waits(store: PrivateStore) -> None:
 
 
 def test_what_is_declared_wrongly() -> None:
-    with pytest.raises(UsageError, match="approve='yes' of .*True, Approve"):
+    with pytest.raises(UsageError, match="approve='yes' of .*True, Approval"):
         effect(name="ap-wrong", approve="yes")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="expires"):
         effect(name="ap-wrong2", approve=Approval(expires="soon"))(lambda: None)

@@ -113,7 +113,7 @@ def test_a_value_that_todays_class_cannot_take_holds_the_run(store, place):
         agent.run("r")
     assert held.value.reason == "diverged"
     assert "stored with item, cents; today it has item, euros" in held.value.detail
-    assert "register(Priced, upgrade=…)" in held.value.actions[1]
+    assert "register_type(Priced, upgrade=…)" in held.value.actions[1]
     assert store.verify() == []
     assert "register an upgrade" in str(store.explain("r"))
     put(After, upgrade=in_euros)

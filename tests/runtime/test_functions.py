@@ -195,7 +195,7 @@ def test_call_in_the_wrong_colour_names_the_right_one(holdfast_store):
     def work() -> None:
         holdfast.run_step("x", awaited)  # type: ignore[unused-coroutine]
 
-    with pytest.raises(RunFailed, match=r"aio\.call"):
+    with pytest.raises(RunFailed, match=r"aio\.run_step"):
         work.run("r")
 
 
@@ -475,7 +475,6 @@ def test_what_belongs_into_a_flow_is_refused_inside_a_step(holdfast_store, what)
 @pytest.mark.parametrize(
     "call",
     [
-        holdfast.attempt,
         holdfast.idempotency_key,
         holdfast.context.load_progress,
         holdfast.context.record_usage,

@@ -264,7 +264,7 @@ def test_files_are_watched_by_their_contents(store, tmp_path: Path):
 
     @flow
     def reading() -> list[str]:
-        seen = [depends_on("prices", prices), depends_on("again", holdfast.file(str(prices)))]
+        seen = [depends_on("prices", prices), depends_on("again", prices)]
         stop.here()
         return seen
 

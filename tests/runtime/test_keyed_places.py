@@ -86,9 +86,9 @@ def test_what_goes_on_from_the_middle_skips_no_effect() -> None:
 def test_recorded_facts_have_keys_there_too(what: str) -> None:
     def facts() -> None:
         place[0] = "one"
-        getattr(holdfast, what)()
+        getattr(holdfast.context, what)()
         place[0] = "two"
-        getattr(holdfast, what)()
+        getattr(holdfast.context, what)()
 
     @flow(name=f"kp-{what}")
     def run() -> Any:

@@ -20,6 +20,7 @@ from holdfast.context import record_usage
 from holdfast.errors import RunFailed, RunHeld, StoreFailed
 from holdfast.observers import Observer
 from holdfast.testing import StoreFaults
+from tests.attempts import attempt
 from tests.runtime.facts import until
 
 ALWAYS = 1 << 60
@@ -30,7 +31,7 @@ gate = threading.Event()
 @step(name="measured look", retry=Retry(attempts=3, first_s=0.0001))
 def look(number: int) -> int:
     record_usage(model="m", input_tokens=10, output_tokens=5, cost=0.5)
-    if number % 2 and holdfast.attempt() == 1:
+    if number % 2 and attempt() == 1:
         raise OSError("busy")
     return number
 

@@ -15,6 +15,7 @@ import holdfast
 from holdfast import Retry, each, flow, gather, step, testing, turns
 from holdfast.errors import RunFailed, StepFailed, UsageError
 from holdfast.observers.logging import RunFilter
+from tests.attempts import attempt
 from tests.runtime.stops import Stop, interrupted
 
 
@@ -168,7 +169,7 @@ def test_an_async_stream(holdfast_store):
 
     async def main() -> list[int]:
         await talks.run("r")
-        return [item.value async for item in holdfast.aio.stream("r")]
+        return [item.value async for item in holdfast_store.handle("r").aio.stream()]
 
     assert asyncio.run(main()) == [0, 1, 2]
     with pytest.raises(UsageError):
@@ -277,7 +278,7 @@ def test_current_run_and_attempt(store):
     @step
     def inside() -> int:
         look()
-        return holdfast.attempt()
+        return attempt()
 
     @flow
     def work() -> tuple[int, int]:

@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast import NOT_DONE, Retry, effect, flow, step, testing
 from holdfast.errors import RunFailed, RunHeld, StepFailed, UsageError
+from tests.attempts import attempt
 from tests.runtime.stops import Stop, interrupted, kinds, steps
 
 
@@ -24,7 +25,7 @@ def test_it_is_tried_until_it_works_and_every_attempt_is_an_entry(store):
 
     @step(retry=Retry(attempts=3, first_s=0))
     def flaky() -> int:
-        seen.append(holdfast.attempt())
+        seen.append(attempt())
         if len(seen) < 3:
             raise ValueError(len(seen))
         return 7
@@ -67,7 +68,7 @@ def test_attempts_and_the_pause_survive_a_restart():
 
     @step(retry=Retry(attempts=3, first_s=100, max_s=100, backoff=1, jitter=0))
     def flaky() -> int:
-        tries.append(holdfast.attempt())
+        tries.append(attempt())
         raise ValueError("no")
 
     @flow
@@ -110,7 +111,7 @@ def test_an_interrupted_attempt_does_not_count(store):
 
     @step(retry=Retry(attempts=2, first_s=0))
     def flaky() -> int:
-        tries.append(holdfast.attempt())
+        tries.append(attempt())
         if len(tries) == 1:
             raise KeyboardInterrupt
         raise ValueError(len(tries))
@@ -130,7 +131,7 @@ def test_an_interrupted_second_attempt_does_not_give_one_back(holdfast_store):
 
     @step(retry=Retry(attempts=2, first_s=0))
     def flaky() -> int:
-        tries.append(holdfast.attempt())
+        tries.append(attempt())
         if len(tries) == 2:
             raise KeyboardInterrupt
         raise ValueError(len(tries))
@@ -218,7 +219,7 @@ def test_async_steps_are_retried_alike(holdfast_store):
 
     @step(retry=Retry(attempts=3, first_s=0))
     async def flaky() -> int:
-        tries.append(holdfast.attempt())
+        tries.append(attempt())
         if len(tries) < 3:
             raise ValueError
         return 1
@@ -258,7 +259,7 @@ def test_a_plain_step_that_runs_out_of_time_is_tried_again(store):
 
     @step(timeout=0.05, retry=Retry(attempts=2, first_s=0))
     def slow() -> int:
-        tries.append(holdfast.attempt())
+        tries.append(attempt())
         if len(tries) == 1:
             free.wait(10)
         return len(tries)

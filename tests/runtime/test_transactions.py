@@ -25,6 +25,7 @@ from holdfast.errors import (
     StoreUnusable,
     UsageError,
 )
+from tests.attempts import attempt
 from tests.runtime.stops import Stop, interrupted, kinds
 
 ORDERS = "CREATE TABLE orders (name TEXT PRIMARY KEY, amount INTEGER)"
@@ -190,7 +191,7 @@ def test_it_is_tried_again_by_its_policy_and_each_try_starts_from_nothing() -> N
     @effect(name="tx-flaky", transaction=True, retry=Retry(attempts=3, first_s=0.001))
     def flaky() -> int:
         bench.order("tea")
-        tries.append(holdfast.attempt())
+        tries.append(attempt())
         if len(tries) < 3:
             raise ConnectionError("try again")
         return len(tries)

@@ -13,7 +13,6 @@ from holdfast import (
     Done,
     Retry,
     aio,
-    attempt,
     each,
     effect,
     flow,
@@ -26,6 +25,7 @@ from holdfast import (
 from holdfast.context import new_id
 from holdfast.errors import RunHeld, StepFailed, UsageError
 from holdfast.types import Failed
+from tests.attempts import attempt
 
 world: list[Any] = []
 """What happened outside."""

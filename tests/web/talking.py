@@ -36,7 +36,8 @@ class Talk:
 @step(name="talk-think", retry=Retry(attempts=3, first_s=0.01))
 def think(messages: list[dict[str, Any]], turn: int) -> dict[str, Any]:
     record_usage(model="test-writer", input_tokens=900, output_tokens=150, cost=0.0121)
-    if turn == 1 and holdfast.attempt() == 1:
+    run = holdfast.context.current_run()
+    if turn == 1 and run and run.attempt == 1:
         raise TimeoutError("the model did not answer")
     if turn == 3:
         return {"role": "assistant", "content": [{"type": "text", "text": "It is **done**."}]}

@@ -137,13 +137,6 @@ def idempotency_key() -> str:
     return frame.call.idempotency_key or frame.execution.derived_key(frame.call.key)
 
 
-def attempt() -> int:
-    """Inside a step: which try this is, from 1 on."""
-    call = in_step("holdfast.attempt()").call
-    assert call is not None
-    return call.attempt
-
-
 def record_usage(
     *,
     model: str | None = None,

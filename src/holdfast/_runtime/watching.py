@@ -1,6 +1,6 @@
-"""`depends_on`: a fingerprint of something outside is recorded, and compared when the run goes on later.
+"""`depends_on`: record a fingerprint of something outside, and compare it when the run goes on later.
 
-    prices = holdfast.versioning.depends_on("prices", holdfast.file("prices.csv"), on_change="redo")
+    prices = depends_on("prices", Path("prices.csv"), on_change="redo")
 
 The first time, what the function returns is recorded as a fingerprint. Whoever takes the run up later
 calls the function again when the flow passes this place; what the flow gets is the fingerprint that is
@@ -13,7 +13,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -42,7 +42,7 @@ UNREADABLE_MAX_CHARS = 200
 def depends_on(name: str, fn: Fact, *, on_change: Policy | None = None) -> str:
     """Record a fingerprint of what `fn` returns, and compare it when the run goes on after a gap.
 
-    `fn` is a function of no arguments, `holdfast.file(path)` or a path. `on_change` is "ask" (the run
+    `fn` is a function of no arguments, or a `Path`: the contents of that file. `on_change` is "ask" (the run
     is held), "go_on", "redo" (what was recorded behind it is done again) or "fail" (`Drifted`).
     """
     frame = in_flow("holdfast.versioning.depends_on(…)")
@@ -115,13 +115,11 @@ class _Watched:
 
     def _body(self, fn: Any) -> Body:
         if isinstance(fn, os.PathLike):
-            fn = File(fn)  # pyright: ignore[reportUnknownArgumentType]
-        if isinstance(fn, File):
-            self.file = os.path.abspath(fn.path)  # noqa: PTH100
-            looks: Callable[[], Any] = fn
+            looks: Callable[[], Any] = File(cast("os.PathLike[str]", fn))
+            self.file = os.path.abspath(fn)  # noqa: PTH100
         elif not callable(fn):
             raise UsageError(
-                f"depends_on({self.name!r}, …) takes a function without arguments, holdfast.file(path) "
+                f"depends_on({self.name!r}, …) takes a function without arguments, "
                 f"or a Path, not {fn!r:.80}"
             )
         else:

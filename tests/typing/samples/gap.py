@@ -9,7 +9,7 @@ from typing import assert_type
 
 import holdfast
 from holdfast.types import ResumePreview, Store
-from holdfast import aio, effect, file, flow, step
+from holdfast import aio, effect, flow, step
 from holdfast.versioning import fingerprint, depends_on
 from holdfast.context import record_usage
 
@@ -38,7 +38,7 @@ def look_first(report: ResumePreview) -> str | None:
 
 @flow(on_drift={"model": "ask", "fact": "redo"}, on_resume=look_first)
 def agent(topic: str) -> str:
-    assert_type(depends_on("prices", file("prices.csv")), str)
+    assert_type(depends_on("prices", Path("prices.csv")), str)
     depends_on("row", lambda: {"price": 1}, on_change="redo")
     depends_on("path", Path("prices.csv"))
     depends_on("row", lambda: 1, on_change="perhaps")  # error

@@ -319,11 +319,8 @@ def _is_harmless(tool: Tool) -> bool:
 
 
 def _in_step() -> bool:
-    try:
-        holdfast.attempt()
-    except UsageError:
-        return False
-    return True
+    run = holdfast.context.current_run()
+    return run is not None and run.step is not None
 
 
 def _free(arguments: Mapping[str, Any]) -> str:
