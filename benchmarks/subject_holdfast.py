@@ -128,7 +128,7 @@ def whole_conversation_passed(steps: int) -> None:
 
 @flow
 def conversation_in_state(steps: int) -> None:
-    for chat in turns(Chat([message(0)]), limit=steps + 1):
+    for chat in turns(Chat([message(0)]), max_turns=steps + 1):
         marks.mark()
         if len(chat.messages) > steps:
             return

@@ -44,7 +44,7 @@ def call_tool(name: str) -> Message:
 
 @flow
 def agent(task: str) -> str:
-    for chat in turns(Chat([Message("user", task)]), limit=20):
+    for chat in turns(Chat([Message("user", task)]), max_turns=20):
         reply = think(chat.messages)
         chat.messages.append(reply)
         if reply.tool is None:

@@ -34,7 +34,7 @@ PROMPT = "You write reports for a research desk. Follow the style guide."
 WISHES = ["as it is", "shorter", "longer"]
 TURNS_MAX = 10
 
-holdfast.pricing.set_prices({"local-writer-*": Price(input=0.50, output=2.00)})
+holdfast.pricing.set_prices({"local-writer-*": Price(input_mtok=0.50, output_mtok=2.00)})
 
 
 @dataclass
@@ -51,7 +51,11 @@ class Published:
     text: str
 
 
-@step(retry=Retry(attempts=3), cost=0.01, versions={"model": MODEL, "prompt": fingerprint(PROMPT)})
+@step(
+    retry=Retry(attempts=3),
+    reserve_usd=0.01,
+    versions={"model": MODEL, "prompt": fingerprint(PROMPT)},
+)
 def think(messages: list[Message], world: World = resource(connect)) -> Message:
     """Call the model. What it costs is set aside before, and settled by the tokens it took."""
     reply = world.chat(messages)
@@ -74,13 +78,13 @@ def search(query: str, world: World = resource(connect)) -> list[str]:
     return world.search(query)
 
 
-@step(retry=Retry(attempts=2, first_s=0.02), fallback=[])
+@step(retry=Retry(attempts=2, initial_wait_s=0.02), fallback=[])
 def search_archive(topic: str, world: World = resource(connect)) -> list[str]:
     """The archive is often out of order. The report goes on without it, shown as degraded."""
     return world.search(f"archive: {topic}")
 
 
-@effect(key="report:{report_id}", approve=Approval(to="editor", expires="7d"))
+@effect(key="report:{report_id}", needs_approval=Approval(to="editor", valid_for="7d"))
 def publish(report_id: str, text: str, world: World = resource(connect)) -> Published:
     return Published(report_id, world.publish(report_id, text, idempotency_key()), text)
 
@@ -112,7 +116,7 @@ def research(report_id: str, topic: str, style_guide: str) -> Published:
     earlier = ", ".join(entry.key for entry in memory("reports").list()) or "none"
 
     outline = think([guide, Message("user", f"Earlier: {earlier}"), _user(f"Outline: {topic}")])
-    found = each(search, outline.content.splitlines(), at_once=3)
+    found = each(search, outline.content.splitlines(), max_concurrency=3)
     notes = [note for notes in [*found, search_archive(topic)] for note in notes]
 
     draft = write(guide, notes)
@@ -132,7 +136,7 @@ def research(report_id: str, topic: str, style_guide: str) -> Published:
 def write(guide: Message, notes: list[str]) -> list[Message]:
     """Let the model look things up until it has written; killed, it goes on at the last turn."""
     start = Writing([guide, _user("Write a report.\n" + "\n".join(notes))])
-    for writing in turns(start, limit=TURNS_MAX):
+    for writing in turns(start, max_turns=TURNS_MAX):
         reply = think(writing.messages)
         if not reply.tool_calls:
             return [*writing.messages, reply]

@@ -25,11 +25,11 @@ class Housekeeping:
         kept: Kept
         engine: Engine
 
-    def memory(self, namespace: str, *, recorded: bool = True) -> Memory:
+    def memory(self, name: str, *, recorded: bool = True) -> Memory:
         """Return a memory of this store; `holdfast.memory` is one of the default store, or of the
         run that asks. With `recorded=False` a run, too, reads and writes it at once, and its journal
         says nothing of it: for what has a history of its own."""
-        return Memory(namespace, self.engine, recorded=recorded)
+        return Memory(name, self.engine, recorded=recorded)
 
     def gc(
         self,
@@ -40,7 +40,7 @@ class Housekeeping:
         dry_run: bool = False,
         keep_measures: Duration | None = None,
     ) -> Collected:
-        """Remove runs that ended longer ago than this; without it, as long ago as `@flow(keep=…)`
+        """Remove runs that ended longer ago than this; without it, as long ago as `@flow(retention=…)`
         of each says. Failed ones only if `status` names them. Their ids are not given again.
         Measures (`holdfast trends`) are kept for 14 days, or as long as `keep_measures` says."""
         from holdfast._ops import housekeeping

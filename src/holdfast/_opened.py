@@ -214,7 +214,7 @@ class Store(Acting, Housekeeping):
         return recover(self.engine, limit)
 
     def patrol(self, run_id: str | None = None) -> FoundThings:
-        """Look for findings once, as a worker does about once a minute, and do what `watch=` of
+        """Look for findings once, as a worker does about once a minute, and do what `watchdog=` of
         their flows says; returns those that something was done about now."""
         from holdfast._runtime import patrol, registry
 
@@ -248,7 +248,7 @@ def open(
     default: bool = True,
     lease_s: float = 30.0,
     redact: Redact | None = None,
-    watch: Watchdog | None = None,
+    watchdog: Watchdog | None = None,
 ) -> Store:
     """Open a store, and make it the one that runs of this process use.
 
@@ -256,13 +256,13 @@ def open(
     `memory:`. Without one it is HOLDFAST_URL, or `holdfast.db` in the current folder; a process that
     opens nothing uses that by itself.
 
-    `watch=Watchdog(…)` is what the watchdog does about runs of flows that declare none.
+    `watchdog=Watchdog(…)` is what the watchdog does about runs of flows that declare none.
     `redact(path, value)` is called with every part of what runs write (arguments, results, errors,
     state, progress, what is emitted), and returns what is stored in its place.
     """
     from holdfast._store.locate import open_store
 
-    checked_watch("open", watch)
+    checked_watch("open", watchdog)
     if url is not None and not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(
             f"open({url!r}): the store is a text such as 'sqlite:///runs.db', "
@@ -277,7 +277,7 @@ def open(
     engine = Engine(kept)
     engine.address = address
     engine.own_redact = redact
-    engine.watch = watch
+    engine.watch = watchdog
     if default:
         try:
             engines.set_default(engine)

@@ -240,7 +240,7 @@ def test_without_retry_a_step_is_tried_once():
 
 def test_a_step_is_retried_with_pauses_that_are_recorded():
     bench = Bench()
-    call = plain(retry=Retry(attempts=3, first_s=10, jitter=0))
+    call = plain(retry=Retry(attempts=3, initial_wait_s=10, jitter=0))
     answers = {"body": [Called(error=OSError("1")), Called(error=OSError("2")), Called("ok")]}
     before = bench.now_us
     assert bench.run(call, answers) == "ok"
@@ -251,7 +251,7 @@ def test_a_step_is_retried_with_pauses_that_are_recorded():
 
 def test_a_crash_in_a_pause_keeps_the_pause_and_the_count():
     bench = Bench()
-    retry = Retry(attempts=2, first_s=10, jitter=0)
+    retry = Retry(attempts=2, initial_wait_s=10, jitter=0)
     with pytest.raises(Crash):
         bench.run(plain(retry=retry), raised(OSError()), crash="after 1")
     bench.die()
@@ -598,20 +598,25 @@ def test_not_done_of_an_abandoned_thread_is_not_believed():
 
 def test_a_declared_did_not_happen_may_be_retried_and_gives_up():
     bench = Bench()
-    call = effect("ask", failed_on=(Refused,), retry=Retry(attempts=2, first_s=1, jitter=0))
+    call = effect(
+        "ask", not_done_on=(Refused,), retry=Retry(attempts=2, initial_wait_s=1, jitter=0)
+    )
     answers = {"body": [Called(error=Refused()), Called("ok")]}
     assert bench.run(call, answers) == "ok"
     assert bench.kinds() == ["step_started", "step_failed", "step_started", "step_completed"]
     bench = Bench()
     with pytest.raises(StepFailed) as failed:
-        bench.run(effect("ask", failed_on=(Refused,), key="k"), raised(Refused()))
+        bench.run(effect("ask", not_done_on=(Refused,), key="k"), raised(Refused()))
     assert not failed.value.outcome_unknown
     assert bench.keys == [("k", "not_done")]
 
 
 def test_a_crash_before_the_next_try_of_an_effect_waits_and_tries():
     bench = Bench()
-    options: dict[str, Any] = {"failed_on": (Refused,), "retry": Retry(attempts=2, first_s=9)}
+    options: dict[str, Any] = {
+        "not_done_on": (Refused,),
+        "retry": Retry(attempts=2, initial_wait_s=9),
+    }
     with pytest.raises(Crash):
         bench.run(effect("ask", **options), raised(Refused()), crash="after 2")
     bench.die()
@@ -650,7 +655,7 @@ def test_a_result_of_an_effect_that_does_not_survive_holds_whatever_the_policy()
 def test_a_fallback_of_an_effect_that_did_not_happen_frees_its_key():
     bench = Bench()
     answers = raised(Refused()) | {"fallback": [Called("instead")]}
-    call = effect("ask", key="k", failed_on=(Refused,), has_fallback=True)
+    call = effect("ask", key="k", not_done_on=(Refused,), has_fallback=True)
     assert bench.run(call, answers) == "instead"
     assert bench.keys == [("k", "not_done")]
 
@@ -674,7 +679,10 @@ def test_an_old_key_is_never_sent_again(policy):
 def test_an_old_key_is_not_sent_after_a_decision_or_a_pause_either(state):
     """I6: no key is sent after its declared lifetime, whatever led to the next attempt."""
     bench = Bench()
-    options: dict[str, Any] = {"failed_on": (Refused,), "retry": Retry(attempts=3, first_s=9)}
+    options: dict[str, Any] = {
+        "not_done_on": (Refused,),
+        "retry": Retry(attempts=3, initial_wait_s=9),
+    }
     if state == "retrying":
         with pytest.raises(Crash):
             bench.run(effect("ask", **options), raised(Refused()), crash="after 2")

@@ -301,7 +301,7 @@ def invoice(n: int) -> int:
     return n + 1
 
 def refunds() -> int:
-    for state in turns({"n": 0}, limit=9):
+    for state in turns({"n": 0}, max_turns=9):
         if state["n"] == 2:
             return state["n"]
         if state["n"] == 1 and WHERE == "between two turns":
@@ -312,7 +312,7 @@ def refunds() -> int:
     raise AssertionError
 
 def invoices() -> int:
-    for state in turns({"n": 0}, limit=9):
+    for state in turns({"n": 0}, max_turns=9):
         if state["n"] == 2:
             return state["n"]
         state["n"] = invoice(state["n"])

@@ -81,7 +81,7 @@ def test_a_deadline_reaches_a_long_run_within_two_claims(world: World) -> None:
             deadline_s, steps = DEADLINE_S, 0
             while steps <= STEPS:
                 run_id = f"for {deadline_s:g} s"
-                timed_run.with_options(store=store, deadline=deadline_s).submit(run_id, STEPS)
+                timed_run.with_options(store=store, timeout=deadline_s).submit(run_id, STEPS)
                 wait_for(lambda: row(store, run_id).status in ENDED, "an end of it")
                 assert claims_after_deadline(store, run_id) <= 2
                 deadline_s, steps = 2 * deadline_s, row(store, run_id).steps

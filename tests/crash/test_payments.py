@@ -120,7 +120,7 @@ def test_one_key_on_a_server_that_forgets_nothing_and_dedupes_nothing(
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_error_after_the_charge_is_doubt(world: World, payments: Client, policy: str) -> None:
-    """A 500 is not in `failed_on`, so nobody may say that it did not happen."""
+    """A 500 is not in `not_done_on`, so nobody may say that it did not happen."""
     payments.control("broken")
     ended = world.run("pay.py", policy)
     assert payments.seen() == (2 if policy == "retry" else 1, 1, 1)

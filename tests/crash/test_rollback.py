@@ -125,7 +125,7 @@ def first(n: int) -> str:
     return "A"
 
 
-@first.undo(on_doubt="retry", retry=Retry(attempts=5, first_s=0))
+@first.undo(on_doubt="retry", retry=Retry(attempts=5, initial_wait_s=0))
 def not_first(result: str, n: int) -> None:
     made.append("-a")
 
@@ -147,14 +147,14 @@ def third(n: int) -> str:
     return "C"
 
 
-@third.undo(on_doubt="retry", retry=Retry(attempts=5, first_s=0))
+@third.undo(on_doubt="retry", retry=Retry(attempts=5, initial_wait_s=0))
 async def not_third(result: str, n: int) -> None:
     made.append("-c")
 
 
 @flow(name="rbm-flow")
 def there_and_back(n: int) -> None:
-    for state in turns({"turn": 0}, limit=5):
+    for state in turns({"turn": 0}, max_turns=5):
         first(state["turn"])
         state["turn"] += 1
         if state["turn"] == 2:

@@ -123,7 +123,7 @@ def went_on(store: holdfast.types.Store, run_id: str) -> bool:
 def test_runs_of_a_version_that_nobody_executes_are_said_aloud_and_not_lost(world: World) -> None:
     deployment = Deployment(world)
     assert deployment.submit(ONE, "first-", 5).end().code == 0
-    deployment.start(TWO, "new", accepts="")
+    deployment.start(TWO, "new", accepts_versions="")
     with world.store() as store:
         deployment.submit(TWO, "second-", 5)
         until_completed(store, 5)
@@ -171,7 +171,7 @@ FIRST = AGENT.format(
     flow='@flow(version="1")\ndef f():\n    a()\n    return holdfast.wait_for_signal("go")\n'
 )
 SECOND = AGENT.format(
-    flow='@flow(version="2", accepts=("1",))\ndef f():\n    c()\n    a()\n    return holdfast.wait_for_signal("go")\n'
+    flow='@flow(version="2", accepts_versions=("1",))\ndef f():\n    c()\n    a()\n    return holdfast.wait_for_signal("go")\n'
 )
 
 

@@ -8,14 +8,14 @@ PROGRAM = """
 @step
 def think(number):
     did("think")
-    record_usage(model="large", cost=0.4)
+    record_usage(model="large", cost_usd=0.4)
     return number
 
 
-@step(cost=0.4)
+@step(reserve_usd=0.4)
 def paid(number):
     did("paid")
-    record_usage(model="large", cost=0.4)
+    record_usage(model="large", cost_usd=0.4)
     return number
 
 
@@ -24,7 +24,7 @@ def careful():
     return sum(paid(number) for number in range(3))
 
 
-@flow(watch=Watchdog(usd=1), queue="agents")
+@flow(watchdog=Watchdog(usd=1), queue="agents")
 def careless():
     for number in range(3):
         think(number)

@@ -14,7 +14,7 @@ def search(topic):
     return []
 
 
-@flow(watch=Watchdog(loop_after=3))
+@flow(watchdog=Watchdog(loop_after=3))
 def looks(topic):
     for _ in range(3):
         search(topic)
@@ -28,7 +28,7 @@ def hang():
     return "through"
 
 
-@flow(watch=Watchdog(stuck_after=0.1))
+@flow(watchdog=Watchdog(stuck_after=0.1))
 def hangs():
     return hang()
 

@@ -18,7 +18,7 @@ log = logging.getLogger("signalled")
 
 @step
 def signalled_think(text: str) -> str:
-    record_usage(model="m-1", input_tokens=10, output_tokens=5, cost=0.25)
+    record_usage(model="m-1", input_tokens=10, output_tokens=5, cost_usd=0.25)
     log.warning("it thinks\n2026-01-01 ERROR forged \x1b[31m\u202e")
     return f"{text} {CANARY}"
 

@@ -263,7 +263,7 @@ def alerted_loop() -> None:
     wait_for_signal("more")
 
 
-@flow(watch=Watchdog(looping="ignore"))
+@flow(watchdog=Watchdog(looping="ignore"))
 def alerted_loop_ignored() -> None:
     for _ in range(12):
         alerted_look("canary-in-args")

@@ -46,7 +46,7 @@ def kept(logger: logging.Logger, formatter: logging.Formatter) -> Kept:
 said = logging.getLogger("tests.observers.logged")
 
 
-@step(retry=Retry(attempts=2, first_s=0.001))
+@step(retry=Retry(attempts=2, initial_wait_s=0.001))
 def logged_search(text: str) -> str:
     said.info("searching")
     if attempt() == 1:

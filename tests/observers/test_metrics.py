@@ -45,9 +45,9 @@ def counted():
     made.close()
 
 
-@step(retry=Retry(attempts=2, first_s=0.001))
+@step(retry=Retry(attempts=2, initial_wait_s=0.001))
 def counted_think(text: str) -> str:
-    record_usage(model="m-1", input_tokens=7, output_tokens=3, cost=0.5)
+    record_usage(model="m-1", input_tokens=7, output_tokens=3, cost_usd=0.5)
     if attempt() == 1:
         raise OSError(CANARY)
     return f"{text} {CANARY}"
@@ -122,7 +122,7 @@ counted_goes_on = threading.Event()
 counted_ended: list[threading.Thread] = []
 
 
-@step(timeout=0.5, retry=Retry(attempts=2, first_s=0.001))
+@step(timeout=0.5, retry=Retry(attempts=2, initial_wait_s=0.001))
 def counted_hang(number: int) -> int:
     counted_ended.append(threading.current_thread())
     if attempt() == 1:

@@ -193,7 +193,7 @@ def test_a_call_that_nobody_could_stop_is_told_when_it_is_given_up(telling, hold
 # -- failures ----------------------------------------------------------------------------------
 
 
-@step(name="ott-breaks", retry=Retry(attempts=2, first_s=0.001))
+@step(name="ott-breaks", retry=Retry(attempts=2, initial_wait_s=0.001))
 def breaks(text: str) -> str:
     if tried("breaks") <= 2:
         raise ValueError(f"the text was {text}")
@@ -249,9 +249,9 @@ def test_a_run_that_failed_and_is_taken_up_again_is_told_as_two_in_one_trace(
 # -- doubt -------------------------------------------------------------------------------------
 
 
-@effect(name="ott-charge", on_doubt="retry", retry=Retry(attempts=3, first_s=0.001))
+@effect(name="ott-charge", on_doubt="retry", retry=Retry(attempts=3, initial_wait_s=0.001))
 def charge(amount: int) -> str:
-    holdfast.context.record_usage(model="m", input_tokens=10, cost=1.0)
+    holdfast.context.record_usage(model="m", input_tokens=10, cost_usd=1.0)
     if tried("charge") == 1:
         raise OSError("cut")
     return f"charged {amount}"
@@ -345,7 +345,7 @@ def test_waits_are_spans_and_children_are_linked(telling, holdfast_store):
     assert "canary" not in "".join(it.to_json() for it in telling.spans())
 
 
-@effect(name="ott-pay", approve=True)
+@effect(name="ott-pay", needs_approval=True)
 def pay(amount: int) -> int:
     return amount
 
@@ -410,7 +410,7 @@ def turn(number: int) -> int:
 
 @flow(name="ott-turning")
 def turning() -> int:
-    for count in turns([0], limit=20):
+    for count in turns([0], max_turns=20):
         count[0] = turn(count[0] + 1)
         if count[0] == 8:
             return 8

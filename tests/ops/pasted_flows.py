@@ -276,7 +276,7 @@ def poisons(topic: str = "tea") -> str:
 # -- limits ------------------------------------------------------------------------------------
 
 
-@step(cost=0.30)
+@step(reserve_usd=0.30)
 def pasted_think(number: int) -> int:
     did("think")
     return number
@@ -287,7 +287,7 @@ def spends() -> int:
     return sum(pasted_think(number) for number in range(2))
 
 
-@step(retry=Retry(attempts=2, first_s=0.01))
+@step(retry=Retry(attempts=2, initial_wait_s=0.01))
 def pasted_broken() -> str:
     did("broken")
     if Path("broken").exists():
@@ -322,7 +322,7 @@ def naps(seconds: float = 1.5) -> str:
     return "rested"
 
 
-@step(retry=Retry(attempts=2, first_s=2, jitter=0))
+@step(retry=Retry(attempts=2, initial_wait_s=2, jitter=0))
 def pasted_second_time() -> str:
     if did("attempt") == 1:
         raise ValueError("not yet")
@@ -344,7 +344,7 @@ def asks() -> str:
     return ask("Shall it be sent?", name="send", choices=["yes", "no"], to="kim")
 
 
-@effect(approve=True)
+@effect(needs_approval=True)
 def pasted_approved(order: str) -> str:
     did("approved")
     return "done"
@@ -360,7 +360,7 @@ def has_child(order: str = "42") -> str:
     return pays_error(order)
 
 
-@flow(deadline=3600)
+@flow(timeout=3600)
 def has_deadline() -> int:
     return wait_for_signal("paid", type=int)
 
@@ -373,7 +373,7 @@ def plain(topic: str = "tea") -> str:
 # -- findings ----------------------------------------------------------------------------------
 
 
-@flow(watch=Watchdog(loop_after=3))
+@flow(watchdog=Watchdog(loop_after=3))
 def circles() -> int:
     for _ in range(3):
         pasted_search("tea")
@@ -388,17 +388,17 @@ def mails_twice() -> str:
 
 @step
 def pasted_dear(number: int) -> int:
-    record_usage(model="m", cost=0.4)
+    record_usage(model="m", cost_usd=0.4)
     return number
 
 
-@flow(watch=Watchdog(usd=1))
+@flow(watchdog=Watchdog(usd=1))
 def costs() -> int:
     for number in range(3):
         pasted_dear(number)
     return wait_for_signal("paid", type=int)
 
 
-@flow(watch=Watchdog(stuck_after=0.05))
+@flow(watchdog=Watchdog(stuck_after=0.05))
 def left_alone(topic: str = "tea") -> str:
     return pasted_search(topic)

@@ -14,7 +14,7 @@ from holdfast._ops.cli.main import main
 from holdfast._ops.cli.session import NOT_FOUND, USAGE
 
 
-@step(name="ops-budget-think", cost=0.30)
+@step(name="ops-budget-think", reserve_usd=0.30)
 def think(number: int) -> int:
     return number
 

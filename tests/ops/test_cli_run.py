@@ -313,7 +313,7 @@ def report() -> str:
     return publish(prepare())
 """
 NEW = """
-@flow(version="2", accepts=("1",))
+@flow(version="2", accepts_versions=("1",))
 def report() -> str:
     return publish(early())
 """

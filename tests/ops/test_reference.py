@@ -154,7 +154,7 @@ def spends() -> str:
     return say(2)
 
 
-@effect(name="rf.approved", approve=True)
+@effect(name="rf.approved", needs_approval=True)
 def approved(n: int) -> int:
     return n
 

@@ -25,7 +25,7 @@ PAY = "gather[3]/cli-pay"
 paid: list[int] = []
 
 
-@effect(name="cli-pay", approve=Approval(to="finance", expires="1h"))
+@effect(name="cli-pay", needs_approval=Approval(to="finance", valid_for="1h"))
 def pay(amount: int) -> str:
     paid.append(amount)
     return f"paid {amount}"

@@ -29,7 +29,7 @@ def look(number: int) -> int:
     return number
 
 
-@step(name="count-flaky", retry=Retry(attempts=3, first_s=0.0))
+@step(name="count-flaky", retry=Retry(attempts=3, initial_wait_s=0.0))
 def flaky() -> int:
     world["tries"] = world.get("tries", 0) + 1
     if world["tries"] < 3:
@@ -81,7 +81,7 @@ def parent() -> int:
 
 @flow(name="count-loop")
 def loop() -> int:
-    for state in turns({"sum": 0}, limit=3):
+    for state in turns({"sum": 0}, max_turns=3):
         state["sum"] += look(state["sum"] + 1)
         gather(lambda: look(7), lambda: look(8))
         if state["sum"] == 7:

@@ -38,7 +38,7 @@ def plain(n: int = 0) -> int:
     return n
 
 
-@step(name="tl.flaky", retry=Retry(attempts=3, first_s=0.01))
+@step(name="tl.flaky", retry=Retry(attempts=3, initial_wait_s=0.01))
 def flaky() -> int:
     tries["flaky"] = tries.get("flaky", 0) + 1
     if tries["flaky"] % 3:

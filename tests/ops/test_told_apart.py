@@ -42,7 +42,7 @@ def test_a_worker_that_cannot_be_read_is_shown_as_that(store: Store):
     assert "No worker is alive." not in said.known
 
 
-@step(name="apart-talks", retry=Retry(attempts=2, first_s=0.0))
+@step(name="apart-talks", retry=Retry(attempts=2, initial_wait_s=0.0))
 def talks() -> int:
     emit("one")
     emit("two")

@@ -18,7 +18,7 @@ world: list[int] = []
 amounts: list[int] = []
 
 
-@effect(name="pl-pay", approve=True)
+@effect(name="pl-pay", needs_approval=True)
 def pay(amount: int) -> int:
     world.append(amount)
     return amount

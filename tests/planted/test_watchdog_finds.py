@@ -25,14 +25,14 @@ def look() -> None:
     pass
 
 
-@flow(name="plwd-held", watch=Watchdog(looping="hold", loop_after=3))
+@flow(name="plwd-held", watchdog=Watchdog(looping="hold", loop_after=3))
 def held() -> None:
     for _ in range(3):
         look()
     wait_for_signal("go")
 
 
-@flow(name="plwd-paged", watch=Watchdog(looping=page, loop_after=3))
+@flow(name="plwd-paged", watchdog=Watchdog(looping=page, loop_after=3))
 def paged() -> None:
     for _ in range(3):
         look()

@@ -32,19 +32,19 @@ def _empty_world() -> None:
     amounts.clear()
 
 
-@effect(name="ap-pay", approve=True)
+@effect(name="ap-pay", needs_approval=True)
 def pay(amount: int, whom: str = "ana") -> str:
     world.append((amount, whom))
     return f"paid {amount}"
 
 
-@effect(name="ap-apay", approve=Approval(to="finance"), key="ap:{amount}")
+@effect(name="ap-apay", needs_approval=Approval(to="finance"), key="ap:{amount}")
 async def apay(amount: int) -> str:
     world.append(amount)
     return f"paid {amount}"
 
 
-@effect(name="ap-large", approve=lambda amount, **_: amount > 100)
+@effect(name="ap-large", needs_approval=lambda amount, **_: amount > 100)
 def pay_large(amount: int) -> str:
     world.append(amount)
     return f"paid {amount}"
@@ -52,9 +52,9 @@ def pay_large(amount: int) -> str:
 
 @effect(
     name="ap-soon",
-    approve=Approval(expires="1h"),
-    failed_on=(ConnectionError,),
-    retry=Retry(attempts=3, first_s=7200, max_s=7200, jitter=0),
+    needs_approval=Approval(valid_for="1h"),
+    not_done_on=(ConnectionError,),
+    retry=Retry(attempts=3, initial_wait_s=7200, max_wait_s=7200, jitter=0),
 )
 def pay_soon(amount: int) -> str:
     world.append(amount)
@@ -65,9 +65,9 @@ def pay_soon(amount: int) -> str:
 
 @effect(
     name="ap-doubt",
-    approve=Approval(expires="1h"),
+    needs_approval=Approval(valid_for="1h"),
     on_doubt="retry",
-    retry=Retry(attempts=3, first_s=7200, max_s=7200, jitter=0),
+    retry=Retry(attempts=3, initial_wait_s=7200, max_wait_s=7200, jitter=0),
 )
 def pay_in_doubt(amount: int) -> str:
     world.append(amount)
@@ -76,7 +76,7 @@ def pay_in_doubt(amount: int) -> str:
     return f"paid {amount}"
 
 
-@effect(name="ap-row", approve=True, transaction=True)
+@effect(name="ap-row", needs_approval=True, transaction=True)
 def pay_by_row(amount: int) -> str:
     holdfast.context.sql_connection().execute("SELECT 1")
     world.append(amount)
@@ -349,9 +349,9 @@ def test_a_worker_unloads_the_run_while_it_waits(store: PrivateStore) -> None:
 
 
 def test_what_is_declared_wrongly() -> None:
-    with pytest.raises(UsageError, match="approve='yes' of .*True, Approval"):
-        effect(name="ap-wrong", approve="yes")(lambda: None)  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="needs_approval='yes' of .*True, Approval"):
+        effect(name="ap-wrong", needs_approval="yes")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="expires"):
-        effect(name="ap-wrong2", approve=Approval(expires="soon"))(lambda: None)
+        effect(name="ap-wrong2", needs_approval=Approval(valid_for="soon"))(lambda: None)
     with pytest.raises(UsageError, match="for what changes the world"):
-        holdfast.step(name="ap-wrong3", approve=True)(lambda: None)  # type: ignore[call-overload]
+        holdfast.step(name="ap-wrong3", needs_approval=True)(lambda: None)  # type: ignore[call-overload]

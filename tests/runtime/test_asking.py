@@ -104,7 +104,7 @@ def fails_when_refused() -> str:
 @flow(name="ask-turns")
 def in_turns() -> list[Any]:
     nothing: dict[str, list[Any]] = {"got": []}
-    for state in turns(nothing, limit=9):
+    for state in turns(nothing, max_turns=9):
         state["got"].append(ask("Next?", name="next"))
         if state["got"][-1] == "end":
             return state["got"]

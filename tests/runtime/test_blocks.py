@@ -132,7 +132,7 @@ def test_a_doubt_holds_a_block(store):
 def test_loops_and_branches_in_a_block(store):
     for _ in range(2):
         with holdfast.run("b"):
-            for state in turns({"i": 0}, limit=5):
+            for state in turns({"i": 0}, max_turns=5):
                 if state["i"] == 2:
                     break
                 state["i"] += 1 + 0 * put(state["i"])

@@ -37,7 +37,7 @@ def fresh() -> Iterator[None]:
     pricing._table.update(table)
 
 
-@step(name="budget-think", cost=0.30)
+@step(name="budget-think", reserve_usd=0.30)
 def think(number: int) -> int:
     done.append(number)
     return number
@@ -236,7 +236,7 @@ def test_raised_while_a_live_process_has_it(store):
 def test_ten_parallel_steps_of_a_third_give_three(store):
     @flow(name="budget-each", budget=Budget(usd=1))
     def each_of() -> list[int]:
-        return holdfast.each(think, range(10), at_once=10)
+        return holdfast.each(think, range(10), max_concurrency=10)
 
     held(each_of.run, "r")
     assert len(done) == 3
@@ -254,36 +254,36 @@ def test_the_planted_bug_without_a_reservation_is_caught(store, monkeypatch):
 
     @flow(name="budget-planted", budget=Budget(usd=1))
     def planted() -> list[int]:
-        return holdfast.each(think, range(10), at_once=10)
+        return holdfast.each(think, range(10), max_concurrency=10)
 
     planted.run("r")
     assert len(done) == 10, "so the test above can fail"
 
 
 def test_branches_wait_for_what_others_give_back(store):
-    @step(name="budget-cheap", cost=0.30)
+    @step(name="budget-cheap", reserve_usd=0.30)
     def cheap(number: int) -> int:
-        record_usage(cost=0.05)
+        record_usage(cost_usd=0.05)
         return number
 
     @flow(name="budget-cheaper", budget=Budget(usd=1))
     def cheaper() -> list[int]:
-        return holdfast.each(cheap, range(10), at_once=10)
+        return holdfast.each(cheap, range(10), max_concurrency=10)
 
     assert cheaper.run("r") == list(range(10))
     assert spent(store) == 50 * CENT
 
 
 def test_async_branches_too(store):
-    @step(name="budget-athink", cost=0.30)
+    @step(name="budget-athink", reserve_usd=0.30)
     async def athink(number: int) -> int:
         done.append(number)
         await asyncio.sleep(0)
         return number
 
-    @step(name="budget-acheap", cost=0.30)
+    @step(name="budget-acheap", reserve_usd=0.30)
     async def acheap(number: int) -> int:
-        record_usage(cost=0.05)
+        record_usage(cost_usd=0.05)
         return number
 
     @flow(name="budget-agather", budget=Budget(usd=1))
@@ -303,7 +303,7 @@ def test_async_branches_too(store):
 
 
 def test_every_attempt_counts_and_so_do_those_that_fail(store):
-    @step(name="budget-fails", cost=0.10, retry=Retry(attempts=9, first_s=0))
+    @step(name="budget-fails", reserve_usd=0.10, retry=Retry(attempts=9, initial_wait_s=0))
     def fails() -> None:
         done.append("try")
         raise OSError("no")
@@ -325,7 +325,9 @@ def test_every_attempt_counts_and_so_do_those_that_fail(store):
 
 
 def test_effects_pay_before_they_are_called(store):
-    @effect(name="budget-mail", cost=lambda to, text: 0.01 * len(text), failed_on=(OSError,))
+    @effect(
+        name="budget-mail", reserve_usd=lambda to, text: 0.01 * len(text), not_done_on=(OSError,)
+    )
     def mail(to: str, text: str) -> str:
         done.append(to)
         if to == "nobody":
@@ -348,7 +350,7 @@ def test_effects_pay_before_they_are_called(store):
 
 
 def test_a_duplicate_of_a_business_key_costs_nothing(store):
-    @effect(name="budget-once", key="once:{number}", cost=0.30)
+    @effect(name="budget-once", key="once:{number}", reserve_usd=0.30)
     def once(number: int) -> int:
         done.append(number)
         return number
@@ -364,12 +366,17 @@ def test_a_duplicate_of_a_business_key_costs_nothing(store):
 
 
 def test_an_effect_in_doubt_that_is_tried_again_pays_twice(store):
-    @effect(name="budget-shaky", on_doubt="retry", retry=Retry(attempts=5, first_s=0), cost=0.30)
+    @effect(
+        name="budget-shaky",
+        on_doubt="retry",
+        retry=Retry(attempts=5, initial_wait_s=0),
+        reserve_usd=0.30,
+    )
     def shaky() -> str:
         done.append("try")
         if len(done) < 3:
             raise OSError("who knows")
-        record_usage(cost=0.10)
+        record_usage(cost_usd=0.10)
         return "at last"
 
     @flow(name="budget-doubt", budget=Budget(usd=1))
@@ -381,7 +388,7 @@ def test_an_effect_in_doubt_that_is_tried_again_pays_twice(store):
 
 
 def test_grouped_steps_and_inline_calls_count(store):
-    @step(name="budget-grouped", commit="grouped", cost=0.30)
+    @step(name="budget-grouped", commit="grouped", reserve_usd=0.30)
     def grouped(number: int) -> None:
         done.append(number)
 
@@ -395,13 +402,18 @@ def test_grouped_steps_and_inline_calls_count(store):
 
 
 def test_an_effect_in_the_stores_own_database_counts_and_is_not_called_in_vain(sqlite):
-    @effect(name="budget-insert", transaction=True, cost=0.30, retry=Retry(attempts=2, first_s=0))
+    @effect(
+        name="budget-insert",
+        transaction=True,
+        reserve_usd=0.30,
+        retry=Retry(attempts=2, initial_wait_s=0),
+    )
     def insert(number: int) -> int:
         done.append(number)
         holdfast.context.sql_connection().execute("create table if not exists budget_rows (number)")
         if number == 1 and done.count(1) == 1:
             raise OSError("rolled back, and tried again")
-        record_usage(cost=0.25)
+        record_usage(cost_usd=0.25)
         holdfast.context.sql_connection().execute("insert into budget_rows values (?)", (number,))
         return number
 
@@ -422,7 +434,7 @@ def test_an_effect_in_the_stores_own_database_counts_and_is_not_called_in_vain(s
 
 
 def test_an_interrupted_step_has_spent_what_it_was_to_cost(store):
-    @step(name="budget-interrupted", cost=0.30)
+    @step(name="budget-interrupted", reserve_usd=0.30)
     def interrupted() -> None:
         if not done:
             done.append("first")
@@ -556,7 +568,10 @@ def test_tokens_are_counted_when_they_are_known(store):
 
 def test_tokens_are_priced_by_the_table_that_users_give(store):
     holdfast.pricing.set_prices(
-        {"gpt-x": Price(input=1, output=2), "gpt-*": Price(input=100, output=100)}
+        {
+            "gpt-x": Price(input_mtok=1, output_mtok=2),
+            "gpt-*": Price(input_mtok=100, output_mtok=100),
+        }
     )
     limited = models.with_options(budget=Budget(usd=1))
     limited.run("r", "gpt-x", 100_000, 2)
@@ -587,7 +602,7 @@ def test_without_a_budget_nobody_is_told_of_prices(store, caplog):
 
 def test_prices_in_a_file(store, tmp_path, monkeypatch):
     path = tmp_path / "prices.json"
-    path.write_text(json.dumps({"filed": {"input": 5, "output": 5}}))
+    path.write_text(json.dumps({"filed": {"input_mtok": 5, "output_mtok": 5}}))
     monkeypatch.setenv("HOLDFAST_PRICES", str(path))
     models.with_options(budget=Budget(usd=9)).run("r", "filed", 100_000, 1)
     assert spent(store) == 100 * CENT
@@ -612,7 +627,7 @@ def test_prices_that_are_none_are_refused():
 @effect(name="budget-much")
 def much(tokens: int, cost: float) -> int:
     done.append(tokens)
-    record_usage(input_tokens=tokens, output_tokens=tokens, cost=cost)
+    record_usage(input_tokens=tokens, output_tokens=tokens, cost_usd=cost)
     return 1
 
 
@@ -663,8 +678,8 @@ def test_what_no_pot_counts_is_refused_where_it_is_said(store, used):
 
 @pytest.mark.parametrize("cost", [-1, float("nan"), "1", True])
 def test_a_cost_that_is_none_is_refused_where_it_is_written(cost):
-    with pytest.raises(UsageError, match="cost= of"):
-        step(cost=cost)(lambda_free)
+    with pytest.raises(UsageError, match="reserve_usd= of"):
+        step(reserve_usd=cost)(lambda_free)
 
 
 def lambda_free() -> None:

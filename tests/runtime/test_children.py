@@ -101,12 +101,12 @@ async def amixed(item: str) -> str:
 
 @flow(name="fam-fan")
 def fan(items: list[str]) -> list[str]:
-    return each(child, items, at_once=2)
+    return each(child, items, max_concurrency=2)
 
 
 @flow(name="fam-afan")
 async def afan(items: list[str]) -> list[str]:
-    return list(await aio.each(achild, items, at_once=2))
+    return list(await aio.each(achild, items, max_concurrency=2))
 
 
 @flow(name="fam-background")
@@ -547,7 +547,7 @@ def kid(number: int) -> int:
 
 @flow(name="many-parent")
 def parent_of_many(count: int) -> int:
-    return sum(each(kid, list(range(count)), at_once=8))
+    return sum(each(kid, list(range(count)), max_concurrency=8))
 
 
 def read_per_child(store: Any, run_id: str, count: int, monkeypatch: Any) -> tuple[float, float]:

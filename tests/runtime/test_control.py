@@ -519,7 +519,7 @@ def test_a_paused_run_is_cancelled(store: PrivateStore) -> None:
 def test_a_deadline_cancels_a_run_that_waits_in_its_process() -> None:
     clock = FakeClock()
     with testing.store(clock=clock, url="sqlite:") as store:
-        handle = waits.with_options(deadline="1h").start("r")
+        handle = waits.with_options(timeout="1h").start("r")
         store.until("r", waiting="signal:go")
         clock.advance(3599)
         assert handle.status() == "waiting"
@@ -534,7 +534,7 @@ def test_a_deadline_cancels_a_run_that_waits_in_its_process() -> None:
 def test_a_deadline_wakes_a_run_that_was_unloaded(it: Any) -> None:
     clock = FakeClock()
     with testing.store(clock=clock, url="sqlite:") as store:
-        it.with_options(deadline=600).submit("r")
+        it.with_options(timeout=600).submit("r")
         store.recover()
         assert store.recover() == []
         clock.advance(601)
@@ -547,7 +547,7 @@ def test_a_deadline_wakes_a_run_that_was_unloaded(it: Any) -> None:
 def test_a_run_that_nobody_took_in_time_executes_nothing() -> None:
     clock = FakeClock()
     with testing.store(clock=clock) as store:
-        done.with_options(deadline=60).submit("r")
+        done.with_options(timeout=60).submit("r")
         clock.advance(61)
         store.recover()
         assert why(store)[0] == "deadline"
@@ -557,7 +557,7 @@ def test_a_run_that_nobody_took_in_time_executes_nothing() -> None:
 def test_a_step_that_is_executing_at_the_deadline_is_recorded() -> None:
     clock = FakeClock()
     with testing.store(clock=clock, url="sqlite:") as store:
-        handle = paying.with_options(deadline=60).start("r")
+        handle = paying.with_options(timeout=60).start("r")
         assert gate.begun.wait(20)
         clock.advance(61)
         gate.open.set()
@@ -570,7 +570,7 @@ def test_a_step_that_is_executing_at_the_deadline_is_recorded() -> None:
 def test_a_deadline_is_kept_across_a_pause() -> None:
     clock = FakeClock()
     with testing.store(clock=clock) as store:
-        done.with_options(deadline=60).submit("r")
+        done.with_options(timeout=60).submit("r")
         store.pause("r")
         clock.advance(61)
         assert store.get("r").status == "held"
@@ -581,7 +581,7 @@ def test_a_deadline_is_kept_across_a_pause() -> None:
 
 def test_in_time_nothing_is_seen_of_a_deadline() -> None:
     with testing.store() as store:
-        assert done.with_options(deadline="1h").run("r") == "done"
+        assert done.with_options(timeout="1h").run("r") == "done"
         assert done.run("r") == "done"
         assert store.get("r").status == "completed"
 

@@ -219,7 +219,7 @@ def test_a_step_inserted_before_branches_or_a_loop_is_noticed_at_the_latest_behi
         if before == "gather":
             gather(call_one, call_one)
         else:
-            for state in turns({"i": 0}, limit=5):
+            for state in turns({"i": 0}, max_turns=5):
                 if state["i"] == 2:
                     break
                 state["i"] += call_one()
@@ -237,7 +237,7 @@ def test_an_effect_inserted_before_branches_or_a_loop_is_not_executed(holdfast_s
     def body() -> Any:
         if before == "gather":
             return gather(call_one, call_one)
-        for state in turns({"i": 0}, limit=5):
+        for state in turns({"i": 0}, max_turns=5):
             if state["i"] == 2:
                 break
             state["i"] += call_one()

@@ -42,7 +42,7 @@ def test_a_forgotten_await_is_a_failure_that_names_the_effect(holdfast_store):
     assert paid == []
 
 
-@pytest.mark.parametrize("option", ["on_doubt", "key", "failed_on", "key_ttl", "undo"])
+@pytest.mark.parametrize("option", ["on_doubt", "key", "not_done_on", "key_ttl", "undo"])
 def test_an_option_of_effects_on_a_step_is_refused(option):
     with pytest.raises(UsageError, match=f"@effect\\({option}="):
         step(**{option: "ask"})  # type: ignore[call-overload]

@@ -426,7 +426,7 @@ def test_waits_and_children_that_are_over_come_along(store: testing.PrivateStore
 
 
 def test_an_approval_is_asked_for_anew(store: testing.PrivateStore) -> None:
-    @effect(name="forked.approved", approve=True)
+    @effect(name="forked.approved", needs_approval=True)
     def approved(amount: int) -> str:
         calls["approved"] += 1
         return f"spent {amount}"

@@ -23,7 +23,7 @@ def own_pid(i: int) -> int:
 @flow
 def forked_work(n: int) -> list[int]:
     holdfast.context.now()
-    return each(own_pid, range(n), at_once=4)
+    return each(own_pid, range(n), max_concurrency=4)
 
 
 def in_child(work: Callable[[], object]) -> int:

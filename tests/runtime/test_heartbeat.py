@@ -220,7 +220,7 @@ def test_beats_while_hundreds_of_branches_begin_and_end(store):
 
     @flow
     def work() -> int:
-        return len(each(short, range(300), at_once=16))
+        return len(each(short, range(300), max_concurrency=16))
 
     over = threading.Event()
     wrong: list[BaseException] = []

@@ -39,7 +39,7 @@ def house_plain(n: int) -> int:
     return house_work(n)
 
 
-@flow(keep="30d")
+@flow(retention="30d")
 def house_kept(n: int) -> int:
     return house_work(n)
 
@@ -125,7 +125,7 @@ def test_a_flow_says_how_long(timed: testing.PrivateStore) -> None:
     assert removed(timed.gc()) == ["kept"]
     assert timed.get("plain").status == "completed"
     with pytest.raises(UsageError, match="keep= of flow"):
-        flow(keep="a while")(lambda: None)
+        flow(retention="a while")(lambda: None)
 
 
 def test_a_worker_removes_what_its_flows_keep_no_longer(timed: testing.PrivateStore) -> None:

@@ -11,7 +11,7 @@ from holdfast.adapters import step_key
 
 
 def test_an_approval_in_a_thread_of_an_async_flow() -> None:
-    @effect(name="kw-pay", approve=True)
+    @effect(name="kw-pay", needs_approval=True)
     def pay(amount: int) -> int:
         return amount
 

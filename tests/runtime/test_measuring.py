@@ -28,9 +28,9 @@ NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 gate = threading.Event()
 
 
-@step(name="measured look", retry=Retry(attempts=3, first_s=0.0001))
+@step(name="measured look", retry=Retry(attempts=3, initial_wait_s=0.0001))
 def look(number: int) -> int:
-    record_usage(model="m", input_tokens=10, output_tokens=5, cost=0.5)
+    record_usage(model="m", input_tokens=10, output_tokens=5, cost_usd=0.5)
     if number % 2 and attempt() == 1:
         raise OSError("busy")
     return number

@@ -207,7 +207,7 @@ def test_a_step_sees_what_it_wrote_and_others_see_it_afterwards(
 tries: list[int] = []
 
 
-@step(retry=Retry(attempts=2, first_s=0.001))
+@step(retry=Retry(attempts=2, initial_wait_s=0.001))
 def memory_fails_first() -> int:
     mine = holdfast.memory("tries")
     tries.append(1)
@@ -503,7 +503,7 @@ def test_killed_at_every_boundary() -> None:
 @flow
 def memory_in_turns() -> list[Any]:
     mine = holdfast.memory("turns")
-    for state in turns([0], limit=9):
+    for state in turns([0], max_turns=9):
         mine.set("n", len(state))
         state.append(mine.get("n") + mine.get("other", 0))
         memory_boundary()
@@ -521,7 +521,7 @@ def branch(n: int) -> int:
 
 @flow
 def memory_in_branches() -> list[int]:
-    done = list(each(branch, [1, 2, 3], at_once=3))
+    done = list(each(branch, [1, 2, 3], max_concurrency=3))
     return [*done, len(holdfast.memory("branches").list("k"))]
 
 

@@ -43,7 +43,7 @@ def ear():
 tries = {"n": 0}
 
 
-@step(retry=Retry(attempts=2, first_s=0.001))
+@step(retry=Retry(attempts=2, initial_wait_s=0.001))
 def watched_search(topic: str) -> str:
     tries["n"] += 1
     holdfast.context.record_usage(model="m-1", input_tokens=3, output_tokens=4)
@@ -128,7 +128,7 @@ def test_an_attempt_that_ran_out_of_time_is_told_with_its_error(holdfast_store, 
     assert ("ended", "watched-slow", "TimeoutError", None) in ear.heard
 
 
-@effect(name="watched-charge", on_doubt="retry", retry=Retry(attempts=2, first_s=0.001))
+@effect(name="watched-charge", on_doubt="retry", retry=Retry(attempts=2, initial_wait_s=0.001))
 def watched_charge() -> None:
     tries["n"] += 1
     holdfast.context.record_usage(input_tokens=tries["n"])

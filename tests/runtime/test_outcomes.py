@@ -110,7 +110,7 @@ def test_step_failed_is_the_same_live_and_replayed(store):
     seen: list[tuple[Any, ...]] = []
     stop = Stop()
 
-    @step(retry=Retry(attempts=2, first_s=0))
+    @step(retry=Retry(attempts=2, initial_wait_s=0))
     def fails(x: int) -> int:
         raise ValueError("odd", x)
 
@@ -459,7 +459,7 @@ def test_a_fallback_is_shown_as_degraded(store):
     def value() -> list[str]:
         raise ConnectionError("down")
 
-    @step(fallback=lambda name: f"no {name}", retry=Retry(attempts=2, first_s=0))
+    @step(fallback=lambda name: f"no {name}", retry=Retry(attempts=2, initial_wait_s=0))
     def function(name: str) -> str:
         raise ConnectionError("down")
 
@@ -518,7 +518,7 @@ def test_a_fallback_that_fails_leaves_the_first_failure(holdfast_store):
 
 
 def test_a_fallback_is_never_used_for_a_doubt(holdfast_store):
-    @effect(fallback="instead", failed_on=(ValueError,))
+    @effect(fallback="instead", not_done_on=(ValueError,))
     def charge(error: str) -> str:
         raise ValueError if error == "value" else ConnectionError
 
@@ -649,7 +649,7 @@ def test_a_flow_whose_result_does_not_survive_fails_and_keeps_its_steps(store):
 
 
 def test_a_fallback_that_does_not_survive_is_a_fallback_that_failed(holdfast_store):
-    @effect(fallback=lambda: object(), failed_on=(ValueError,))
+    @effect(fallback=lambda: object(), not_done_on=(ValueError,))
     def charge() -> Any:
         raise ValueError("it did not happen")
 
@@ -744,7 +744,7 @@ def test_a_result_that_does_not_survive_is_not_retried(holdfast_store):
     """The next attempt would return the same type; a model call would be paid three times."""
     tries: list[int] = []
 
-    @step(retry=Retry(attempts=3, first_s=0))
+    @step(retry=Retry(attempts=3, initial_wait_s=0))
     def makes() -> Any:
         tries.append(1)
         return object()

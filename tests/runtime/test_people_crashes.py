@@ -24,13 +24,13 @@ def prepare(amount: int) -> int:
     return amount
 
 
-@effect(name="pc-pay", approve=Approval(to="finance"), on_doubt="retry")
+@effect(name="pc-pay", needs_approval=Approval(to="finance"), on_doubt="retry")
 def pay(amount: int) -> str:
     paid.append(amount)
     return f"paid {amount}"
 
 
-@effect(name="pc-apay", approve=True, on_doubt="retry")
+@effect(name="pc-apay", needs_approval=True, on_doubt="retry")
 async def apay(amount: int) -> str:
     paid.append(amount)
     return f"paid {amount}"
@@ -58,13 +58,15 @@ def refused(start: int) -> str:
     return "paid"
 
 
-@effect(name="pc-row", approve=True, transaction=True)
+@effect(name="pc-row", needs_approval=True, transaction=True)
 def by_row(amount: int) -> str:
     holdfast.context.sql_connection().execute("SELECT 1")
     return f"row {amount}"
 
 
-@effect(name="pc-keyed", approve=lambda amount: amount > 1, key="pc:{amount}", on_doubt="retry")
+@effect(
+    name="pc-keyed", needs_approval=lambda amount: amount > 1, key="pc:{amount}", on_doubt="retry"
+)
 def keyed(amount: int) -> str:
     return f"keyed {amount}"
 

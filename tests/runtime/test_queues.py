@@ -173,7 +173,7 @@ def test_a_limit_holds_across_workers(sqlite: testing.PrivateStore):
 
 
 def test_a_limit_per_key(store: testing.PrivateStore):
-    store.set_queue(Queue("default", per_key=1))
+    store.set_queue(Queue("default", concurrency_per_key=1))
     for number in range(3):
         for key in ("kim", "lee"):
             name = f"{key}{number}"
@@ -187,13 +187,13 @@ def test_a_limit_per_key(store: testing.PrivateStore):
 
 def test_a_rate(store: testing.PrivateStore):
     counting.go.set()
-    store.set_queue(Queue("default", rate=3, per=dt.timedelta(hours=1)))
+    store.set_queue(Queue("default", rate=3, period=dt.timedelta(hours=1)))
     for number in range(5):
         job.submit(f"r{number}", f"r{number}")
     with store.worker(flows=[job]):
         ended(store, "r0", "r1", "r2")
         assert (store.queues()[0].ready, store.queues()[0].running) == (2, 0)
-        store.set_queue(Queue("default", rate=5, per=3600))
+        store.set_queue(Queue("default", rate=5, period=3600))
         ended(store, "r3", "r4")
 
 

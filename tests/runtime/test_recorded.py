@@ -80,7 +80,7 @@ def test_branches_have_ids_of_their_own(store):
 def test_a_stream_is_in_order_and_each_value_has_its_attempt(store):
     tries: list[int] = []
 
-    @step(retry=Retry(attempts=2, first_s=0))
+    @step(retry=Retry(attempts=2, initial_wait_s=0))
     def talks() -> None:
         tries.append(1)
         for word in ("a", "b"):
@@ -182,7 +182,7 @@ def test_an_async_stream(holdfast_store):
 def test_progress_is_found_by_the_next_attempt_and_the_next_process(store):
     seen: list[Any] = []
 
-    @step(retry=Retry(attempts=2, first_s=0))
+    @step(retry=Retry(attempts=2, initial_wait_s=0))
     def reads() -> int:
         seen.append(holdfast.context.load_progress())
         if len(seen) == 1:
@@ -210,10 +210,10 @@ def test_usage_is_added_up_over_attempts_and_not_by_replays(store):
     stop = Stop()
     tries: list[int] = []
 
-    @step(retry=Retry(attempts=2, first_s=0))
+    @step(retry=Retry(attempts=2, initial_wait_s=0))
     def think() -> None:
         tries.append(1)
-        holdfast.context.record_usage(model="small", input_tokens=10, cost=0.5)
+        holdfast.context.record_usage(model="small", input_tokens=10, cost_usd=0.5)
         holdfast.context.record_usage(output_tokens=1)
         if len(tries) == 1:
             raise ValueError
@@ -250,7 +250,7 @@ def test_usage_takes_numbers(holdfast_store, amount):
 def test_usage_that_is_no_number_does_no_harm(holdfast_store):
     @step
     def think() -> int:
-        holdfast.context.record_usage(cost=float("nan"))
+        holdfast.context.record_usage(cost_usd=float("nan"))
         return 1
 
     @flow
@@ -330,7 +330,7 @@ def test_replaying_ends_where_a_loop_goes_on(store, where):
         return i
 
     def looping() -> None:
-        for state in turns({"i": 0}, limit=9):
+        for state in turns({"i": 0}, max_turns=9):
             if state["i"] == 5:
                 return
             tick(state["i"])
@@ -386,7 +386,7 @@ def test_logs_of_replayed_code_are_dropped_and_the_others_know_their_run(store):
 def test_an_idempotency_key_is_the_same_on_every_attempt(store):
     keys: list[str] = []
 
-    @step(retry=Retry(attempts=3, first_s=0))
+    @step(retry=Retry(attempts=3, initial_wait_s=0))
     def sends() -> None:
         keys.append(holdfast.idempotency_key())
         if len(keys) < 3:

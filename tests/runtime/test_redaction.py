@@ -82,7 +82,7 @@ def redact_flow(token: str) -> Any:
             failing()
         except (RedactDeclined, errors.StepFailed) as error:
             told.append(str(error))
-    for state in turns([f"state of {SECRET}"], limit=3):
+    for state in turns([f"state of {SECRET}"], max_turns=3):
         state.append(SECRET)
         redact_degrades()
         if len(state) == 3:

@@ -61,7 +61,7 @@ def hotel(trip: str, nights: int = 2) -> str:
     return did("hotel")
 
 
-@hotel.undo(on_doubt="retry", retry=Retry(attempts=3, first_s=0))
+@hotel.undo(on_doubt="retry", retry=Retry(attempts=3, initial_wait_s=0))
 def no_hotel(booked: str, trip: str, nights: int) -> object:
     seen.append(holdfast.idempotency_key())
     did(f"undo {booked} {nights}")
@@ -291,11 +291,11 @@ def test_clients_are_handed_to_an_undo_that_asks_for_them(sqlite):
 
 
 def test_what_did_not_happen_is_not_undone(sqlite):
-    @effect(failed_on=(ConnectionError,), fallback="none", undo=lambda result, what: did("never"))
+    @effect(not_done_on=(ConnectionError,), fallback="none", undo=lambda result, what: did("never"))
     def degrade(what: str) -> str:
         return did(what)
 
-    @effect(failed_on=(ConnectionError,), undo=lambda result, what: did("never"))
+    @effect(not_done_on=(ConnectionError,), undo=lambda result, what: did("never"))
     def refuse(what: str) -> str:
         return did(what)
 
@@ -539,7 +539,7 @@ def test_an_undo_that_fails_fails_the_run_and_is_tried_again_under_a_new_key(sql
     def lend() -> str:
         return did("lend")
 
-    @lend.undo(failed_on=(ConnectionError,))
+    @lend.undo(not_done_on=(ConnectionError,))
     def get_back(result: str) -> None:
         seen.append(holdfast.idempotency_key())
         did("get back")
@@ -641,7 +641,7 @@ def test_to_a_step_inside_a_loop(store):
     @flow
     def rounds() -> list[str]:
         nothing: dict[str, list[str]] = {"done": []}
-        for state in turns(nothing, limit=6):
+        for state in turns(nothing, max_turns=6):
             state["done"].append(hotel(str(len(state["done"]))))
             if len(state["done"]) == 5:
                 return state["done"]
@@ -869,7 +869,7 @@ def test_a_rollback_is_not_cancelled_half_way(sqlite):
 
 
 def test_a_run_whose_time_is_over_is_rolled_back_all_the_same(sqlite):
-    trip.with_options(deadline=0.05).run("r", "rome")
+    trip.with_options(timeout=0.05).run("r", "rome")
     while sqlite.kept.now_us() < sqlite.get("r").created_at.timestamp() * 1e6 + 60_000:
         sqlite.kept.wait_for_change(0.01)
     assert sqlite.rollback("r").status == "rolled_back"

@@ -60,7 +60,7 @@ async def alines() -> list[Any]:
 @flow(name="sig-turns")
 def in_turns() -> list[Any]:
     nothing: dict[str, list[Any]] = {"got": []}
-    for state in turns(nothing, limit=5):
+    for state in turns(nothing, max_turns=5):
         state["got"].append(wait_for_signal("more"))
         if len(state["got"]) == 3:
             return state["got"]

@@ -67,7 +67,7 @@ async def one_second(number: int) -> int:
     return number
 
 
-@step(name="sl-flaky", retry=Retry(attempts=3, first_s=3600, max_s=3600, jitter=0))
+@step(name="sl-flaky", retry=Retry(attempts=3, initial_wait_s=3600, max_wait_s=3600, jitter=0))
 def flaky() -> str:
     woken.append("attempt")
     if len(woken) < 3:

@@ -188,7 +188,7 @@ def test_an_error_rolls_back_and_is_a_plain_failure() -> None:
 def test_it_is_tried_again_by_its_policy_and_each_try_starts_from_nothing() -> None:
     tries: list[int] = []
 
-    @effect(name="tx-flaky", transaction=True, retry=Retry(attempts=3, first_s=0.001))
+    @effect(name="tx-flaky", transaction=True, retry=Retry(attempts=3, initial_wait_s=0.001))
     def flaky() -> int:
         bench.order("tea")
         tries.append(attempt())
@@ -477,7 +477,7 @@ def test_branches_write_at_the_same_time_and_the_journal_keeps_one_order() -> No
 
     @flow(name="tx-lines")
     def lines() -> list[str]:
-        return holdfast.each(line, list(range(12)), at_once=6)
+        return holdfast.each(line, list(range(12)), max_concurrency=6)
 
     stop = lines.run("r")
 
@@ -584,7 +584,7 @@ def test_usage_of_all_branches_is_added_up() -> None:
 
     @flow(name="tx-costing")
     def costing() -> None:
-        holdfast.each(both, list(range(8)), at_once=4)
+        holdfast.each(both, list(range(8)), max_concurrency=4)
 
     costing.run("r")
 
@@ -597,7 +597,7 @@ def test_a_loop_goes_on_at_its_last_turn() -> None:
     @flow(name="tx-loop")
     def looping() -> list[str]:
         nothing: list[str] = []
-        for state in holdfast.turns(nothing, limit=10):
+        for state in holdfast.turns(nothing, max_turns=10):
             if len(state) == 4:
                 return list(state)
             if len(state) == 2:
@@ -670,7 +670,7 @@ def body() -> None: ...
     ("options", "why"),
     [
         ({"on_doubt": "retry"}, "no doubt is possible"),
-        ({"failed_on": (ValueError,)}, "every error means"),
+        ({"not_done_on": (ValueError,)}, "every error means"),
         ({"key_ttl": 5}, "no key is shown"),
         ({"timeout": 5}, "could not be stopped"),
         ({"commit": "grouped"}, "no option commit="),

@@ -66,7 +66,7 @@ async def limited(name: str) -> Any:
             return await aio.wait_for_signal("x")
         return await anote(f"{number} {name}")
 
-    return await aio.each(one, range(5), at_once=2)
+    return await aio.each(one, range(5), max_concurrency=2)
 
 
 @pytest.mark.parametrize("it", [nested, anested])
@@ -189,8 +189,8 @@ attempts: list[int] = []
 @effect(
     name="ul-pay",
     key="ul:{number}",
-    retry=Retry(attempts=3, first_s=1.5, jitter=0),
-    failed_on=(Down,),
+    retry=Retry(attempts=3, initial_wait_s=1.5, jitter=0),
+    not_done_on=(Down,),
 )
 def pay(number: int) -> int:
     attempts.append(number)
@@ -279,7 +279,7 @@ def test_branches_that_asked_by_one_name_one_after_the_other_are_replayed_togeth
         assert handle.result(timeout=20) == 1
 
 
-@effect(name="ul-approved", approve=True)
+@effect(name="ul-approved", needs_approval=True)
 def approved(number: int) -> int:
     return number
 

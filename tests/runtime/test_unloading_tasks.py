@@ -38,7 +38,7 @@ def look(what: str) -> str:
     return what
 
 
-@effect(name="ut-pay", approve=True)
+@effect(name="ut-pay", needs_approval=True)
 def pay(amount: int) -> int:
     made.append(f"paid {amount}")
     return amount
@@ -138,7 +138,7 @@ async def short() -> Any:
     return list(await asyncio.gather(asks(), pauses()))
 
 
-@step(name="ut-attempt", retry=Retry(attempts=2, first_s=0.9, jitter=0))
+@step(name="ut-attempt", retry=Retry(attempts=2, initial_wait_s=0.9, jitter=0))
 def attempt() -> str:
     made.append("tried")
     if len(made) == 1:

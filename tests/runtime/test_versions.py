@@ -249,8 +249,8 @@ def patched_branch(name: str) -> list[str]:
 
 
 def test_branches_are_each_on_their_own_way(code):
-    code.stopped_after(3, lambda: each(branch, "xyz", at_once=1))
-    assert code.run(lambda: each(patched_branch, "xyz", at_once=1)) == [
+    code.stopped_after(3, lambda: each(branch, "xyz", max_concurrency=1))
+    assert code.run(lambda: each(patched_branch, "xyz", max_concurrency=1)) == [
         ["x1", "x2"],
         ["y1", "y!", "y2"],
         ["z1", "z!", "z2"],
@@ -277,7 +277,7 @@ def test_a_branch_that_had_ended_gets_nothing_more(code):
 
 def looped(asks: bool) -> Callable[[], list[str]]:
     def loop() -> list[str]:
-        for seen in turns([""], limit=9):
+        for seen in turns([""], max_turns=9):
             turn = len(seen)
             seen.append(work(f"{turn}a"))
             if asks and patched("more"):
@@ -427,7 +427,7 @@ def matrix() -> list[str]:
     found = [work("a")]
     if patched("one"):
         found.append(work("one"))
-    found += sum(each(patched_branch, "xy", at_once=1), [])
+    found += sum(each(patched_branch, "xy", max_concurrency=1), [])
     if patched("two"):
         found.append(work("two"))
     return found
@@ -442,7 +442,7 @@ def test_at_every_point_of_a_crash(url):
 
 
 def versioned(version: str, body: Callable[[], Any], accepts: tuple[str, ...] = ()) -> Any:
-    @flow(name="deployed", version=version, accepts=accepts)
+    @flow(name="deployed", version=version, accepts_versions=accepts)
     def deployed() -> Any:
         return body()
 
@@ -471,7 +471,7 @@ def test_a_worker_takes_what_it_can_execute(store, caplog):
         store.until("two", status="completed")
         explained = " ".join(str(store.explain("one")).split())
         assert "alive cannot run version 1 of deployed; it runs 2" in explained
-        assert "accepts=('1',)" in explained
+        assert "accepts_versions=('1',)" in explained
     assert [store.get(run_id).status for run_id in ("one", "three")] == ["queued", "queued"]
     assert "version 1 of flow deployed (such as one) cannot go on" in caplog.text
     assert "version 3 of flow deployed" in caplog.text
@@ -491,7 +491,7 @@ def test_nothing_is_said_of_a_version_that_another_worker_executes(store, caplog
 @pytest.mark.parametrize("recorded", [0, 1, 2])
 def test_an_accepted_run_is_replayed_exactly(store, recorded):
     begun(store, recorded)
-    two = versioned("2", new, accepts=("1",))
+    two = versioned("2", new, accepts_versions=("1",))
     with store.worker(flows=[two]):
         result = store.until("r", status="completed").result()
     assert result == (OLD_WAY if recorded > 1 else NEW_WAY)
@@ -508,7 +508,7 @@ def test_from_its_first_entry_on_the_run_is_of_the_newer_version(store):
         room[:] = [3]
         return new()
 
-    two = versioned("2", stops_later, accepts=("1",))
+    two = versioned("2", stops_later, accepts_versions=("1",))
     interrupted(store.recover)
     room.clear()
     assert done == ["a", "check"] + ["b"] * (len(done) - 2)
@@ -519,7 +519,7 @@ def test_from_its_first_entry_on_the_run_is_of_the_newer_version(store):
         other = versioned("1", old).submit("other")
         other.result(20)
         assert store.get("r").status == "queued"
-    with store.worker(flows=[versioned("2", new, accepts=("1",))]):
+    with store.worker(flows=[versioned("2", new, accepts_versions=("1",))]):
         assert store.until("r", status="completed").result() == NEW_WAY
     assert done.count("check") == 1
     assert two.version == "2"
@@ -532,7 +532,7 @@ def test_what_newer_code_wrote_is_replayed_exactly_too(store):
         room[:] = [3]
         return new()
 
-    versioned("2", stops_later, accepts=("1",))
+    versioned("2", stops_later, accepts_versions=("1",))
     interrupted(store.recover)
     room.clear()
     before = list(done)
@@ -540,7 +540,7 @@ def test_what_newer_code_wrote_is_replayed_exactly_too(store):
     def other() -> list[str]:
         return [work("z"), work("check"), work("b"), work("c")]
 
-    with store.worker(flows=[versioned("2", other, accepts=("1",))]):
+    with store.worker(flows=[versioned("2", other, accepts_versions=("1",))]):
         store.until("r", status="held")
     assert done == before, "it is not matched by name, and nothing was executed"
 
@@ -553,7 +553,7 @@ def unfit(store: holdfast.types.Store, run_id: str = "r") -> list[Any]:
 
 def test_a_run_that_does_not_fit_is_given_back_for_the_code_of_its_version(store, caplog):
     begun(store, 2)
-    two = versioned("2", newest, accepts=("1",))
+    two = versioned("2", newest, accepts_versions=("1",))
     with store.worker(flows=[two]):
         wait_for(lambda: unfit(store), "a note of the code that does not fit")
         two.submit("other").result(20)
@@ -584,7 +584,7 @@ def test_the_same_code_does_not_try_twice_in_whatever_process(store):
         tried.append(1)
         return newest()
 
-    versioned("2", counted, accepts=("1",))
+    versioned("2", counted, accepts_versions=("1",))
     for _ in range(3):
         store.recover()
     assert (len(tried), store.get("r").status) == (1, "queued")
@@ -592,7 +592,7 @@ def test_the_same_code_does_not_try_twice_in_whatever_process(store):
     def repaired() -> list[str]:
         return old()
 
-    versioned("2", repaired, accepts=("1",))
+    versioned("2", repaired, accepts_versions=("1",))
     store.recover()
     assert (store.get("r").result, version_of(store)) == (OLD_WAY, "2")
 
@@ -611,10 +611,10 @@ def test_what_is_only_said_of_a_run_does_not_move_it(store):
     versioned("1", waits).submit("r")
     with store.worker(flows=[versioned("1", waits)]):
         store.until("r", waiting="signal:go")
-    versioned("2", waits, accepts=("1",))
+    versioned("2", waits, accepts_versions=("1",))
     store.recover()
     assert version_of(store) == "1"
-    versioned("2", checks, accepts=("1",))
+    versioned("2", checks, accepts_versions=("1",))
     store.signal("r", "go", 5)
     store.recover()
     assert (store.get("r").status, version_of(store)) == ("queued", "1")
@@ -625,7 +625,7 @@ def test_what_is_only_said_of_a_run_does_not_move_it(store):
 
 def test_a_run_that_does_not_fit_goes_on_when_somebody_accepts_the_change(store):
     begun(store, 2)
-    versioned("2", newest, accepts=("1",))
+    versioned("2", newest, accepts_versions=("1",))
     store.recover()
     assert "accepted" in store.resume("r", actor="ops", accept_change=True).did
     store.recover()
@@ -727,7 +727,7 @@ def test_a_decision_of_a_person_lets_any_code_try_anew(store):
 
 def test_a_newer_version_that_accepts_the_older_one_may_fit_too(store):
     diverged(store, "r")
-    with store.worker(flows=[versioned("2", old, accepts=("1",))]):
+    with store.worker(flows=[versioned("2", old, accepts_versions=("1",))]):
         assert store.until("r", status="completed").result() == OLD_WAY
     assert version_of(store) == "2"
 
@@ -868,7 +868,7 @@ def test_the_change_of_version_is_not_lost_with_a_refused_write(store):
 
     versioned("1", pay).run("first")
     versioned("1", pay).submit("second")
-    with store.worker(flows=[versioned("2", pay, accepts=("1",))]):
+    with store.worker(flows=[versioned("2", pay, accepts_versions=("1",))]):
         assert store.until("second", status="completed").result() == "paid"
     assert version_of(store, "second") == "2"
     kinds = [entry.kind for entry in store.history("second")]
@@ -880,7 +880,7 @@ def test_recover_keeps_to_the_versions_too(store):
     begun(store, 1)
     versioned("2", new)
     assert store.recover() == []
-    versioned("2", new, accepts=("1",))
+    versioned("2", new, accepts_versions=("1",))
     assert store.recover() == ["r"]
     assert store.get("r").result == NEW_WAY
 
@@ -899,7 +899,7 @@ def test_flow_run_keeps_to_the_same_rule(store):
 def test_versions_are_texts():
     for accepts in ("1", (1,), ("",)):
         with pytest.raises(UsageError):
-            versioned("2", new, accepts=accepts)  # type: ignore[arg-type]
+            versioned("2", new, accepts_versions=accepts)  # type: ignore[arg-type]
 
 
 DEPLOY = '''

@@ -92,32 +92,34 @@ def round_and_round() -> str:
     return "done"
 
 
-@flow(name="wd-noted", watch=Watchdog(loop_after=3))
+@flow(name="wd-noted", watchdog=Watchdog(loop_after=3))
 def noted() -> str:
     return round_and_round()
 
 
-@flow(name="wd-held", watch=Watchdog(loop_after=3, looping="hold"))
+@flow(name="wd-held", watchdog=Watchdog(loop_after=3, looping="hold"))
 def held() -> str:
     return round_and_round()
 
 
-@flow(name="wd-cancelled", watch=Watchdog(loop_after=3, looping="cancel"))
+@flow(name="wd-cancelled", watchdog=Watchdog(loop_after=3, looping="cancel"))
 def cancelled() -> str:
     return round_and_round()
 
 
-@flow(name="wd-paged", watch=Watchdog(loop_after=3, looping=page_somebody))
+@flow(name="wd-paged", watchdog=Watchdog(loop_after=3, looping=page_somebody))
 def paged() -> str:
     return round_and_round()
 
 
-@flow(name="wd-ignored", watch=Watchdog(loop_after=3, looping="ignore"))
+@flow(name="wd-ignored", watchdog=Watchdog(loop_after=3, looping="ignore"))
 def ignored() -> str:
     return round_and_round()
 
 
-@flow(name="wd-sleeping", watch=Watchdog(loop_after=3, looping="hold", duplicate_action="cancel"))
+@flow(
+    name="wd-sleeping", watchdog=Watchdog(loop_after=3, looping="hold", duplicate_action="cancel")
+)
 def sleeping(twice: bool = False) -> str:
     for _ in range(3):
         (poll if twice else look)(1)
@@ -128,7 +130,7 @@ def sleeping(twice: bool = False) -> str:
     return "done"
 
 
-@flow(name="wd-awaited", watch=Watchdog(loop_after=3, looping="hold"))
+@flow(name="wd-awaited", watchdog=Watchdog(loop_after=3, looping="hold"))
 async def awaited() -> str:
     for _ in range(3):
         await look.aio(1)
@@ -143,7 +145,7 @@ def failing() -> None:
     bad()
 
 
-@flow(name="wd-once-a-day", watch=Watchdog(duplicates_within="1d"))
+@flow(name="wd-once-a-day", watchdog=Watchdog(duplicates_within="1d"))
 def once_a_day(to: str) -> None:
     mail(to)
     wait_for_signal("go")
@@ -314,14 +316,16 @@ def test_a_flow_that_is_not_known_here_is_left_to_those_who_know_it(store, monke
 
 def test_a_store_says_it_for_flows_that_declare_nothing(tmp_path):
     url = f"sqlite:///{tmp_path}/store.db"
-    with holdfast.open(url, watch=Watchdog(partial_failure=page_somebody, loop_after=4)) as store:
+    with holdfast.open(
+        url, watchdog=Watchdog(partial_failure=page_somebody, loop_after=4)
+    ) as store:
         with pytest.raises(RunFailed):
             failing.run("r")
         assert store.history("r")[0].body["watch"]["loops"] == 4
         store.patrol()
         assert [it.kind for it in called] == ["partial_failure"]
     with pytest.raises(UsageError, match="watch="):
-        holdfast.open(url, watch="hold")  # type: ignore[arg-type]
+        holdfast.open(url, watchdog="hold")  # type: ignore[arg-type]
 
 
 # -- functions ---------------------------------------------------------------------------------
@@ -389,7 +393,7 @@ def test_runs_that_sleep_and_have_not_changed_are_not_read_again(store, monkeypa
     assert reads == []
 
 
-@flow(name="wd-noted-and-asleep", watch=Watchdog(loop_after=3))
+@flow(name="wd-noted-and-asleep", watchdog=Watchdog(loop_after=3))
 def noted_and_asleep() -> None:
     for _ in range(3):
         look(1)
@@ -404,7 +408,7 @@ def limited() -> str:
     return gate.pass_through()
 
 
-@flow(name="wd-limited-flow", watch=Watchdog(stuck_after="2m"))
+@flow(name="wd-limited-flow", watchdog=Watchdog(stuck_after="2m"))
 def has_limited() -> str:
     return limited()
 
@@ -442,7 +446,7 @@ def test_wrong_words_are_refused(store):
     with pytest.raises(UsageError, match="stuck"):
         store.list(finding="slow")
     with pytest.raises(UsageError, match="watch="):
-        flow(watch="hold")(lambda: None)  # type: ignore[call-overload]
+        flow(watchdog="hold")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="polls="):
         step(polls="yes")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="polls"):

@@ -133,7 +133,7 @@ def test_async_flows_branches_plans_and_loops_survive():
 
     @flow(name="cm-turns")
     def loop() -> int:
-        for state in turns({"sum": 0}, limit=9):
+        for state in turns({"sum": 0}, max_turns=9):
             state["sum"] = add(state["sum"], 2)
             if state["sum"] >= 6:
                 return state["sum"]
@@ -154,7 +154,7 @@ def lambda_step(name: str) -> Any:
 
 
 def test_retries_take_no_time():
-    @step(name="cm-flaky", retry=Retry(attempts=3, first_s=3600, max_s=3600))
+    @step(name="cm-flaky", retry=Retry(attempts=3, initial_wait_s=3600, max_wait_s=3600))
     def flaky() -> str:
         if attempt() < 3:
             raise ConnectionError
@@ -174,7 +174,7 @@ def test_long_values_survive():
 
     @flow(name="cm-book")
     def book() -> list[str]:
-        for state in turns({"pages": [write(0)]}, limit=9):
+        for state in turns({"pages": [write(0)]}, max_turns=9):
             state["pages"].append(write(len(state["pages"])))
             if len(state["pages"]) == 4:
                 return state["pages"]
@@ -296,7 +296,7 @@ def test_it_finds_a_local_that_does_not_survive_turns():
     @flow(name="cm-local")
     def local() -> list[int]:
         seen = []
-        for state in turns({"n": 0}, limit=9):
+        for state in turns({"n": 0}, max_turns=9):
             state["n"] = add(state["n"], 1)
             seen.append(state["n"])
             if state["n"] == 3:

@@ -178,7 +178,7 @@ def test_a_run_that_has_not_ended_may_go_on(tmp_path):
 def test_loops_branches_and_async_flows_replay(tmp_path):
     @flow(name="replay-loops")
     def loops() -> int:
-        for state in turns({"n": 0}, limit=9):
+        for state in turns({"n": 0}, max_turns=9):
             state["n"] += sum(gather(lambda: count(["a"]), lambda: count(["a", "b"])))
             if state["n"] >= 9:
                 return state["n"]

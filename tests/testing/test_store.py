@@ -147,7 +147,7 @@ def test_a_retry_waits_on_the_clock_of_the_test():
     clock = FakeClock()
     tries: list[int] = []
 
-    @step(name="kit-flaky", retry=Retry(attempts=3, first_s=60, max_s=600, jitter=0))
+    @step(name="kit-flaky", retry=Retry(attempts=3, initial_wait_s=60, max_wait_s=600, jitter=0))
     def flaky() -> str:
         tries.append(clock.now_us())
         if len(tries) < 3:
@@ -189,7 +189,9 @@ def test_a_run_that_waits_at_a_worker_is_woken_as_the_clock_says():
 def test_an_async_retry_waits_on_it_too():
     clock = FakeClock(auto=True)
 
-    @step(name="kit-aflaky", retry=Retry(attempts=2, first_s=3600, max_s=7200, jitter=0))
+    @step(
+        name="kit-aflaky", retry=Retry(attempts=2, initial_wait_s=3600, max_wait_s=7200, jitter=0)
+    )
     async def aflaky() -> str:
         if clock.now_us() < before + 3_600_000_000:
             raise ConnectionError

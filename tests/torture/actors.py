@@ -186,7 +186,7 @@ def loop_of(act: Callable[[int], int], name: str, state: dict[str, Any]) -> None
 
 def refunds() -> int:
     first: dict[str, Any] = {"n": 0, "cents": 1, "of": None}
-    for state in turns(first, limit=9):
+    for state in turns(first, max_turns=9):
         if state["n"] == TURNS:
             return state["cents"]
         loop_of(refund, "refund", state)
@@ -195,7 +195,7 @@ def refunds() -> int:
 
 def invoices() -> int:
     first: dict[str, Any] = {"n": 0, "cents": 1, "of": None}
-    for state in turns(first, limit=9):
+    for state in turns(first, max_turns=9):
         if state["n"] == TURNS:
             return state["cents"]
         loop_of(invoice, "invoice", state)

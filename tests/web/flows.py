@@ -37,7 +37,7 @@ def wait_for_mark(name: str) -> None:
 
 @step(name="web-look-up")
 def look_up(topic: str) -> list[str]:
-    record_usage(model="test-writer", input_tokens=1200, output_tokens=300, cost=0.004)
+    record_usage(model="test-writer", input_tokens=1200, output_tokens=300, cost_usd=0.004)
     return [f"{topic}: first note", f"{topic}: second note"]
 
 
@@ -60,7 +60,7 @@ def mail(to: str, text: str) -> str:
     return f"sent to {to}"
 
 
-@effect(name="web-pay", approve=True)
+@effect(name="web-pay", needs_approval=True)
 def pay(amount: int, to: str) -> str:
     mark(f"paid-{to}-{amount}").touch()
     return f"paid {amount}"
@@ -120,7 +120,7 @@ def trip(name: str) -> str:
 @step(name="web-work")
 def work(name: str, number: int) -> int:
     """Takes as long as the test wants."""
-    record_usage(model="test-writer", input_tokens=900, output_tokens=150, cost=0.25)
+    record_usage(model="test-writer", input_tokens=900, output_tokens=150, cost_usd=0.25)
     if number == 2:
         mark(f"inside-{name}").touch()
         wait_for_mark(f"go-on-{name}")

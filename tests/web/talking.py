@@ -33,9 +33,9 @@ class Talk:
     plan: str
 
 
-@step(name="talk-think", retry=Retry(attempts=3, first_s=0.01))
+@step(name="talk-think", retry=Retry(attempts=3, initial_wait_s=0.01))
 def think(messages: list[dict[str, Any]], turn: int) -> dict[str, Any]:
-    record_usage(model="test-writer", input_tokens=900, output_tokens=150, cost=0.0121)
+    record_usage(model="test-writer", input_tokens=900, output_tokens=150, cost_usd=0.0121)
     run = holdfast.context.current_run()
     if turn == 1 and run and run.attempt == 1:
         raise TimeoutError("the model did not answer")
@@ -55,7 +55,7 @@ def tool(turn: int) -> dict[str, Any]:
 def agent(task: str) -> str:
     """Four turns of an agent, with a tool, a retry and a plan that grows by lines."""
     first = Talk([{"role": "user", "content": task}], "first line\n")
-    for turn, talk in enumerate(turns(first, limit=10)):
+    for turn, talk in enumerate(turns(first, max_turns=10)):
         reply = think(talk.messages, turn)
         talk.messages.append(reply)
         if "tool_calls" not in reply:
@@ -127,7 +127,7 @@ def harmful_error(text: str) -> None:
 @flow(name="talk <img src=x onerror=window.harmed=1>")
 def harm(texts: dict[str, str]) -> None:
     """Everything that it says means harm."""
-    for talk in turns(Talk([], "<b>bold</b>"), limit=3):
+    for talk in turns(Talk([], "<b>bold</b>"), max_turns=3):
         talk.messages += harmful_model(texts["0"])
         talk.plan += "".join(HARM)
         harmful(texts)

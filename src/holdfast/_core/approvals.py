@@ -48,7 +48,7 @@ class Approval:
     """Whom to ask before an effect is executed, and how long the approval holds once it is given."""
 
     to: str | None = None
-    expires: Duration | None = None
+    valid_for: Duration | None = None
 
 
 Needed = bool | Approval
@@ -56,12 +56,12 @@ ApproveOption = Needed | Callable[..., Needed]
 
 
 def checked(option: object, effect: str) -> Any:
-    """Return the option `approve=` of an effect, or raise a UsageError."""
+    """Return the option `needs_approval=` of an effect, or raise a UsageError."""
     if isinstance(option, Approval):
         _terms(option, effect)
     elif not isinstance(option, bool) and not callable(option):
         raise UsageError(
-            f"approve={option!r:.80} of {effect}: True, Approval(to=…, expires=…), or a function of "
+            f"needs_approval={option!r:.80} of {effect}: True, Approval(to=…, valid_for=…), or a function of "
             "the arguments that returns one of them"
         )
     return option
@@ -94,11 +94,13 @@ def _asked_before(record: Record, asked: Entry) -> ApprovalOfCall:
 
 def _terms(option: Approval, effect: str) -> tuple[str | None, int | None]:
     to = (
-        None if option.to is None else check_label(f"approve=Approval(to=…) of {effect}", option.to)
+        None
+        if option.to is None
+        else check_label(f"needs_approval=Approval(to=…) of {effect}", option.to)
     )
-    if option.expires is None:
+    if option.valid_for is None:
         return to, None
-    return to, micros(option.expires, f"approve=Approval(expires=…) of {effect}")
+    return to, micros(option.valid_for, f"needs_approval=Approval(valid_for=…) of {effect}")
 
 
 # -- before an attempt -------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def effect_script(call: StepCall, record: Record | None, run_id: str) -> Script:
         called: Called = yield Call(call, "body")
         if called.error is None:
             return (yield from _effect_returned(call, called.value, run_id))
-        if isinstance(called.error, call.spec.failed_on):
+        if isinstance(called.error, call.spec.not_done_on):
             ready = yield from _did_not_happen(call, called.error, run_id)
         else:
             why = "timeout" if called.timed_out else "error"

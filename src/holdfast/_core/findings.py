@@ -170,10 +170,10 @@ class Watchdog:
 
 
 def checked_watch(of: str, watch: Any) -> Watchdog | None:
-    """Return what `watch=` was given, or refuse it where it is written."""
+    """Return what `watchdog=` was given, or refuse it where it is written."""
     if watch is None or isinstance(watch, Watchdog):
         return watch
-    raise UsageError(f"watch={watch!r:.80} of {of}: a holdfast.Watchdog(stuck=…, …)")
+    raise UsageError(f"watchdog={watch!r:.80} of {of}: a holdfast.Watchdog(stuck=…, …)")
 
 
 def limits_in(started: Entry | None) -> Limits:

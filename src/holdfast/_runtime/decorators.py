@@ -46,7 +46,7 @@ class _Declares:
         on_doubt: OnDoubt = "ask",
         retry: Retry | None = None,
         timeout: float | None = None,
-        failed_on: Errors = (),
+        not_done_on: Errors = (),
         key_ttl: float = ...,
     ) -> Callable[[F], F]: ...
     def undo(self, fn: Any = None, **options: Any) -> Any:
@@ -99,7 +99,7 @@ def step(
     raises: Errors = (),
     commit: str = "each",
     unrecorded: Sequence[str] = (),
-    cost: Cost = None,
+    reserve_usd: Cost = None,
     valid_for: Duration | None = None,
     on_expired: Policy | None = None,
     versions: Versions | None = None,
@@ -111,7 +111,7 @@ def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     `retry=Retry(…)` tries again; `timeout=` seconds per attempt; `fallback=` a function or value
     when it gives up; `raises=` exceptions that the flow gets as themselves; `commit="grouped"`
     does not wait for the disk; `unrecorded=` names of parameters that are only handed through.
-    `cost=` dollars that an attempt may cost, or a function of the arguments: what a run with a
+    `reserve_usd=` dollars that an attempt may cost, or a function of the arguments: what a run with a
     budget sets aside before it begins.
 
     When a run goes on after a gap: a result older than `valid_for=` ("6h") is treated by
@@ -136,28 +136,28 @@ def effect(
     key_ttl: float = ...,
     on_doubt: OnDoubt = "ask",
     undo: Callable[..., Any] | None = None,
-    failed_on: Errors = (),
+    not_done_on: Errors = (),
     raises: Errors = (),
     retry: Retry | None = None,
     timeout: float | None = None,
     fallback: Any = ...,
     unrecorded: Sequence[str] = (),
-    cost: Cost = None,
+    reserve_usd: Cost = None,
     versions: Versions | None = None,
     transaction: bool = False,
-    approve: ApproveOption = False,
+    needs_approval: ApproveOption = False,
 ) -> _EffectDecorator: ...
 def effect(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function an effect: a step that changes the world, never repeated on a guess.
 
     The intent is on disk before the function is called. A crash, an error or a time-out leaves it
     in doubt, and `on_doubt=` says what then: "ask" a person, "retry" with the same key, "fail", or
-    a function that finds out. Only errors in `failed_on=` mean that it did not happen.
+    a function that finds out. Only errors in `not_done_on=` mean that it did not happen.
 
     `transaction=True` is for what it writes to the store's own database, by the connection that
     `holdfast.context.sql_connection()` gives: it commits together with the outcome, so no doubt is possible.
 
-    `approve=True` asks a person first: `Approval(to=…, expires="1h")` says whom, and a function of
+    `needs_approval=True` asks a person first: `Approval(to=…, valid_for="1h")` says whom, and a function of
     the arguments says whether. The approval is good for exactly these arguments, once.
     """
     return _decorated(fn, options, Effect, AsyncEffect, effect=True)
@@ -194,17 +194,17 @@ _OF_STEPS = {
     "raises",
     "commit",
     "unrecorded",
-    "cost",
+    "reserve_usd",
     "valid_for",
     "on_expired",
     "versions",
     "polls",
 }
 _ONLY_STEPS = {"commit", "valid_for", "on_expired", "polls"}
-_OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "failed_on", "transaction", "approve"}
+_OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "not_done_on", "transaction", "needs_approval"}
 _NOT_WITH_TRANSACTION = {
     "on_doubt": "with transaction=True it has happened or it has not, and no doubt is possible",
-    "failed_on": "with transaction=True every error means that it did not happen",
+    "not_done_on": "with transaction=True every error means that it did not happen",
     "key_ttl": "with transaction=True no key is shown to another side that could forget it",
     "timeout": "with transaction=True a body that runs out of time could not be stopped, and would "
     "go on writing; set a time limit in the database (statement_timeout)",
@@ -232,7 +232,7 @@ def _check_options(what: str, options: dict[str, Any]) -> None:
         if name in _OF_EFFECTS:
             raise UsageError(f"{name}= is for what changes the world: write @effect({name}=…)")
         raise UsageError(f"@{what} has no option {name}=; it has {', '.join(sorted(allowed))}")
-    for name in ("raises", "failed_on"):
+    for name in ("raises", "not_done_on"):
         kinds = options.get(name, ())
         if isinstance(kinds, type):
             options[name] = kinds = (kinds,)

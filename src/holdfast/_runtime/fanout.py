@@ -86,7 +86,7 @@ def each(
     fn: Callable[[T], R],
     items: Iterable[T],
     *,
-    at_once: int | None = None,
+    max_concurrency: int | None = None,
     key: Callable[[T], str] | None = None,
     failures: Literal["raise"] = "raise",
 ) -> list[R]: ...
@@ -95,7 +95,7 @@ def each(
     fn: Callable[[T], R],
     items: Iterable[T],
     *,
-    at_once: int | None = None,
+    max_concurrency: int | None = None,
     key: Callable[[T], str] | None = None,
     failures: Literal["collect"],
 ) -> list[R | Exception]: ...
@@ -103,7 +103,7 @@ def each(
     fn: Callable[[T], Any],
     items: Iterable[T],
     *,
-    at_once: int | None = None,
+    max_concurrency: int | None = None,
     key: Callable[[T], str] | None = None,
     failures: str = "raise",
 ) -> list[Any]:
@@ -114,7 +114,7 @@ def each(
     collect = parallel.check_failures(failures)
     frame = parallel.fan_out("each", awaits=False)
     branches = parallel.branches_of_items(frame, fn, items, key)
-    parallel.run_threads(frame, branches, _checked(at_once) or parallel.AT_ONCE_MAX)
+    parallel.run_threads(frame, branches, _checked(max_concurrency) or parallel.AT_ONCE_MAX)
     return parallel.results(branches, collect=collect)
 
 
@@ -123,7 +123,7 @@ async def aio_each(
     fn: Callable[[T], Coroutine[Any, Any, R]],
     items: Iterable[T],
     *,
-    at_once: int | None = None,
+    max_concurrency: int | None = None,
     key: Callable[[T], str] | None = None,
     failures: Literal["raise"] = "raise",
 ) -> list[R]: ...
@@ -132,7 +132,7 @@ async def aio_each(
     fn: Callable[[T], Coroutine[Any, Any, R]],
     items: Iterable[T],
     *,
-    at_once: int | None = None,
+    max_concurrency: int | None = None,
     key: Callable[[T], str] | None = None,
     failures: Literal["collect"],
 ) -> list[R | Exception]: ...
@@ -140,7 +140,7 @@ async def aio_each(
     fn: Callable[[T], Any],
     items: Iterable[T],
     *,
-    at_once: int | None = None,
+    max_concurrency: int | None = None,
     key: Callable[[T], str] | None = None,
     failures: str = "raise",
 ) -> list[Any]:
@@ -148,14 +148,16 @@ async def aio_each(
     collect = parallel.check_failures(failures)
     frame = parallel.fan_out("each", awaits=True)
     branches = parallel.branches_of_items(frame, fn, items, key)
-    await parallel.run_tasks(frame, branches, _checked(at_once))
+    await parallel.run_tasks(frame, branches, _checked(max_concurrency))
     return parallel.results(branches, collect=collect)
 
 
-def _checked(at_once: int | None) -> int | None:
-    if at_once is not None and (not isinstance(at_once, int) or at_once < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"each(…, at_once={at_once!r}): a positive number")
-    return at_once
+def _checked(max_concurrency: int | None) -> int | None:
+    if max_concurrency is not None and (
+        not isinstance(max_concurrency, int) or max_concurrency < 1
+    ):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"each(…, max_concurrency={max_concurrency!r}): a positive number")
+    return max_concurrency
 
 
 def run_step(name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -56,7 +56,7 @@ class Settings:
         timeout: float | None = None,
         fallback: Any = NO_FALLBACK,
         raises: tuple[type[BaseException], ...] = (),
-        failed_on: tuple[type[BaseException], ...] = (),
+        not_done_on: tuple[type[BaseException], ...] = (),
         commit: str = "each",
         unrecorded: Sequence[str] = (),
         key: str | Callable[..., str] | None = None,
@@ -65,9 +65,9 @@ class Settings:
         undo: Callable[..., Any] | None = None,
         transaction: bool = False,
         polls: bool = False,
-        cost: Cost = None,
+        reserve_usd: Cost = None,
         drift: StepDrift | None = None,
-        approve: approvals.ApproveOption = False,
+        needs_approval: approvals.ApproveOption = False,
         registered: bool = True,
     ) -> None:
         what = "effect" if effect else "step"
@@ -85,9 +85,9 @@ class Settings:
         self.key = key
         self.undo: undoing.Undo | None = None
         self.fallback = fallback
-        self.cost = checked_cost(cost, self.name)
+        self.cost = checked_cost(reserve_usd, self.name)
         self.drift = drift or StepDrift(self.name)
-        self.approve = approvals.checked(approve, self.name)
+        self.needs_approval = approvals.checked(needs_approval, self.name)
         self.method = is_method(fn)
         self.signature = Signature(fn, skip_self=self.method, unrecorded=unrecorded)
         self.spec = Spec(
@@ -96,7 +96,7 @@ class Settings:
             retry=retry,
             timeout_s=timeout,
             raises=tuple(raises),
-            failed_on=tuple(failed_on),
+            not_done_on=tuple(not_done_on),
             on_doubt=effects.check_on_doubt(on_doubt, self.name),
             key_ttl_s=float(key_ttl),
             has_fallback=fallback is not NO_FALLBACK,
@@ -248,7 +248,7 @@ class Recorded(Generic[P, R]):
             call.idempotency_key = execution.derived_key(key)
         if node and settings.spec.effect:
             call.approval = approvals.needed(
-                settings.approve, arguments, record, execution.generation, self.name
+                settings.needs_approval, arguments, record, execution.generation, self.name
             )
         return Body(
             call,

@@ -208,11 +208,11 @@ class AsyncMemory(Asking):
         return self._remembering(frame, name, memo, given).awaited()
 
 
-def memory(namespace: str) -> Memory:
+def memory(name: str) -> Memory:
     """Return a memory of the run's store, or of the default one outside any run."""
-    return Memory(namespace)
+    return Memory(name)
 
 
-def aio_memory(namespace: str) -> AsyncMemory:
+def aio_memory(name: str) -> AsyncMemory:
     """Return a memory of the run's store, or of the default one outside any run."""
-    return AsyncMemory(namespace)
+    return AsyncMemory(name)

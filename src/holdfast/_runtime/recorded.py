@@ -142,7 +142,7 @@ def record_usage(
     model: str | None = None,
     input_tokens: int = 0,
     output_tokens: int = 0,
-    cost: float | Decimal | None = None,
+    cost_usd: float | Decimal | None = None,
     prompt: Any = None,
     tools: Any = None,
     **more: Any,
@@ -155,8 +155,8 @@ def record_usage(
     assert call is not None
     used: dict[str, Any] = dict(call.usage or {})
     amounts: dict[str, Any] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
-    if cost is not None:
-        amounts["cost"] = float(cost) if isinstance(cost, Decimal) else cost
+    if cost_usd is not None:
+        amounts["cost"] = float(cost_usd) if isinstance(cost_usd, Decimal) else cost_usd
     for name, amount in amounts.items():
         if not isinstance(amount, int | float) or amount < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"record_usage({name}={amount!r}): a number, not negative")
@@ -166,7 +166,7 @@ def record_usage(
             used[name] = added(name, used.get(name, 0), amount)
     if model is not None:
         used["model"] = masked(str(model))
-    if cost is not None:
+    if cost_usd is not None:
         used.setdefault("cost", 0)  # A call that cost nothing is not one that nobody knows of.
     elif input_tokens or output_tokens:
         worth = priced(frame.execution, used, input_tokens, output_tokens)

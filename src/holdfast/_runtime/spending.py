@@ -51,7 +51,7 @@ class Spending:
         call.pot = self.root
         amount = cost(**arguments) if callable(cost) else cost
         if amount is not None:
-            call.cost_nanos = nanos(amount, f"cost= of {call.spec.name}")
+            call.cost_nanos = nanos(amount, f"reserve_usd= of {call.spec.name}")
 
     def of(self, request: Append) -> Spend | None:
         """Return what a write takes from the pot beside what it reserves; called under the run's
@@ -165,10 +165,10 @@ handlers[BUDGET_RAISED] = _take_in
 
 
 def checked_cost(cost: Any, name: str) -> Cost:
-    """Return what `cost=` of a step was given, or refuse it where it is written."""
+    """Return what `reserve_usd=` of a step was given, or refuse it where it is written."""
     if cost is None or callable(cost):
         return cost  # type: ignore[no-any-return]
-    nanos(cost, f"cost= of {name}")
+    nanos(cost, f"reserve_usd= of {name}")
     return cost  # type: ignore[no-any-return]
 
 
@@ -196,7 +196,7 @@ def _tell(model: str) -> None:
     _unpriced.add(model)
     logs.warning(
         "the model %r has no price, so its tokens cost nothing in a budget of dollars; give it one: "
-        "holdfast.pricing.set_prices({%r: holdfast.pricing.Price(input=…, output=…)}), or record_usage(cost=…)",
+        "holdfast.pricing.set_prices({%r: holdfast.pricing.Price(input_mtok=…, output_mtok=…)}), or record_usage(cost_usd=…)",
         model,
         model or "model",
     )

@@ -3,7 +3,7 @@
     @tool
     def lookup(order: str) -> str: ...
 
-    @tool(effect=True, approve=True)
+    @tool(effect=True, needs_approval=True)
     def refund(order: str, amount: int) -> str: ...
 
     tools = Tools([lookup, refund])
@@ -48,7 +48,7 @@ R = TypeVar("R")
 AnyStep: TypeAlias = Step[..., Any] | AsyncStep[..., Any]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "failed_on", "transaction", "approve"}
+_OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "not_done_on", "transaction", "needs_approval"}
 _TOLD = (StepFailed, ChildFailed, WaitTimedOut, Refused)
 """Errors of ours that a flow may handle: the model may, too."""
 
@@ -137,7 +137,7 @@ def tool(
 ) -> Any:
     """Make a function a tool: a step, or an effect with `effect=True` or an option of effects.
 
-    It takes the options of `@step` or `@effect` (`retry=`, `on_doubt=`, `approve=`, `key=` …). What
+    It takes the options of `@step` or `@effect` (`retry=`, `on_doubt=`, `needs_approval=`, `key=` …). What
     the model is told comes from the annotations and the docstring. A function that is a step or an
     effect already keeps its own policy.
     """

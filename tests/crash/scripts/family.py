@@ -51,7 +51,7 @@ def family_item(item: str) -> str:
 
 @flow
 def family_fan(items: list[str]) -> list[str]:
-    return each(family_item, items, at_once=2)
+    return each(family_item, items, max_concurrency=2)
 
 
 FLOWS = [family_youngest, family_middle, family_eldest, family_item, family_fan]
@@ -97,7 +97,7 @@ def main(mode: str) -> None:
         if mode == "run":
             probe.end(lambda: family_eldest.run("r"))
         elif mode == "deadline":
-            probe.end(lambda: family_eldest.with_options(deadline=1.0).run("r"))
+            probe.end(lambda: family_eldest.with_options(timeout=1.0).run("r"))
         elif mode == "recover":
             probe.end(lambda: recover(store))
         elif mode == "worker":

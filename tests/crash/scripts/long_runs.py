@@ -52,7 +52,7 @@ def ordered_run(steps: int) -> None:
     work_on()
 
 
-@flow(name="long-run-timed", deadline=DEADLINE_S)
+@flow(name="long-run-timed", timeout=DEADLINE_S)
 def timed_run(steps: int) -> None:
     """One that has a deadline."""
     for number in range(steps):

@@ -20,7 +20,7 @@ from holdfast.errors import RunFailed, RunHeld
 from tests.crash import probe
 
 STATES = ("completed", "failed", "held", "queued", "holder", "waiting", "midway", "doubt")
-RETRY = Retry(attempts=3, first_s=0.01)
+RETRY = Retry(attempts=3, initial_wait_s=0.01)
 
 
 def run_ids(count: int) -> Iterator[tuple[str, str, int]]:

@@ -14,7 +14,7 @@ def facts() -> int:
     return 1
 
 
-@effect(approve=Approval(to="finance", expires="1h"), on_doubt="retry")
+@effect(needs_approval=Approval(to="finance", valid_for="1h"), on_doubt="retry")
 def pay(amount: int) -> str:
     probe.executed("pay", note=str(amount))
     probe.point("inside pay")

@@ -22,17 +22,17 @@ def _body(number: int) -> int:
     return number
 
 
-@step(cost=0.30)
+@step(reserve_usd=0.30)
 def pay_step(number: int) -> int:
     return _body(number)
 
 
-@effect(cost=0.30, on_doubt="retry", retry=holdfast.Retry(attempts=9, first_s=0))
+@effect(reserve_usd=0.30, on_doubt="retry", retry=holdfast.Retry(attempts=9, initial_wait_s=0))
 def pay_effect(number: int) -> int:
     return _body(number)
 
 
-@step(cost=0.30)
+@step(reserve_usd=0.30)
 async def pay_async(number: int) -> int:
     return _body(number)
 

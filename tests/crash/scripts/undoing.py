@@ -38,7 +38,7 @@ def book_car(trip: str, kind: str) -> dict[str, Any]:
     return pay("car", 3)
 
 
-AGAIN: dict[str, Any] = {"on_doubt": "retry", "retry": Retry(attempts=3, first_s=0.01)}
+AGAIN: dict[str, Any] = {"on_doubt": "retry", "retry": Retry(attempts=3, initial_wait_s=0.01)}
 OPTIONS: dict[str, Any] = {} if sys.argv[1] == "ask" else AGAIN
 
 

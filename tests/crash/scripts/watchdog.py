@@ -34,7 +34,7 @@ def stop_once(run_id: str) -> None:
 
 @step(name="wdog-spend")
 def spend() -> None:
-    record_usage(cost=1.0)
+    record_usage(cost_usd=1.0)
 
 
 @step(name="wdog-look")
@@ -54,39 +54,39 @@ def mail(to: str) -> str:
     return to
 
 
-@flow(name="wdog-stuck", watch=Watchdog(stuck="hold", stuck_after=0))
+@flow(name="wdog-stuck", watchdog=Watchdog(stuck="hold", stuck_after=0))
 def stuck(run_id: str) -> None:
     look()
 
 
-@flow(name="wdog-looping", watch=Watchdog(looping=page, loop_after=3))
+@flow(name="wdog-looping", watchdog=Watchdog(looping=page, loop_after=3))
 def looping(run_id: str) -> None:
     for _ in range(3):
         look()
     stop_once(run_id)
 
 
-@flow(name="wdog-duplicate", watch=Watchdog(duplicate_action="cancel"))
+@flow(name="wdog-duplicate", watchdog=Watchdog(duplicate_action="cancel"))
 def duplicate_action(run_id: str) -> None:
     mail("ana")
     mail("ana")
     stop_once(run_id)
 
 
-@flow(name="wdog-partial", watch=Watchdog(partial_failure="note"))
+@flow(name="wdog-partial", watchdog=Watchdog(partial_failure="note"))
 def partial_failure(run_id: str) -> None:
     mail("ana")
     raise ValueError("and no further")
 
 
-@flow(name="wdog-cost", watch=Watchdog(runaway_cost="hold", usd=1.5))
+@flow(name="wdog-cost", watchdog=Watchdog(runaway_cost="hold", usd=1.5))
 def runaway_cost(run_id: str) -> None:
     spend()
     spend()
     stop_once(run_id)
 
 
-@flow(name="wdog-live", watch=Watchdog(looping="hold", loop_after=3))
+@flow(name="wdog-live", watchdog=Watchdog(looping="hold", loop_after=3))
 def live() -> str:
     for _ in range(3):
         look()

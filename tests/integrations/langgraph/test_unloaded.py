@@ -21,7 +21,7 @@ def look(what: str) -> str:
     return f"a {what}"
 
 
-@effect(name="unloaded-pay", approve=True)
+@effect(name="unloaded-pay", needs_approval=True)
 def pay(amount: int) -> str:
     """Pay."""
     called.append(amount)

@@ -379,7 +379,7 @@ def test_an_effect_inside_a_step_tells_the_way_out(store) -> None:
 def test_a_bare_client_inside_an_effect_of_the_user(store) -> None:
     bank = Bank()
 
-    @effect(name="mc.pay", approve=False)
+    @effect(name="mc.pay", needs_approval=False)
     async def pay(amount: int) -> str:
         async with Client(bank.server) as client:
             meta = {KEY_META: holdfast.idempotency_key()}

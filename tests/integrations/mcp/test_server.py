@@ -45,7 +45,7 @@ def pay(amount: int) -> str:
     raise TimeoutError("no answer")
 
 
-@effect(name="ms.send", approve=True)
+@effect(name="ms.send", needs_approval=True)
 def send(to: str) -> str:
     return f"sent to {to}"
 
@@ -82,7 +82,7 @@ def broken() -> str:
 
 @flow(name="ms.spend", budget=Budget(steps=1))
 def spend() -> int:
-    for state in turns({"n": 0}, limit=5):
+    for state in turns({"n": 0}, max_turns=5):
         search(str(state["n"]))
         state["n"] += 1
         if state["n"] == 3:

@@ -53,7 +53,7 @@ def test_two_approvals_that_are_too_long_to_be_shown() -> None:
 def test_a_tool_that_is_an_effect_with_approval() -> None:
     calls: list[int] = []
 
-    @holdfast.effect(name="unloaded-pay", approve=True)
+    @holdfast.effect(name="unloaded-pay", needs_approval=True)
     def pay(n: int) -> str:
         calls.append(n)
         return f"paid {n}"

@@ -198,7 +198,7 @@ def test_what_the_sdk_tries_again_is_one_step(store: holdfast.types.Store) -> No
 
 
 def test_a_person_who_says_no_is_told_to_the_model(store: holdfast.types.Store) -> None:
-    @effect(name="pay_back", approve=True)
+    @effect(name="pay_back", needs_approval=True)
     def pay_back(order: str) -> str:
         raise AssertionError("nobody said yes")
 

@@ -101,7 +101,7 @@ def test_a_loop_that_goes_on_has_the_ids_of_its_turn(store: holdfast.types.Store
     async def looping() -> None:
         nonlocal lives
         lives += 1
-        async for rounds in holdfast.aio.turns([0], limit=5):
+        async for rounds in holdfast.aio.turns([0], max_turns=5):
             await agent.run("again")
             if lives == 1 and rounds == [1]:
                 raise ConnectionError

@@ -68,7 +68,7 @@ def test_an_effect_that_asks_for_another_try_is_told_to_the_model(
 ) -> None:
     asked: list[str] = []
 
-    @effect(name="send_or_retry", failed_on=(ModelRetry,))
+    @effect(name="send_or_retry", not_done_on=(ModelRetry,))
     async def send(order: str) -> str:
         asked.append(order)
         if order == "42":

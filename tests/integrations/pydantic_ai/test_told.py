@@ -30,7 +30,7 @@ def told(result: Any) -> list[Any]:
 def test_an_effect_that_did_not_happen_asks_the_model_again(store: holdfast.types.Store) -> None:
     tried = []
 
-    @effect(name="pay_known", failed_on=(ModelRetry,))
+    @effect(name="pay_known", not_done_on=(ModelRetry,))
     async def pay_known(order: str) -> str:
         """Pay an order."""
         tried.append(order)

@@ -56,7 +56,7 @@ def test_two_calls_that_are_too_long_to_be_shown() -> None:
 def test_a_tool_that_is_an_effect_with_approval() -> None:
     paid: list[str] = []
 
-    @holdfast.effect(name="unloaded-pay", approve=True)
+    @holdfast.effect(name="unloaded-pay", needs_approval=True)
     def pay(order: str) -> str:
         """Pay an order."""
         paid.append(order)

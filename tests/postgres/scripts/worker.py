@@ -38,7 +38,7 @@ def job_work(run: str, label: str) -> str:
     return note(label, run)
 
 
-@effect(on_doubt="retry", retry=Retry(attempts=1000, first_s=0.01, max_s=0.05))
+@effect(on_doubt="retry", retry=Retry(attempts=1000, initial_wait_s=0.01, max_wait_s=0.05))
 def job_charge(run: str, label: str, amount: int) -> dict[str, Any]:
     """The other side honours the key."""
     note(label, run)

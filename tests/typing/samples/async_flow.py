@@ -47,9 +47,9 @@ async def agent(question: str) -> str:
     replies, length = await aio.gather(think("a"), count("b"))
     assert_type(replies, Reply)
     assert_type(length, int)
-    assert_type(await aio.each(count, ["a", "b"], at_once=2), list[int])
+    assert_type(await aio.each(count, ["a", "b"], max_concurrency=2), list[int])
     assert_type(await send(reply.text), str)
-    async for state in aio.turns(Reply(""), limit=3):
+    async for state in aio.turns(Reply(""), max_turns=3):
         assert_type(state, Reply)
     return reply.text
 

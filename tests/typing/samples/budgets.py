@@ -14,10 +14,10 @@ from holdfast.types import Store
 from holdfast.context import record_usage
 
 
-@step(cost=0.30)
+@step(reserve_usd=0.30)
 def think(topic: str) -> str:
     record_usage(model="gpt-x", input_tokens=10, output_tokens=5)
-    record_usage(cost=Decimal("0.01"))
+    record_usage(cost_usd=Decimal("0.01"))
     return topic
 
 
@@ -25,7 +25,7 @@ def postage(to: str, text: str) -> float:
     return 0.01 * len(text)
 
 
-@effect(cost=postage)
+@effect(reserve_usd=postage)
 def mail(to: str, text: str) -> bool:
     return True
 
@@ -37,7 +37,7 @@ def agent(topic: str) -> str:
 
 
 def use_them(store: Store) -> None:
-    holdfast.pricing.set_prices({"gpt-x": Price(input=2.5, output=Decimal(10))})
+    holdfast.pricing.set_prices({"gpt-x": Price(input_mtok=2.5, output_mtok=Decimal(10))})
     assert_type(agent.with_options(budget=Budget(usd=Decimal("0.5"))).run("r", "x"), str)
     store.raise_budget("r", to=Budget(wall="2h"), actor="kim")
     budget = store.get("r").budget

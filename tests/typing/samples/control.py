@@ -12,7 +12,7 @@ def look_up(topic: str) -> str:
     return topic
 
 
-@flow(deadline="2h")
+@flow(timeout="2h")
 def research(topic: str) -> list[str]:
     return [look_up(topic)]
 
@@ -26,7 +26,7 @@ async def aresearch(topic: str) -> int:
 @flow
 def report(topics: list[str]) -> str:
     assert_type(research(topics[0]), list[str])
-    assert_type(each(research, topics, at_once=2), list[list[str]])
+    assert_type(each(research, topics, max_concurrency=2), list[list[str]])
     handle = research.start("later", topics[0])
     assert_type(handle.result(), list[str])
     research(7)  # error

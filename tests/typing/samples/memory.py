@@ -26,13 +26,13 @@ def note(key: str) -> int:
     return sum(found.version for found in mine.list("a", limit=5))
 
 
-@flow(keep="30d")
+@flow(retention="30d")
 def keeping(key: str) -> bool:
     note(key)
     return holdfast.memory("notes").delete(key, if_version=3)
 
 
-@flow(keep=dt.timedelta(days=3))
+@flow(retention=dt.timedelta(days=3))
 async def keeping_async(key: str) -> bool:
     mine = aio.memory("notes")
     assert_type(await mine.version(key), int)

@@ -16,12 +16,12 @@ class Plan:
     days: int
 
 
-@effect(approve=True)
+@effect(needs_approval=True)
 def book(days: int) -> str:
     return f"{days} days"
 
 
-@effect(approve=Approval(to="finance", expires=dt.timedelta(hours=1)))
+@effect(needs_approval=Approval(to="finance", valid_for=dt.timedelta(hours=1)))
 async def pay(amount: int) -> bool:
     return amount > 0
 
@@ -30,7 +30,7 @@ def is_large(amount: int) -> bool | Approval:
     return Approval(to="boss") if amount > 1000 else amount > 100
 
 
-@effect(approve=is_large)
+@effect(needs_approval=is_large)
 def refund(amount: int) -> None: ...
 
 
@@ -73,5 +73,5 @@ def misuse(store: Store) -> None:
     sleep(None)  # error
     wait_for_signal()  # error
     store.answer("r", "days")  # error
-    effect(approve="yes")  # error
+    effect(needs_approval="yes")  # error
     Approval("finance", 3, 4)  # error

@@ -31,7 +31,7 @@ def summarize(notes: list[str]) -> str:
     return " ".join(notes)
 
 
-@effect(key="report:{report_id}", failed_on=(PermissionError,))
+@effect(key="report:{report_id}", not_done_on=(PermissionError,))
 def publish(report_id: str, text: str) -> Published:
     return Published(f"{report_id}/{text}")
 
@@ -46,12 +46,12 @@ def announce(text: str) -> str:
     return text
 
 
-@announce.undo(on_doubt="retry", retry=Retry(attempts=3), failed_on=(PermissionError,))
+@announce.undo(on_doubt="retry", retry=Retry(attempts=3), not_done_on=(PermissionError,))
 def take_back(announced: str, text: str) -> None:
     print(announced, text)
 
 
-announce.undo(on_doubt="retry", cost=3)  # error
+announce.undo(on_doubt="retry", reserve_usd=3)  # error
 assert_type(take_back("a", "b"), None)
 
 
@@ -81,13 +81,13 @@ def write_report(report_id: str, topic: str) -> Published:
 
 @flow(name="agent")
 def agent(question: str) -> str:
-    for chat in holdfast.turns(Chat([question]), limit=200):
+    for chat in holdfast.turns(Chat([question]), max_turns=200):
         assert_type(chat, Chat)
         chat.messages.append(summarize(chat.messages))
     notes, text = holdfast.gather(lambda: search("a"), lambda: summarize(["b"]))
     assert_type(notes, list[str])
     assert_type(text, str)
-    each = holdfast.each(search, ["a", "b"], at_once=2)
+    each = holdfast.each(search, ["a", "b"], max_concurrency=2)
     assert_type(each, list[list[str]])
     assert_type(holdfast.run_step("length", len, "four"), int)
     assert_type(holdfast.context.new_id(), str)

@@ -22,7 +22,7 @@ def is_ready(job: str) -> bool:
 
 
 @flow(
-    watch=Watchdog(
+    watchdog=Watchdog(
         stuck="hold",
         looping="cancel",
         duplicate_action=page,
@@ -36,7 +36,7 @@ def agent(job: str) -> bool:
     return is_ready(job)
 
 
-@flow(watch=Watchdog(runaway_cost=lambda finding: print(finding.text), tokens_per_minute=1000))
+@flow(watchdog=Watchdog(runaway_cost=lambda finding: print(finding.text), tokens_per_minute=1000))
 async def awaited(job: str) -> bool:
     return True
 
@@ -52,6 +52,6 @@ def wrong() -> None:
     Watchdog(stuck="kill")  # error
     Watchdog("hold")  # error
     Watchdog(loop_after="5")  # error
-    flow(watch="hold")  # error
+    flow(watchdog="hold")  # error
     step(polls="yes")  # error
     effect(polls=True)  # error

@@ -10,7 +10,7 @@ from holdfast.types import Handle
 from holdfast import Queue, flow
 
 
-@flow(queue=Queue("mail", concurrency=5, per=dt.timedelta(minutes=1)))
+@flow(queue=Queue("mail", concurrency=5, period=dt.timedelta(minutes=1)))
 def send(customer: str) -> int:
     return len(customer)
 

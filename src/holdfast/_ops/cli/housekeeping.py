@@ -30,7 +30,7 @@ def add_to(group: click.Group) -> None:
     "--older-than",
     metavar="TIME",
     help='How long ago they ended, such as "30d", "12h" or a number of seconds. Without it: as long as their flow keeps '
-    "them (`@flow(keep=…)`); of flows that say nothing, nothing.",
+    "them (`@flow(retention=…)`); of flows that say nothing, nothing.",
 )
 @click.option("--flow", metavar="NAME", help="Only runs of this flow, with their children.")
 @click.option(

@@ -90,7 +90,7 @@ class _Rules:
             effect=True,
             unrecorded=("exchange",),
             on_doubt=on_doubt,
-            failed_on=(Refused,),
+            not_done_on=(Refused,),
             retry=Retry() if on_doubt == "retry" else None,
         )
 

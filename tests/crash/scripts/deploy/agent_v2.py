@@ -32,7 +32,7 @@ def write_letter(order: str) -> str:
     return process.done(order, "letter", VERSION)
 
 
-@flow(version=VERSION, accepts=ACCEPTS)
+@flow(version=VERSION, accepts_versions=ACCEPTS)
 def handle_order(order: str) -> list[str]:
     found = [reserve(order)]
     if patched("check before charge"):
