@@ -441,8 +441,8 @@ def test_at_every_point_of_a_crash(url):
 # -- workers -----------------------------------------------------------------------------------
 
 
-def versioned(version: str, body: Callable[[], Any], accepts: tuple[str, ...] = ()) -> Any:
-    @flow(name="deployed", version=version, accepts_versions=accepts)
+def versioned(version: str, body: Callable[[], Any], accepts_versions: tuple[str, ...] = ()) -> Any:
+    @flow(name="deployed", version=version, accepts_versions=accepts_versions)
     def deployed() -> Any:
         return body()
 
@@ -899,7 +899,7 @@ def test_flow_run_keeps_to_the_same_rule(store):
 def test_versions_are_texts():
     for accepts in ("1", (1,), ("",)):
         with pytest.raises(UsageError):
-            versioned("2", new, accepts_versions=accepts)  # type: ignore[arg-type]
+            versioned("2", new, accepts_versions=accepts_versions)  # type: ignore[arg-type]
 
 
 DEPLOY = '''

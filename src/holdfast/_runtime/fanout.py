@@ -152,12 +152,10 @@ async def aio_each(
     return parallel.results(branches, collect=collect)
 
 
-def _checked(max_concurrency: int | None) -> int | None:
-    if max_concurrency is not None and (
-        not isinstance(max_concurrency, int) or max_concurrency < 1
-    ):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"each(…, max_concurrency={max_concurrency!r}): a positive number")
-    return max_concurrency
+def _checked(limit: int | None) -> int | None:
+    if limit is not None and (not isinstance(limit, int) or limit < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"each(…, max_concurrency={limit!r}): a positive number")
+    return limit
 
 
 def run_step(name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
