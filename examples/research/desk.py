@@ -109,7 +109,7 @@ def file_away(published: Published) -> None:
     memory("reports").set(published.report_id, {"url": published.url})
 
 
-@flow(budget=Budget(usd=1, steps=200), on_drift={"model": "ask"})
+@flow(budget=Budget(usd=1, steps=200), on_drift={"model": "hold"})
 def research(report_id: str, topic: str, style_guide: str) -> Published:
     depends_on("style guide", Path(style_guide))
     guide = Message("system", f"{PROMPT}\n\n{read_guide(style_guide)}")

@@ -136,7 +136,7 @@ class Acting:
         actor: str | None = None,
         accept_change: bool = False,
         confirm: bool = False,
-        drift: Literal["go_on", "redo"] | None = None,
+        drift: Literal["keep", "redo"] | None = None,
     ) -> Any:
         """Record the decision to take a failed or held run up again. `drift` says how one goes on
         that is held for what changed outside: with what is recorded, or by doing it again."""

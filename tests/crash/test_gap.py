@@ -61,7 +61,7 @@ def agent(world: World, *, sends: bool = False, **text: object) -> Path:
     """Write the agent's module, as it is now."""
     said = {
         "model": "m-1",
-        "policy": "ask",
+        "policy": "hold",
         "key_ttl": 86400,
         "on_drift": {},
         "finish": 'probe.executed("finish")',
@@ -123,10 +123,10 @@ def assert_whole(world: World) -> None:
 @pytest.mark.parametrize(
     ("world", "policy"),
     [
-        ("sqlite", "go_on"),
+        ("sqlite", "keep"),
         ("sqlite", "redo"),
         ("postgresql", "redo"),
-        ("sqlite", "ask"),
+        ("sqlite", "hold"),
         ("sqlite", "fail"),
     ],
     indirect=["world"],
@@ -143,7 +143,7 @@ def test_a_changed_file_by_each_policy(world: World, policy: str) -> None:
     assert world.counts() == {"think": 1, "finish": 1}, "preflight executes nothing"
 
     ended = world.run(script)
-    if policy == "ask":
+    if policy == "hold":
         assert (ended.error, ended.said["reason"]) == ("RunHeld", "drift")
         assert told(world) == ["fact: hold"]
         command(world, "resume", "r", code=3)
@@ -153,21 +153,21 @@ def test_a_changed_file_by_each_policy(world: World, policy: str) -> None:
         assert ended.error == "RunFailed"
         assert told(world) == ["fact: fail"]
         ended = world.run(script)
-    kept = policy == "go_on"
+    kept = policy == "keep"
     assert ended.result == f"m-1 saw {'1' if kept else '2'}"
     assert world.counts()["think"] == (1 if kept else 2)
     assert_whole(world)
 
 
 @pytest.mark.parametrize(
-    ("policy", "point"), [("redo", "in think"), ("redo", "in finish"), ("ask", "in think")]
+    ("policy", "point"), [("redo", "in think"), ("redo", "in finish"), ("hold", "in think")]
 )
 def test_killed_while_it_is_redone(world: World, policy: str, point: str) -> None:
     script = agent(world, policy=policy)
     prices(world, "1")
     world.crash(script, at="in finish")
     prices(world, "2")
-    if policy == "ask":
+    if policy == "hold":
         assert world.run(script).error == "RunHeld"
         command(world, "resume", "r", "--redo", "--actor", "ann")
     for mark in world.marks.glob("killed at *"):
@@ -201,7 +201,7 @@ def test_an_effect_behind_a_changed_file_needs_a_confirmation(world: World, deci
     assert_whole(world)
 
 
-@pytest.mark.parametrize("policy", ["go_on", "redo", "ask", "fail"])
+@pytest.mark.parametrize("policy", ["keep", "redo", "hold", "fail"])
 def test_a_changed_model(world: World, policy: str) -> None:
     drift = {"model": policy}
     prices(world, "1")
@@ -212,7 +212,7 @@ def test_a_changed_model(world: World, policy: str) -> None:
     assert any("versions" in text for text in report.unseen), "it says what it cannot know"
     assert changed(preflight(world)) == {"model": policy}
     ended = world.run(script)
-    if policy == "ask":
+    if policy == "hold":
         assert (ended.error, ended.said["reason"]) == ("RunHeld", "drift")
         command(world, "resume", "r", "--go-on", "--actor", "ann")
         ended = world.run(script)
@@ -227,7 +227,7 @@ def test_an_edited_flow_and_an_edited_step(world: World) -> None:
     prices(world, "1")
     world.crash(agent(world), at="in finish")
     script = agent(world, behind="holdfast.context.is_replaying()", finish='probe.executed("end")')
-    assert changed(preflight(world)) == {"flow": "go_on"}, "finish has no outcome yet"
+    assert changed(preflight(world)) == {"flow": "keep"}, "finish has no outcome yet"
     assert world.run(script).result == "m-1 saw 1"
     assert told(world) == ["flow: go_on"]
     assert world.counts() == {"think": 1, "finish": 1, "end": 1}
@@ -235,7 +235,7 @@ def test_an_edited_flow_and_an_edited_step(world: World) -> None:
 
 def test_an_edited_flow_can_be_held(world: World) -> None:
     prices(world, "1")
-    drift = {"flow": "ask"}
+    drift = {"flow": "hold"}
     world.crash(agent(world, on_drift=drift), at="in finish")
     script = agent(world, on_drift=drift, behind="holdfast.context.is_replaying()")
     assert world.run(script).said["reason"] == "drift"
@@ -251,7 +251,7 @@ def test_an_expired_key_is_told_and_not_sent(world: World) -> None:
     with world.store() as store:
         wait_for(lambda: [c.kind for c in store.preflight("r").changes] == ["key"], "the key's age")
     report = preflight(world)
-    assert changed(report) == {"key": "ask"}
+    assert changed(report) == {"key": "hold"}
     assert report["in_doubt"] == ["gap_send"]
     assert report["died"]
     ended = world.run(script)

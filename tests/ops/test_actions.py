@@ -356,7 +356,7 @@ def test_what_is_final_is_final(store: Store):
         actions.resume(store, "nope", actor="kim")
 
 
-@pytest.mark.parametrize("decision", ["redo", "go_on"])
+@pytest.mark.parametrize("decision", ["redo", "keep"])
 def test_a_decision_about_drift_is_refused_where_there_is_none(store, decision):
     Journal(store, "paused").held("paused", "paused by kim")
     Journal(store, "failed").failing("think").failed("think")

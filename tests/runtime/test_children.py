@@ -39,7 +39,7 @@ def work(item: str) -> str:
     return item.upper()
 
 
-@effect(name="fam-pay", on_doubt="ask")
+@effect(name="fam-pay", on_doubt="hold")
 def pay(item: str) -> str:
     raise ConnectionError("no answer")
 

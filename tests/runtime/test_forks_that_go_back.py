@@ -254,8 +254,8 @@ def stopped_fork(store: testing.PrivateStore, of: Any, *args: Any) -> None:
     fact[0] = "new"
 
 
-@pytest.mark.parametrize("policy", ["redo", "ask"])
-@pytest.mark.parametrize("answer", ["go_on", "redo"])
+@pytest.mark.parametrize("policy", ["redo", "hold"])
+@pytest.mark.parametrize("answer", ["keep", "redo"])
 def test_a_redo_of_what_it_borrowed_is_asked_for(
     store: testing.PrivateStore, policy: str, answer: Any
 ) -> None:
@@ -271,7 +271,7 @@ def test_a_redo_of_what_it_borrowed_is_asked_for(
             store.resume("f", drift="redo")
     store.resume("f", drift=answer, confirm=answer == "redo")
     assert watching.run("f", policy) == [0, 1, 2, 3, 4, 5]
-    assert acts() == [f"act {n}" for n in range(5 if answer == "go_on" else 0, 6)]
+    assert acts() == [f"act {n}" for n in range(5 if answer == "keep" else 0, 6)]
 
 
 def test_a_fork_that_failed_for_it_needs_a_confirmation(store: testing.PrivateStore) -> None:
@@ -294,13 +294,13 @@ def test_an_expired_result_that_it_borrowed_starts_no_loop_over_unasked() -> Non
         with pytest.raises(RunHeld, match=r"turns\[0\] to turns\[2\] has happened, or may have"):
             quoting.run("f")
         assert done == []
-        store.resume("f", drift="go_on")
+        store.resume("f", drift="keep")
         assert quoting.run("f") == [0, 1, 2, 3, 4, 5]
         assert acts() == ["act 3", "act 4", "act 5"]
 
 
 def test_its_preflight_looks_at_what_it_borrowed(store: testing.PrivateStore) -> None:
-    stopped_fork(store, watching, "ask")
+    stopped_fork(store, watching, "hold")
     (change,) = store.preflight("f").changes
     assert (change.kind, change.name) == ("fact", "fact")
     assert change.effects == (

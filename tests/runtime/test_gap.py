@@ -89,7 +89,7 @@ def test_what_is_as_it_was_is_not_told(store, outside):
 
 
 def test_go_on_keeps_what_is_recorded_and_tells_it_once(store, outside):
-    watcher = watching(outside, "go_on")
+    watcher = watching(outside, "keep")
     interrupted(lambda: watcher.run("r"))
     outside.fact, outside.stop = "new", Stop()
     interrupted(lambda: watcher.run("r"))
@@ -97,7 +97,7 @@ def test_go_on_keeps_what_is_recorded_and_tells_it_once(store, outside):
     assert outside.calls == ["read", "finish"]
     (change,) = found(store)
     assert (change["kind"], change["was"], change["now"]) == ("fact", OLD, NEW)
-    assert change["did"] == "go_on"
+    assert change["did"] == "keep"
 
 
 def test_redo_does_again_what_was_recorded_behind_it(store, outside):
@@ -112,7 +112,7 @@ def test_redo_does_again_what_was_recorded_behind_it(store, outside):
     assert not store.verify()
 
 
-@pytest.mark.parametrize("drift", ["go_on", "redo"])
+@pytest.mark.parametrize("drift", ["keep", "redo"])
 def test_asking_holds_the_run_until_somebody_decides(store, outside, drift):
     watcher = watching(outside, None)
     interrupted(lambda: watcher.run("r"))
@@ -126,14 +126,14 @@ def test_asking_holds_the_run_until_somebody_decides(store, outside, drift):
     assert "holdfast resume r --go-on" in str(store.explain("r"))
     store.resume("r", actor="ann", drift=drift)
     kept = [OLD, "read old", "finish new"]
-    assert watcher.run("r") == (kept if drift == "go_on" else [NEW, "read new", "finish new"])
+    assert watcher.run("r") == (kept if drift == "keep" else [NEW, "read new", "finish new"])
     (resumed,) = [e for e in store.history("r") if e.kind == "run_resumed"]
     assert (resumed.body["actor"], resumed.body["drift"]) == ("ann", drift)
     assert not store.verify()
 
 
 def test_a_fact_that_is_put_back_frees_the_run(store, outside):
-    watcher = watching(outside, "ask")
+    watcher = watching(outside, "hold")
     interrupted(lambda: watcher.run("r"))
     outside.fact = "new"
     with pytest.raises(RunHeld):
@@ -145,18 +145,18 @@ def test_a_fact_that_is_put_back_frees_the_run(store, outside):
 
 
 def test_what_was_accepted_and_changes_again_is_asked_again(store, outside):
-    watcher = watching(outside, "ask")
+    watcher = watching(outside, "hold")
     interrupted(lambda: watcher.run("r"))
     for fact in ("new", "newer"):
         outside.fact, outside.stop = fact, Stop()
         with pytest.raises(RunHeld):
             watcher.run("r")
-        store.resume("r", actor="ann", drift="go_on")
+        store.resume("r", actor="ann", drift="keep")
         interrupted(lambda: watcher.run("r"))
     assert watcher.run("r")[0] == OLD
 
 
-@pytest.mark.parametrize("on_change", ["ask", "redo"])
+@pytest.mark.parametrize("on_change", ["hold", "redo"])
 def test_an_effect_behind_it_is_not_repeated_without_a_confirmation(store, outside, on_change):
     watcher = watching(outside, on_change, with_effect=True)
     interrupted(lambda: watcher.run("r"))
@@ -284,7 +284,7 @@ def test_async_flows_watch_with_sync_and_async_functions(store, outside):
     @flow
     async def awaited() -> list[str]:
         seen = [
-            await aio.depends_on("a", look, on_change="go_on"),
+            await aio.depends_on("a", look, on_change="keep"),
             await aio.depends_on("b", outside.look),
         ]
         outside.stop.here()
@@ -361,7 +361,7 @@ def test_blocks_watch_too(store, outside):
     outside.fact = "new"
     with pytest.raises(RunHeld, match="drift"):
         script()
-    store.resume("r", actor="ann", drift="go_on")
+    store.resume("r", actor="ann", drift="keep")
     assert script() == OLD
 
 
@@ -418,7 +418,7 @@ def test_an_expired_result_of_which_nothing_was_made_is_asked_for_again(timed, c
     assert "good for 6 h" in change["now"]
 
 
-@pytest.mark.parametrize("policy", [None, "redo", "go_on"])
+@pytest.mark.parametrize("policy", [None, "redo", "keep"])
 def test_an_expired_result_that_was_used(timed, clock, outside, policy):
     buying = aging(outside, behind=True, on_expired=policy)
     interrupted(lambda: buying.run("r"))
@@ -427,7 +427,7 @@ def test_an_expired_result_that_was_used(timed, clock, outside, policy):
     if policy is None:
         with pytest.raises(RunHeld, match="good for 6 h"):
             buying.run("r")
-        timed.resume("r", actor="ann", drift="go_on")
+        timed.resume("r", actor="ann", drift="keep")
     kept = ["quote old", "use old"]
     assert buying.run("r") == (["quote new", "use new"] if policy == "redo" else kept)
 
@@ -438,7 +438,7 @@ def test_what_was_accepted_is_good_for_as_long_again(timed, clock, outside):
     clock.advance(7 * 3600)
     with pytest.raises(RunHeld):
         buying.run("r")
-    timed.resume("r", actor="ann", drift="go_on")
+    timed.resume("r", actor="ann", drift="keep")
     outside.stop = Stop()
     interrupted(lambda: buying.run("r"))
     clock.advance(5 * 3600)
@@ -449,7 +449,7 @@ def test_what_was_accepted_is_good_for_as_long_again(timed, clock, outside):
         buying.run("r")
 
 
-@pytest.mark.parametrize(("policy", "behind"), [(None, False), ("redo", True), ("go_on", True)])
+@pytest.mark.parametrize(("policy", "behind"), [(None, False), ("redo", True), ("keep", True)])
 def test_a_result_goes_bad_in_every_gap(timed, clock, outside, policy, behind):
     buying = aging(outside, behind=behind, on_expired=policy)
     for gap in range(4):
@@ -458,7 +458,7 @@ def test_a_result_goes_bad_in_every_gap(timed, clock, outside, policy, behind):
         assert str(timed.preflight("r"))
         clock.advance(7 * 3600)
     outside.fact = "last"
-    last = "fact 0" if policy == "go_on" else "last"
+    last = "fact 0" if policy == "keep" else "last"
     assert buying.run("r") == ([f"quote {last}", f"use {last}"] if behind else [f"quote {last}"])
     assert [change["did"] for change in found(timed)] == [policy or "redo"] * 4
 
@@ -491,7 +491,7 @@ def test_another_model_is_told_and_recorded_answers_stay(store, outside):
     assert [c["kind"] for c in found(store)] == ["model"]
 
 
-@pytest.mark.parametrize("policy", ["ask", "redo", "fail"])
+@pytest.mark.parametrize("policy", ["hold", "redo", "fail"])
 def test_another_model_by_policy(store, outside, policy):
     model = ["m-1"]
     agent = thinking(outside, model, {"model": policy})
@@ -500,9 +500,9 @@ def test_another_model_by_policy(store, outside, policy):
     if policy == "redo":
         assert agent.run("r") == "think old by m-2"
         return
-    with pytest.raises(RunHeld if policy == "ask" else RunFailed, match="model of step"):
+    with pytest.raises(RunHeld if policy == "hold" else RunFailed, match="model of step"):
         agent.run("r")
-    if policy == "ask":
+    if policy == "hold":
         store.resume("r", actor="ann", drift="redo")
         assert agent.run("r") == "think old by m-2"
     else:
@@ -529,8 +529,8 @@ def test_what_usage_says_is_told_when_the_next_call_says_otherwise(store, outsid
     says[:] = ["m-2", "do that"]
     assert twice.run("r") == 3
     assert [(c["kind"], c["did"]) for c in found(store)] == [
-        ("model", "go_on"),
-        ("prompt", "go_on"),
+        ("model", "keep"),
+        ("prompt", "keep"),
     ]
     told = [e.seq for e in store.history("r") if e.kind == "gap_found"]
     done = [e.seq for e in store.history("r") if e.kind == "step_completed"]
@@ -594,7 +594,7 @@ def test_an_expired_key_is_told_and_never_sent(timed, clock, outside):
 # -- the hook ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("answer", [None, "go_on", "hold", "fail"])
+@pytest.mark.parametrize("answer", [None, "keep", "hold", "fail"])
 def test_the_hook_of_a_flow_sees_the_report_and_decides(store, outside, answer):
     model, reports = ["m-1"], []
 
@@ -602,11 +602,11 @@ def test_the_hook_of_a_flow_sees_the_report_and_decides(store, outside, answer):
         reports.append(report)
         return answer
 
-    agent = thinking(outside, model, {"model": "ask"}, hook)
+    agent = thinking(outside, model, {"model": "hold"}, hook)
     interrupted(lambda: agent.run("r"))
     assert not reports, "a new run has no gap behind it"
     model[0] = "m-2"
-    if answer == "go_on":
+    if answer == "keep":
         assert agent.run("r") == "think old by m-1"
     else:
         with pytest.raises(RunFailed if answer == "fail" else RunHeld):
@@ -615,7 +615,7 @@ def test_the_hook_of_a_flow_sees_the_report_and_decides(store, outside, answer):
     assert [c.kind for c in report.changes] == ["model"]
     assert report.last == "run_released"
     if answer == "hold":
-        store.resume("r", actor="ann", drift="go_on")
+        store.resume("r", actor="ann", drift="keep")
         assert agent.run("r") == "think old by m-1", "a person's word goes before the hook's"
 
 
@@ -670,7 +670,7 @@ def test_a_hook_is_outside_the_run_and_may_hold_it(store, outside, awaits):
     with pytest.raises(RunHeld, match="the budget year is over"):
         work()
     assert store.get("r").held_reason == "drift"
-    store.resume("r", actor="ann", drift="go_on")
+    store.resume("r", actor="ann", drift="keep")
     work()
 
 
@@ -682,7 +682,7 @@ def test_a_wait_of_the_run_itself_is_a_gap_for_facts_only(store, outside):
 
     @flow(on_resume=reports.append)
     def waiting() -> list[Any]:
-        seen = depends_on("fact", outside.look, on_change="go_on")
+        seen = depends_on("fact", outside.look, on_change="keep")
         return [seen, holdfast.wait_for_signal("go"), holdfast.wait_for_signal("go")]
 
     waiting.submit("r")
@@ -694,7 +694,7 @@ def test_a_wait_of_the_run_itself_is_a_gap_for_facts_only(store, outside):
             store.until("r", done="wait:go" if number == 1 else "wait:go#2")
         assert store.handle("r").result(timeout=20) == [OLD, 1, 2]
     assert outside.looks >= 3, "each time that it was loaded"
-    assert [change["did"] for change in found(store)] == ["go_on", "go_on"]
+    assert [change["did"] for change in found(store)] == ["keep", "keep"]
     assert not reports, "nobody is asked about a wait that the run asked for"
 
 
@@ -736,14 +736,14 @@ def test_mistakes_are_told(store):
     async def wrong_colour() -> None:
         depends_on("x", str)
 
-    assert 'one of "go_on", "redo", "ask", "fail"' in str(caused(lambda: wrong_policy.run("r1")))
+    assert 'one of "keep", "redo", "hold", "fail"' in str(caused(lambda: wrong_policy.run("r1")))
     assert "takes a function" in str(caused(lambda: no_function.run("r2")))
     assert "await holdfast.aio.depends_on" in str(
         caused(lambda: asyncio.run(wrong_colour.run("r3")))
     )
     with pytest.raises(UsageError, match="without valid_for"):
         step(on_expired="redo")(caused)
-    with pytest.raises(UsageError, match='"ask", "fail"'):
-        flow(on_drift={"key": "go_on"})(caused)
+    with pytest.raises(UsageError, match='"hold", "fail"'):
+        flow(on_drift={"key": "keep"})(caused)
     with pytest.raises(UsageError, match="inside a flow"):
         depends_on("x", str)

@@ -235,7 +235,7 @@ def test_functions_recorded_under_any_name() -> None:
 
 def test_recorded_has_the_options_of_its_kind() -> None:
     with pytest.raises(UsageError, match="@effect"):
-        recorded(print, name="p", on_doubt="ask")
+        recorded(print, name="p", on_doubt="hold")
     with pytest.raises(UsageError, match="no option"):
         recorded(print, name="p", colour="red")
     with pytest.raises(UsageError, match="cannot stand in a name"):

@@ -299,7 +299,7 @@ def test_a_transaction_takes_its_memories_along(store: testing.PrivateStore) -> 
     assert holdfast.memory("transaction").get("k") == 1
 
 
-@effect(on_doubt="ask")
+@effect(on_doubt="hold")
 def memory_in_effect() -> int:
     holdfast.memory("effects").set("sent", True)
     return 1

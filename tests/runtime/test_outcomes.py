@@ -602,7 +602,7 @@ def test_a_refused_argument_names_its_step(holdfast_store):
         work.run("r")
 
 
-@pytest.mark.parametrize("policy", ["ask", "retry", "fail", lambda: Done(5)])
+@pytest.mark.parametrize("policy", ["hold", "retry", "fail", lambda: Done(5)])
 def test_an_effect_whose_value_is_lost_is_held_whatever_its_policy(store, policy):
     calls: list[int] = []
 

@@ -34,7 +34,7 @@ def secret_echo(text: str) -> dict:
     return {"text": text, "bytes": CANARY.encode("latin-1"), "deep": [(CANARY, 1)]}
 
 
-@effect(on_doubt="ask")
+@effect(on_doubt="hold")
 def secret_charge(token: Secret, order: str) -> str:
     assert token.reveal() == CANARY
     return f"charged {order} with {token.reveal()}"

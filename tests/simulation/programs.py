@@ -10,7 +10,7 @@ import msgspec
 from holdfast._core.retry import Retry
 from holdfast.testing.doors import Settings, Step
 
-POLICIES = ("ask", "retry", "fail", "function")
+POLICIES = ("hold", "retry", "fail", "function")
 
 
 class Flaky(Exception):

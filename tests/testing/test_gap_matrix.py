@@ -39,7 +39,7 @@ def matrix_redo() -> int:
 
 @flow
 def matrix_go_on() -> int:
-    depends_on("world", something_new, on_change="go_on")
+    depends_on("world", something_new, on_change="keep")
     return matrix_send(matrix_add(matrix_read()))
 
 

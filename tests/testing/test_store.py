@@ -18,7 +18,7 @@ def double(number: int) -> int:
     return number * 2
 
 
-@effect(name="kit-send", on_doubt="ask")
+@effect(name="kit-send", on_doubt="hold")
 def send(text: str) -> str:
     raise ConnectionError(text)
 

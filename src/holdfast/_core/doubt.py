@@ -216,7 +216,7 @@ def _did_not_happen(call: StepCall, error: BaseException, run_id: str) -> Script
 def _settle(call: StepCall, doubt: Doubt, run_id: str) -> Script:
     """Settle a doubt by the declared policy: a value, NOTHING (call it again), or a stop."""
     policy = call.spec.on_doubt
-    if doubt.why == "value_lost" or policy == "ask":
+    if doubt.why == "value_lost" or policy == "hold":
         raise held(call, doubt, run_id)
     if policy == "fail":
         error = doubt.error or RuntimeError("the process died before the outcome was recorded")

@@ -47,7 +47,7 @@ def resume_drafts(
 ) -> tuple[Drafts, dict[str, Any]]:
     """Return the entries that take a run up again, and the columns of its row that change.
 
-    `drift` is what is decided about what changed outside, "go_on" or "redo". `again` is only about a
+    `drift` is what is decided about what changed outside, "keep" or "redo". `again` is only about a
     run that is held as diverged: unless the change is accepted, it is replayed once more, with the code
     as it is now. A run that goes on by itself needs none. What cannot be resumed raises, saying what
     can be done.

@@ -13,7 +13,7 @@ and one awaiting, and the simulation has a third. One step, from the call to the
         └─ an effect ── Append(intent) ── Call ── Append(outcome)
                             │               └─ error, time-out: Append(step_in_doubt) ─┐
                             └─ found after a crash: Append(step_in_doubt) ─────────────┤
-                                       "ask": hold · "retry": again, same key          │
+                                       "hold": hold · "retry": again, same key          │
                                        "fail": StepFailed · function: ask the world ◄──┘
 
 An effect that a person has to approve asks before each intent (`approvals`).

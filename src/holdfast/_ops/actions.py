@@ -300,7 +300,7 @@ def resume(
     drift: str | None = None,
     again: bool = False,
 ) -> Answer:
-    """Take up a run that failed or is held; `drift` is "go_on" or "redo", for one that is held for
+    """Take up a run that failed or is held; `drift` is "keep" or "redo", for one that is held for
     what changed outside; `again` is only for one that is held as diverged, see `resume_drafts`."""
     check_actor(actor)
     for _ in range(TRIES):

@@ -338,7 +338,7 @@ def _worth_another_try(history: History, row: RunRow) -> bool:
     return not doubts or all(
         record.state is State.IN_DOUBT
         and record.intent is not None
-        and b'"on_doubt":"ask"' not in record.intent.body
+        and b'"on_doubt":"hold"' not in record.intent.body
         and (record.doubt is None or b'"why":"value_lost"' not in record.doubt.body)
         for record in doubts
     )

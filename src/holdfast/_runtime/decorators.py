@@ -43,7 +43,7 @@ class _Declares:
     def undo(
         self,
         *,
-        on_doubt: OnDoubt = "ask",
+        on_doubt: OnDoubt = "hold",
         retry: Retry | None = None,
         timeout: float | None = None,
         not_done_on: Errors = (),
@@ -134,7 +134,7 @@ def effect(
     aliases: Sequence[str] = (),
     key: str | Callable[..., str] | None = None,
     key_ttl: float = ...,
-    on_doubt: OnDoubt = "ask",
+    on_doubt: OnDoubt = "hold",
     undo: Callable[..., Any] | None = None,
     not_done_on: Errors = (),
     raises: Errors = (),
@@ -151,7 +151,7 @@ def effect(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function an effect: a step that changes the world, never repeated on a guess.
 
     The intent is on disk before the function is called. A crash, an error or a time-out leaves it
-    in doubt, and `on_doubt=` says what then: "ask" a person, "retry" with the same key, "fail", or
+    in doubt, and `on_doubt=` says what then: "hold" for a person, "retry" with the same key, "fail", or
     a function that finds out. Only errors in `not_done_on=` mean that it did not happen.
 
     `transaction=True` is for what it writes to the store's own database, by the connection that

@@ -61,7 +61,7 @@ class Settings:
         unrecorded: Sequence[str] = (),
         key: str | Callable[..., str] | None = None,
         key_ttl: float = effects.KEY_TTL_S,
-        on_doubt: OnDoubt = "ask",
+        on_doubt: OnDoubt = "hold",
         undo: Callable[..., Any] | None = None,
         transaction: bool = False,
         polls: bool = False,

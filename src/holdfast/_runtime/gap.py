@@ -2,7 +2,7 @@
 
     look ── nothing to tell ─────────────────────────────► the flow is called
       │
-      └─ changes ── on_resume ── policies ─┬─ go_on ─────► gap_found, the flow is called
+      └─ changes ── on_resume ── policies ─┬─ keep ──────► gap_found, the flow is called
                                            ├─ redo ──────► gap_found, next generation, called
                                            ├─ ask ───────► gap_found, run_held (drift)
                                            └─ fail ──────► gap_found, run_failed (Drifted)
@@ -210,7 +210,7 @@ def used_since(execution: Execution, call: StepCall) -> list[Draft]:
     settings = registry.steps.get(name)
     declared = {} if settings is None else settings.drift.versions()
     changes = [
-        Change(kind, name, was[kind], now, "go_on", did="go_on")
+        Change(kind, name, was[kind], now, "keep", did="keep")
         for kind, now in used.items()
         if kind in was and kind not in declared
         if now not in (was[kind], execution.history.gap.accepted.get(f"{kind}:{name}"))
@@ -283,11 +283,11 @@ def _outside(execution: Execution) -> Generator[None, None, None]:
 
 
 def _checked(flow: FlowLike, answer: Any) -> str | None:
-    if answer in (None, "go_on", "hold", "fail"):
+    if answer in (None, "keep", "hold", "fail"):
         return None if answer is None else str(answer)
     raise UsageError(
         f"on_resume of flow {flow.name} returned {answer!r:.80}; it returns None (as the policies "
-        'say), "go_on", "hold" or "fail"'
+        'say), "keep", "hold" or "fail"'
     )
 
 
@@ -320,11 +320,11 @@ def decided(change: Change, answer: str | None = None) -> Change:
     """Say what becomes of a change."""
     if answer is not None:
         did = answer
-    elif change.policy == "ask" or (change.policy == "redo" and change.effects):
+    elif change.policy == "hold" or (change.policy == "redo" and change.effects):
         did = "hold"
     else:
         did = change.policy
-    if change.kind == "key" and did in ("hold", "go_on"):
+    if change.kind == "key" and did in ("hold", "keep"):
         did = "in_doubt"  # It is held as that, or settled by a function: the key is never sent.
     return msgspec.structs.replace(change, did=did)
 
@@ -345,7 +345,7 @@ def write(
         if redo:
             facts |= repeating.redo_facts(whole_history(execution), redo)
             row_changes["generation"] = facts["generation"]
-        expired = [c for c in facts["changes"] if c.kind == "expired" and c.did == "go_on"]
+        expired = [c for c in facts["changes"] if c.kind == "expired" and c.did == "keep"]
         if expired:
             facts["accepted"] = {change.token: str(at_us) for change in expired}
         body = _encode(facts)

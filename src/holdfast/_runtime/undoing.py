@@ -73,7 +73,7 @@ def declare(
     settings: Settings,
     fn: Callable[..., Any],
     *,
-    on_doubt: OnDoubt = "ask",
+    on_doubt: OnDoubt = "hold",
     retry: Retry | None = None,
     timeout: float | None = None,
     not_done_on: tuple[type[BaseException], ...] = (),
@@ -84,7 +84,7 @@ def declare(
     if not callable(fn):
         raise UsageError(f"{name} is a function, not {fn!r:.80}")
     transaction = settings.spec.transaction
-    if transaction and (on_doubt != "ask" or not_done_on or timeout is not None):
+    if transaction and (on_doubt != "hold" or not_done_on or timeout is not None):
         raise UsageError(
             f"{name} is a transaction as the effect is: it has happened or it has not, so on_doubt=, "
             "not_done_on= and timeout= say nothing"

@@ -42,8 +42,8 @@ UNREADABLE_MAX_CHARS = 200
 def depends_on(name: str, fn: Fact, *, on_change: Policy | None = None) -> str:
     """Record a fingerprint of what `fn` returns, and compare it when the run goes on after a gap.
 
-    `fn` is a function of no arguments, or a `Path`: the contents of that file. `on_change` is "ask" (the run
-    is held), "go_on", "redo" (what was recorded behind it is done again) or "fail" (`Drifted`).
+    `fn` is a function of no arguments, or a `Path`: the contents of that file. `on_change` is "hold" (the run
+    is held), "keep", "redo" (what was recorded behind it is done again) or "fail" (`Drifted`).
     """
     frame = in_flow("holdfast.versioning.depends_on(…)")
     if frame.awaits:

@@ -27,7 +27,7 @@ def die(where: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@holdfast.effect(on_doubt="ask")
+@holdfast.effect(on_doubt="hold")
 def charge(amount: str) -> str:
     with Path("world.txt").open("a") as world:
         world.write(f"{amount}\n")

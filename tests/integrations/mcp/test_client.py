@@ -101,7 +101,7 @@ def test_a_tool_that_nobody_names_is_an_effect_known_by_its_call(store) -> None:
     started = next(it for it in store.history("r") if it.kind == "step_started")
     assert bank.calls == [("pay", started.body["key"])]  # The server got the key in `_meta`.
     assert started.body["args"] == {"arguments": {"amount": 3}}
-    assert started.body["on_doubt"] == "ask"
+    assert started.body["on_doubt"] == "hold"
 
 
 def test_calls_without_an_id_are_known_by_their_place(store) -> None:

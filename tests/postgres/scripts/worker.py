@@ -45,7 +45,7 @@ def job_charge(run: str, label: str, amount: int) -> dict[str, Any]:
     return probe.payments().charge(holdfast.idempotency_key(), amount)
 
 
-@effect(key="order:{run}", on_doubt="ask")
+@effect(key="order:{run}", on_doubt="hold")
 def job_order(run: str, label: str) -> str:
     """Nobody can tell whether it happened: never a second time."""
     return note(label, run)

@@ -36,7 +36,7 @@ def look_first(report: ResumePreview) -> str | None:
     return "hold" if report.gap_s > 60 or report.changes or report.in_doubt else None
 
 
-@flow(on_drift={"model": "ask", "fact": "redo"}, on_resume=look_first)
+@flow(on_drift={"model": "hold", "fact": "redo"}, on_resume=look_first)
 def agent(topic: str) -> str:
     assert_type(depends_on("prices", Path("prices.csv")), str)
     depends_on("row", lambda: {"price": 1}, on_change="redo")
@@ -53,7 +53,7 @@ async def row() -> int:
 
 @flow
 async def awaited(topic: str) -> str:
-    assert_type(await aio.depends_on("row", row, on_change="go_on"), str)
+    assert_type(await aio.depends_on("row", row, on_change="keep"), str)
     return topic
 
 

@@ -163,7 +163,7 @@ def _resume(
         actor=actor,
         accept_change=accept_change,
         confirm=confirm,
-        drift="go_on" if go_on else "redo" if redo else None,
+        drift="keep" if go_on else "redo" if redo else None,
     )
     tell(session, answer, resumed=[], refused=0)
     return None

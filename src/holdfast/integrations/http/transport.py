@@ -53,7 +53,7 @@ LINGER_S = 1.0
 MAX_BYTES = 64 * 1024 * 1024
 
 Asks = Callable[[Any], bool]
-Policy = Literal["ask", "retry", "fail"]
+Policy = Literal["hold", "retry", "fail"]
 
 
 class _Rules:
@@ -219,7 +219,7 @@ class DurableTransport(_OnlyBlocking, _Transport):
         key: Callable[[Any], str] = request_key,
         record: Asks | None = None,
         effects: Asks | None = None,
-        on_doubt: Policy = "ask",
+        on_doubt: Policy = "hold",
         headers: Iterable[str] = (),
         max_bytes: int = MAX_BYTES,
         trust_env: bool = True,
@@ -278,7 +278,7 @@ class AsyncDurableTransport(_OnlyAwaited, _AsyncTransport):
         key: Callable[[Any], str] = request_key,
         record: Asks | None = None,
         effects: Asks | None = None,
-        on_doubt: Policy = "ask",
+        on_doubt: Policy = "hold",
         headers: Iterable[str] = (),
         max_bytes: int = MAX_BYTES,
         trust_env: bool = True,

@@ -339,6 +339,6 @@ def _step(name: str) -> AsyncStep[..., Any]:
 @functools.lru_cache(maxsize=1024)
 def _effect(name: str) -> AsyncEffect[..., Any]:
     made: AsyncEffect[..., Any] = recorded(
-        _called, name=name, unrecorded=("body", "watched"), effect=True, on_doubt="ask"
+        _called, name=name, unrecorded=("body", "watched"), effect=True, on_doubt="hold"
     )
     return made

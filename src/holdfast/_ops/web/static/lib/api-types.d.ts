@@ -421,7 +421,7 @@ export interface Repeat {
 export interface Resume {
   accept_change?: boolean;
   confirm?: boolean;
-  drift?: "go_on" | "redo" | null;
+  drift?: "keep" | "redo" | null;
 }
 
 /** What a run finds that goes on after a gap. */
