@@ -899,7 +899,7 @@ def test_flow_run_keeps_to_the_same_rule(store):
 def test_versions_are_texts():
     for accepts in ("1", (1,), ("",)):
         with pytest.raises(UsageError):
-            versioned("2", new, accepts_versions=accepts_versions)  # type: ignore[arg-type]
+            versioned("2", new, accepts_versions=accepts)  # type: ignore[arg-type]
 
 
 DEPLOY = '''
