@@ -18,6 +18,7 @@ The rules stand in a TOML file:
     was = "list"
     becomes = "runs"
     on = ["store", "*_store"]
+    keywords_only = true    # optional: not `store.list(query)`
 
     [[keywords]]    # `turns(…, limit=3)`, `aio.turns(…, limit=3)`, not `store.runs(limit=3)`
     was = "limit"
@@ -106,7 +107,7 @@ class Rules:
         """Return the rules of a TOML file."""
         return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
 
-    def attribute(self, receiver: str, name: str) -> str | None:
+    def attribute(self, receiver: str, name: str, *, keywords_only: bool = False) -> str | None:
         """Return the new name of an attribute of this receiver."""
         return next(
             (
@@ -115,6 +116,7 @@ class Rules:
                 if rule["was"] == name
                 and _matches(receiver, rule["on"])
                 and _matches(self.path, rule.get("in", ["*"]))
+                and (keywords_only or not rule.get("keywords_only"))
             ),
             None,
         )
@@ -206,6 +208,7 @@ class _Renames(ast.NodeVisitor):
         self.shadows: list[set[str]] = []
         self.parameters: list[dict[str, str]] = []
         self.classes: list[str] = []
+        self.called_by_keywords: set[int] = set()
 
     # - imports
 
@@ -355,12 +358,17 @@ class _Renames(ast.NodeVisitor):
                 raise ValueError(f"{_dots(node)} becomes {becomes}, which needs another import")
             self._replace(node, root + becomes[len(self.bound[root]) :])
             return
-        if name := self.rules.attribute(_last_name(node.value), node.attr):
+        keywords_only = id(node) in self.called_by_keywords
+        if name := self.rules.attribute(
+            _last_name(node.value), node.attr, keywords_only=keywords_only
+        ):
             self._replace_end(node, node.attr, name)
         self.visit(node.value)
 
     def visit_Call(self, node: ast.Call) -> None:
         function = _last_name(node.func)
+        if not node.args:
+            self.called_by_keywords.add(id(node.func))
         for keyword in node.keywords:
             if keyword.arg is None:
                 continue

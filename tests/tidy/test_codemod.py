@@ -180,3 +180,10 @@ def test_what_a_file_defines(was, becomes):
     HERE.path = "elsewhere.py"
     if "def turns" in was or "class" in was:
         assert rename_python(was, HERE) == was
+
+
+def test_calls_are_told_apart_by_their_shape():
+    rule = {"was": "list", "becomes": "runs", "on": ["store"], "keywords_only": True}
+    rules = Rules(attributes=[rule])
+    text = "store.list(limit=3), store.list(query), store.list"
+    assert rename_python(text, rules) == "store.runs(limit=3), store.list(query), store.list"
