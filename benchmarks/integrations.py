@@ -174,7 +174,7 @@ def _tools(*, awaits: bool) -> Callable[[], AbstractContextManager[Call]]:
 
     @contextmanager
     def make() -> Iterator[Call]:
-        from holdfast.integrations.tools import Call as ToolCall, Tools, tool
+        from holdfast.integrations.tools import ToolCall, Tools, tool
 
         @tool(name="search")
         def search(query: str) -> str:
@@ -203,7 +203,7 @@ def _openai_agents() -> Iterator[Call]:
     from agents import Agent, Model, ModelResponse, Runner, Usage, set_tracing_disabled
     from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 
-    from holdfast.integrations.openai_agents import durable_runner
+    from holdfast.integrations.openai_agents import install_durable_runner
 
     class AtOnce(Model):
         async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
@@ -217,7 +217,7 @@ def _openai_agents() -> Iterator[Call]:
             raise NotImplementedError
 
     set_tracing_disabled(disabled=True)
-    durable_runner()
+    install_durable_runner()
     agent = Agent(name="bench", model=AtOnce())
 
     async def call(_number: int) -> Any:

@@ -50,7 +50,7 @@ def agent(task: str) -> str:
         if reply.tool is None:
             return reply.text
         chat.messages.append(call_tool(reply.tool))
-    raise AssertionError  # at the limit, turns raises TurnLimit
+    raise AssertionError  # at the limit, turns raises TurnLimitReached
 
 
 def main() -> None:

@@ -144,7 +144,7 @@ def write(guide: Message, notes: list[str]) -> list[Message]:
         for call in reply.tool_calls:
             answer = "; ".join(search(call.query))
             writing.messages.append(Message("tool", answer, tool_call_id=call.id))
-    raise AssertionError  # at the limit, turns raises TurnLimit
+    raise AssertionError  # at the limit, turns raises TurnLimitReached
 
 
 def _user(text: str) -> Message:

@@ -108,7 +108,7 @@ class Acting:
         number: int | None = None,
     ) -> Answered:
         """Refuse what a run asks, by the name of the question or the step of an approval: the flow
-        gets `Refused`."""
+        gets `Rejected`."""
         from holdfast._ops import people
 
         return people.refuse(
@@ -167,7 +167,7 @@ class Acting:
 
         Outcomes from before that step come along. `input` changes parts of the input, `results`
         outcomes by step key, `state` the state with which the turn begins that `before` is in.
-        Raises NotConfirmed if effects would be executed again, unless `confirm` says so.
+        Raises ConfirmationRequired if effects would be executed again, unless `confirm` says so.
         """
         from holdfast._ops import fork
 

@@ -31,7 +31,7 @@ from holdfast._core.rows import KeyState
 from holdfast._core.scripts import step_script
 from holdfast._core.stops import Unwind
 from holdfast._core.superseding import escaped
-from holdfast.errors import KeyConflict, RunHeld, StepFailed, ValueRefused
+from holdfast.errors import KeyConflict, NotSerializable, RunHeld, StepFailed
 
 SECOND = 1_000_000
 DAY = 24 * 3600
@@ -105,7 +105,7 @@ class Bench:
         script = step_script(call, self.history(), codec.decode)
         appends = 0
         answer: Any = None
-        error: ValueRefused | None = None
+        error: NotSerializable | None = None
         while True:
             try:
                 request = script.send(answer) if error is None else script.throw(error)
@@ -118,7 +118,7 @@ class Bench:
                     raise Crash
                 if refuse and request.notes[-1].values:
                     refuse -= 1
-                    error = ValueRefused("result", "it does not survive")
+                    error = NotSerializable("result", "it does not survive")
                     continue
                 answer = self._append(request)
                 if crash == f"after {appends}":
@@ -327,7 +327,7 @@ def test_a_declared_error_that_does_not_survive_is_refused_and_says_so():
 
 def test_a_result_that_does_not_survive_is_a_failure():
     bench = Bench()
-    with pytest.raises(StepFailed, match="ValueRefused"):
+    with pytest.raises(StepFailed, match="NotSerializable"):
         bench.run(plain(), refuse=1)
     assert bench.kinds() == ["step_failed"]
 

@@ -200,7 +200,7 @@ def test_killed_twice_and_by_a_real_signal() -> None:
         setup=made.clear,
         check=in_order,
         settle=not_done,
-        deaths=2,
+        crashes=2,
         max_points=4,
     )
     testing.crash_matrix(

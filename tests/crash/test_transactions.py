@@ -143,7 +143,7 @@ def test_at_every_boundary(kill: Any) -> None:
 
 
 def test_two_deaths() -> None:
-    report = testing.crash_matrix(matrix, url="sqlite:", deaths=2, max_points=5)
+    report = testing.crash_matrix(matrix, url="sqlite:", crashes=2, max_points=5)
 
     assert all(point.result == [0, 1] for point in report.points)
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import holdfast
 from holdfast.errors import AnswerConflict
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations import lives, world
 from tests.integrations.program import RUN_ID
 
@@ -76,7 +76,7 @@ class Agent:
         self,
         module: str,
         folder: Path,
-        server: ModelServer,
+        server: FakeModelServer,
         *,
         python: str = sys.executable,
         store: str | None = None,

@@ -53,7 +53,7 @@ class Killer(Observer):
         if self._left <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def written(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
+    def entries_committed(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
         self._count("entry", len(entries))
 
     def attempt_ended(self, attempt: ObservedAttempt, begun: Any) -> None:

@@ -328,7 +328,7 @@ def inner(text: str) -> str:
 def test_waits_are_spans_and_children_are_linked(telling, holdfast_store):
     handle = asks.start("ott-waits", "canary-3")
     kept = holdfast_store
-    kept.until("ott-waits", waiting="answer")
+    kept.wait_until("ott-waits", waiting="answer")
     kept.answer("ott-waits", "ott-question", "yes", actor="kim")
     kept.signal("ott-waits", "ott-signal", "now")
     assert handle.result(timeout=30) == "yes now canary-3"
@@ -364,7 +364,7 @@ def paying(amount: int) -> int:
 def test_consent_is_waited_for_and_an_effect_in_the_store_is_told():
     with Telling() as telling, testing.store(url="sqlite:") as store:
         handle = paying.start("ott-paid", 5)
-        store.until("ott-paid", waiting="answer")
+        store.wait_until("ott-paid", waiting="answer")
         (question,) = store.questions()
         store.approve("ott-paid", question.name, digest=question.digest, actor="kim")
         assert handle.result(timeout=30) == 5

@@ -101,7 +101,7 @@ def held_in_doubt_after_a_timeout(store: MemoryStore):
 @case
 def held_in_doubt_value_lost(store: MemoryStore):
     journal = Journal(store, "r").intent("charge", {"order": "42"})
-    error = {"type": "ValueRefused", "message": "result.client: a Client cannot be stored"}
+    error = {"type": "NotSerializable", "message": "result.client: a Client cannot be stored"}
     journal.doubt("charge", "value_lost", error=error).held("in_doubt", "", "charge")
 
 

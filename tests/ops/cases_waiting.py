@@ -221,6 +221,6 @@ def running_and_to_be_cancelled(store: MemoryStore):
 @case
 def failed_since_an_approval_was_refused(store: MemoryStore):
     journal = Journal(store, "r").step("search").asks_approval("refund", {"amount": 3})
-    error = {"type": "Refused", "message": "refund was refused by kim: too much"}
+    error = {"type": "Rejected", "message": "refund was refused by kim: too much"}
     draft = journal.draft(Kind.QUESTION_ANSWERED, "refund", error=error, refused="too much")
-    journal.write(draft).failed("refund", error=("Refused", "refund was refused by kim: too much"))
+    journal.write(draft).failed("refund", error=("Rejected", "refund was refused by kim: too much"))

@@ -12,7 +12,14 @@ from holdfast._core.rows import Lease, RunRow
 from holdfast._ops import actions, inspect
 from holdfast._ops.steps import ErrorView, error_of
 from holdfast._store.contract import Store
-from holdfast.errors import RunCancelled, RunHeld, RunNotFound, StaleView, UsageError, ValueRefused
+from holdfast.errors import (
+    NotSerializable,
+    RunCancelled,
+    RunHeld,
+    RunNotFound,
+    StaleView,
+    UsageError,
+)
 from holdfast.types import Failed
 from tests.ops.journals import Journal
 
@@ -109,7 +116,7 @@ def test_what_cannot_be_settled_says_what_it_is(store: Store):
         actions.settle(store, "r", "search", NOT_DONE, actor="kim")
     with pytest.raises(UsageError, match="Done"):
         actions.settle(store, "r", "charge", "done", actor="kim")  # type: ignore[arg-type]
-    with pytest.raises(ValueRefused):
+    with pytest.raises(NotSerializable):
         actions.settle(store, "r", "charge", Done(object()), actor="kim")
     with pytest.raises(UsageError, match="actor"):
         actions.settle(store, "r", "charge", NOT_DONE, actor=" ")

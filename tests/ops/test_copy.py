@@ -23,7 +23,7 @@ from holdfast._ops.cli.main import main
 from holdfast._ops.copying import Fate, Moved
 from holdfast._runtime import alerter, patrol, queues
 from holdfast._store.contract import Busy, Limits, NewRun, ScheduleRow, Store as Kept
-from holdfast.errors import Regressed, RunHeld, StoreError, UsageError
+from holdfast.errors import RunHeld, StoreError, StoreLostData, UsageError
 from tests.ops.meanwhile import Meanwhile
 
 PAIRS = [
@@ -398,7 +398,7 @@ def test_a_store_that_lost_commits_is_not_copied(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pair.source.kept, "regression", lambda: "commit 7 is gone")
-    with pytest.raises(Regressed, match="commit 7 is gone"):
+    with pytest.raises(StoreLostData, match="commit 7 is gone"):
         pair.copy()
 
 

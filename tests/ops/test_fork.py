@@ -26,7 +26,7 @@ from holdfast._ops.explain import explain
 from holdfast._ops.exporting import export
 from holdfast._ops.timeline import timeline
 from holdfast._runtime import registry
-from holdfast.errors import Corrupt, NotConfirmed, RunDeleted, RunFailed, UsageError
+from holdfast.errors import ConfirmationRequired, Corrupt, RunDeleted, RunFailed, UsageError
 from tests.ops.meanwhile import Meanwhile
 
 calls: Counter[str] = Counter()
@@ -211,7 +211,7 @@ def test_inputs_of_classes_that_are_not_known_here_come_along(
 def test_the_error_has_a_command_that_works(
     opened: holdfast.types.Store, cli: Callable[..., Result]
 ) -> None:
-    with pytest.raises(NotConfirmed) as caught:
+    with pytest.raises(ConfirmationRequired) as caught:
         opened.fork("r", "f", before="fk.mail")
     [way] = [way for way in caught.value.ways if way.startswith("holdfast ")]
     import shlex
@@ -250,7 +250,7 @@ def test_an_effect_that_was_taken_back_is_not_borrowed(opened: holdfast.types.St
     opened.rollback("r")
     opened.recover()
     assert calls["unmail"] == 1
-    with pytest.raises(NotConfirmed, match="fk.mail .happened, and was taken back."):
+    with pytest.raises(ConfirmationRequired, match="fk.mail .happened, and was taken back."):
         opened.fork("r", "f", before="fk.write")
     opened.fork("r", "f", before="fk.write", confirm=True)
     assert report.run("f", "refunds", "ann") == "REFUNDS, SENT TO ANN"
@@ -421,7 +421,7 @@ def test_what_was_taken_back_in_a_turn_that_is_over_is_said(opened: holdfast.typ
     mailing.run("m")
     opened.rollback("m")
     opened.recover()
-    with pytest.raises(NotConfirmed) as caught:
+    with pytest.raises(ConfirmationRequired) as caught:
         opened.fork("m", "n", before="turns[3]")
     assert caught.value.effects == (
         *(f"turns[{n}]/fk.mail (was taken back, and is not done again)" for n in range(3)),

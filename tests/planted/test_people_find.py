@@ -49,7 +49,7 @@ def approved_then_changed() -> list[int]:
             until(lambda: store.questions() and store.get("r").owner is None)
             amounts.append(7000)
             store.approve("r", "pl-pay", actor="ana")
-            store.until("r", status="held")
+            store.wait_until("r", status="held")
             store.resume("r", accept_change=True, actor="ana")
             until(lambda: world or store.questions())
     return list(world)

@@ -11,7 +11,7 @@ from holdfast import Approval, Retry, effect, flow, gather, testing
 from holdfast._ops.cli.entries import summary_of
 from holdfast.errors import (
     AnswerConflict,
-    Refused,
+    Rejected,
     RunEnded,
     RunFailed,
     StaleView,
@@ -135,7 +135,7 @@ def beside() -> list[Any]:
 def refusable(amount: int) -> str:
     try:
         return pay(amount)
-    except Refused as error:
+    except Rejected as error:
         return f"{error.step}: {error.actor}, {error.reason}"
 
 
@@ -244,7 +244,7 @@ def test_changed_arguments_need_a_new_approval(store: PrivateStore) -> None:
         until(lambda: is_free(store))
         amounts["r"] = 7000
         store.approve("r", "ap-pay", digest=shown.digest, actor="ana")
-        store.until("r", status="held")
+        store.wait_until("r", status="held")
         assert world == []
         detail = store.get("r").held_detail or ""
         assert "other arguments" in detail

@@ -133,9 +133,9 @@ def test_the_first_budget_of_a_run_stays_whatever_the_code_says_later(store):
 def test_a_worker_goes_on_with_a_run_whose_budget_was_raised(store):
     thinker.submit("r", 5)
     with store.worker(flows=[thinker]):
-        store.until("r", status="held")
+        store.wait_until("r", status="held")
         store.raise_budget("r", to=Budget(usd=2), actor="ada")
-        store.until("r", status="completed")
+        store.wait_until("r", status="completed")
     assert done == [0, 1, 2, 3, 4]
 
 
@@ -494,8 +494,8 @@ def parent(count: int) -> list[int]:
 def test_children_spend_from_the_pot_of_the_root_and_any_of_them_raises_it(store):
     handle = parent.start("p", 5)
     fourth = "p::budget-child#4"
-    store.until(fourth, status="held")
-    store.until("p", waiting=True)
+    store.wait_until(fourth, status="held")
+    store.wait_until("p", waiting=True)
     assert done == [0, 1, 2]
     assert spent(store, "p") == 90 * CENT
     assert store.kept.pot(fourth) is None
@@ -528,7 +528,7 @@ def test_the_budget_of_a_childs_flow_is_no_second_pot(store):
         return own(2)
 
     handle = free.start("q")
-    store.until("q::budget-own", status="held")
+    store.wait_until("q::budget-own", status="held")
     assert spent(store, "q::budget-own") == 30 * CENT, "its own, since its family has none"
     assert store.kept.pot("q") is None
     store.raise_budget("q::budget-own", to=Budget(usd=1), actor="ada")

@@ -160,7 +160,7 @@ def test_a_worker_holds_it_and_takes_it_up_after_the_upgrade(store):
     interrupted(lambda: agent.run("r", Before("tea", 1)))
     put(After)
     with store.worker(flows=[agent]):
-        store.until("r", status="held")
+        store.wait_until("r", status="held")
     view = store.get("r")
     assert (view.status, view.held_reason) == ("held", "diverged")
     before = kinds(store, "r")
@@ -168,7 +168,7 @@ def test_a_worker_holds_it_and_takes_it_up_after_the_upgrade(store):
     assert kinds(store, "r") == before, "the same flow with the same class does not try again"
     put(After, upgrade=in_euros)
     with store.worker(flows=[agent]):
-        ended = store.until("r", status="completed")
+        ended = store.wait_until("r", status="completed")
     assert ended.result() == [After("tea", 0.01), After("tea", 2.5)]
 
 

@@ -255,7 +255,7 @@ def test_a_run_that_returns_first_has_completed(store: PrivateStore) -> None:
 @pytest.mark.parametrize("it", [waits, awaits], ids=["sync", "async"])
 def test_one_that_waits_in_its_process(store: PrivateStore, it: Any) -> None:
     handle = it.start("r")
-    store.until("r", waiting="signal:go")
+    store.wait_until("r", waiting="signal:go")
 
     assert handle.cancel(actor="ana").outcome == "cancelled"
 
@@ -445,7 +445,7 @@ def test_a_signal_that_comes_while_it_is_paused_is_kept(store: PrivateStore) -> 
 
 def test_a_pause_of_one_that_waits_in_its_process(store: PrivateStore) -> None:
     handle = waits.start("r")
-    store.until("r", waiting="signal:go")
+    store.wait_until("r", waiting="signal:go")
 
     assert store.pause("r").outcome == "paused"
 
@@ -520,7 +520,7 @@ def test_a_deadline_cancels_a_run_that_waits_in_its_process() -> None:
     clock = FakeClock()
     with testing.store(clock=clock, url="sqlite:") as store:
         handle = waits.with_options(timeout="1h").start("r")
-        store.until("r", waiting="signal:go")
+        store.wait_until("r", waiting="signal:go")
         clock.advance(3599)
         assert handle.status() == "waiting"
         clock.advance(2)

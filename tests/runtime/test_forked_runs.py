@@ -13,7 +13,7 @@ import holdfast
 from holdfast import aio, effect, flow, gather, idempotency_key, step, testing, turns
 from holdfast._store.contract import WholeRun
 from holdfast.errors import (
-    NotConfirmed,
+    ConfirmationRequired,
     RunConflict,
     RunFailed,
     RunNotFound,
@@ -267,7 +267,7 @@ def test_effects_that_would_be_repeated_are_listed_and_confirmed(
     store: testing.PrivateStore,
 ) -> None:
     order.run("r", 7)
-    with pytest.raises(NotConfirmed, match="confirm=True") as caught:
+    with pytest.raises(ConfirmationRequired, match="confirm=True") as caught:
         store.fork("r", "f", before="forked.note")
     assert caught.value.effects == ("forked.pay (happened)",)
     assert any("--yes" in way for way in caught.value.ways)
@@ -279,14 +279,14 @@ def test_effects_that_would_be_repeated_are_listed_and_confirmed(
     assert len(set(keys)) == 2, "a fork shows keys of its own"
     assert calls["send"] == 1, "a business key is kept"
     assert any(e.kind == "skipped_duplicate" for e in store.history("f"))
-    with pytest.raises(NotConfirmed):
+    with pytest.raises(ConfirmationRequired):
         store.fork("f", "g", before="forked.note")
 
 
 def test_a_fork_that_has_not_begun_tells_what_it_will_repeat(store: testing.PrivateStore) -> None:
     order.run("r", 7)
     store.fork("r", "f", before="forked.pay", confirm=True)
-    with pytest.raises(NotConfirmed, match="forked.pay .happened in run r."):
+    with pytest.raises(ConfirmationRequired, match="forked.pay .happened in run r."):
         store.fork("f", "g", before="forked.note")
 
 
@@ -300,7 +300,7 @@ def test_effects_of_turns_that_are_over_are_not_repeated(store: testing.PrivateS
         raise AssertionError
 
     tools.run("r")
-    with pytest.raises(NotConfirmed) as caught:
+    with pytest.raises(ConfirmationRequired) as caught:
         store.fork("r", "f", before="turns[4]")
     assert caught.value.effects == tuple(f"turns[{n}]/forked.pay (happened)" for n in (4, 5))
     store.fork("r", "f", before="turns[4]", confirm=True)
@@ -421,7 +421,7 @@ def test_waits_and_children_that_are_over_come_along(store: testing.PrivateStore
     store.fork("r", "f", before="forked.note")
     assert waiter.run("f") == told
     assert calls == {"child": 1, "note 0": 2}
-    with pytest.raises(NotConfirmed, match="a child run"):
+    with pytest.raises(ConfirmationRequired, match="a child run"):
         store.fork("r", "g", before="forked.child")
 
 
@@ -436,12 +436,12 @@ def test_an_approval_is_asked_for_anew(store: testing.PrivateStore) -> None:
         return approved(3) + note(0, " and")[:4]
 
     handle = spender.start("r")
-    store.until("r", waiting=True)
+    store.wait_until("r", waiting=True)
     store.approve("r", "forked.approved", actor="ann")
     assert handle.result(timeout=30) == "spent 3 and"
     store.fork("r", "f", before="forked.approved", confirm=True)
     handle = spender.start("f")
-    store.until("f", waiting=True)
+    store.wait_until("f", waiting=True)
     assert calls["approved"] == 1, "one approval, one execution"
     store.approve("f", "forked.approved", actor="ann")
     assert handle.result(timeout=30) == "spent 3 and"

@@ -691,7 +691,7 @@ def test_a_wait_of_the_run_itself_is_a_gap_for_facts_only(store, outside):
             until(lambda: (row := store.kept.get("r")).waiting_on and row.owner is None)
             outside.fact = f"new {number}"
             store.signal("r", "go", number)
-            store.until("r", done="wait:go" if number == 1 else "wait:go#2")
+            store.wait_until("r", done="wait:go" if number == 1 else "wait:go#2")
         assert store.handle("r").result(timeout=20) == [OLD, 1, 2]
     assert outside.looks >= 3, "each time that it was loaded"
     assert [change["did"] for change in found(store)] == ["keep", "keep"]

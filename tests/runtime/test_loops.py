@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import aio, each, flow, gather, step, turns
-from holdfast.errors import RunFailed, RunHeld, StepFailed, TurnLimit, UsageError
+from holdfast.errors import RunFailed, RunHeld, StepFailed, TurnLimitReached, UsageError
 from tests.runtime.stops import Stop, interrupted, steps
 
 
@@ -157,7 +157,7 @@ def test_the_limit(holdfast_store):
         try:
             for state in turns({"i": 0}, max_turns=3):
                 state["i"] += 1 + 0 * pond(state["i"])
-        except TurnLimit as limit:
+        except TurnLimitReached as limit:
             return f"{limit.loop} {limit.limit} {pond(9)}"
         return ""
 
@@ -312,7 +312,7 @@ def test_after_a_loop_keys_are_in_the_outer_scope_again(holdfast_store, way):
         else:
             try:
                 looping()
-            except (LookupError, TurnLimit) as error:
+            except (LookupError, TurnLimitReached) as error:
                 kept.append(error)  # With its traceback, and all the frames in it.
         pond(2)
 

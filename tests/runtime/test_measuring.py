@@ -231,7 +231,7 @@ class Spans(Observer):
     def __init__(self) -> None:
         self.seen = 0
 
-    def attempt_began(self, attempt):
+    def attempt_started(self, attempt):
         self.seen += 1
         attempt.traced = self.seen % 2 == 0
 

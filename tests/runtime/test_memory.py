@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Retry, aio, each, effect, flow, step, testing, turns
-from holdfast.errors import RunFailed, StepFailed, UsageError, ValueRefused
+from holdfast.errors import NotSerializable, RunFailed, StepFailed, UsageError
 
 
 @dataclasses.dataclass
@@ -158,9 +158,9 @@ def test_a_key_that_cannot_be_one(key: Any, store: testing.PrivateStore) -> None
 
 def test_values_that_would_not_survive_are_refused(store: testing.PrivateStore) -> None:
     odd = holdfast.memory("odd")
-    with pytest.raises(ValueRefused, match="memory 'odd', 'k'"):
+    with pytest.raises(NotSerializable, match="memory 'odd', 'k'"):
         odd.set("k", object())
-    with pytest.raises(ValueRefused, match=r"at most 1,048,576; keep it in a file"):
+    with pytest.raises(NotSerializable, match=r"at most 1,048,576; keep it in a file"):
         odd.set("k", "x" * 1_100_000)
     with pytest.raises(UsageError, match="if_version=-1"):
         odd.set("k", 1, if_version=-1)

@@ -13,13 +13,13 @@ class Ear(Observer):
     def __init__(self) -> None:
         self.heard: list[tuple] = []
 
-    def taken(self, run: ObservedRun, *, resumed: bool) -> None:
+    def run_claimed(self, run: ObservedRun, *, resumed: bool) -> None:
         self.heard.append(("taken", run.run_id, resumed))
 
-    def left(self, run: ObservedRun, status: str) -> None:
+    def run_released(self, run: ObservedRun, status: str) -> None:
         self.heard.append(("left", run.run_id, status))
 
-    def attempt_began(self, attempt: ObservedAttempt):
+    def attempt_started(self, attempt: ObservedAttempt):
         self.heard.append(("began", attempt.key, attempt.number))
         return attempt.key
 
@@ -28,7 +28,7 @@ class Ear(Observer):
         error = type(attempt.error).__name__ if attempt.error else None
         self.heard.append(("ended", attempt.key, error, attempt.usage))
 
-    def written(self, run: ObservedRun, entries) -> None:
+    def entries_committed(self, run: ObservedRun, entries) -> None:
         self.heard += [("entry", entry.kind, entry.step) for entry in entries]
 
 
@@ -152,7 +152,7 @@ def test_a_run_that_is_taken_up_is_told_with_its_past(holdfast_store):
     taken: list[ObservedRun] = []
 
     class Past(Observer):
-        def taken(self, run, *, resumed):
+        def run_claimed(self, run, *, resumed):
             taken.append(run)
 
     end = holdfast.observers.observe(Past())
@@ -186,13 +186,13 @@ def watched_past(number: int) -> int:
 
 
 class Broken(Observer):
-    def attempt_began(self, attempt):
+    def attempt_started(self, attempt):
         raise RuntimeError("no")
 
-    def written(self, run, entries):
+    def entries_committed(self, run, entries):
         raise RuntimeError("no")
 
-    def left(self, run, status):
+    def run_released(self, run, status):
         raise RuntimeError("no")
 
 
@@ -204,14 +204,14 @@ def test_an_observer_that_raises_harms_nothing(holdfast_store, ear, caplog):
         end()
     assert ("left", "watched-4", "completed") in ear.heard
     told = [record for record in caplog.records if "Broken" in record.getMessage()]
-    assert {record.args[1] for record in told} == {"attempt_began", "written", "left"}
+    assert {record.args[1] for record in told} == {"attempt_started", "written", "left"}
 
 
 def test_values_are_no_facts(holdfast_store):
     seen: list[ObservedEntry] = []
 
     class Facts(Observer):
-        def written(self, run, entries):
+        def entries_committed(self, run, entries):
             seen.extend(entries)
 
     end = holdfast.observers.observe(Facts())

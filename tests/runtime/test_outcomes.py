@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Done, Retry, effect, flow, step, testing
-from holdfast.errors import RunFailed, RunHeld, StepFailed, StoreFailed, ValueRefused
+from holdfast.errors import NotSerializable, RunFailed, RunHeld, StepFailed, StoreFailed
 from holdfast.types import Failed
 from tests.runtime.stops import Stop, interrupted, kinds, steps
 
@@ -582,7 +582,7 @@ def test_an_argument_that_does_not_survive_is_refused_before_the_call(holdfast_s
     def work() -> str:
         try:
             takes({"a": object()})
-        except ValueRefused as refused:
+        except NotSerializable as refused:
             return refused.path
         return ""
 

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Approval, aio, ask, effect, flow, gather, step, testing
-from holdfast.errors import Refused
+from holdfast.errors import Rejected
 
 paid: list[int] = []
 KINDS = {"question_asked", "question_answered", "step_started"}
@@ -53,7 +53,7 @@ async def aspend(start: int) -> list[Any]:
 def refused(start: int) -> str:
     try:
         pay(start)
-    except Refused as error:
+    except Rejected as error:
         return f"{error.step} refused by {error.actor}"
     return "paid"
 
@@ -95,7 +95,7 @@ def person(question: Any) -> Any:
 
 @pytest.mark.parametrize("flow", [spend, aspend, both], ids=lambda it: it.name)
 def test_killed_at_every_boundary_it_asks_once_and_pays_what_was_approved(flow: Any) -> None:
-    report = testing.crash_matrix(flow, 2, people=person, check=_paid_once)
+    report = testing.crash_matrix(flow, 2, answers=person, check=_paid_once)
 
     met = " ".join(str(kill) for point in report.points for kill in point.kills)
     assert "question_asked" in met
@@ -108,7 +108,7 @@ def _paid_once(_result: Any, _point: Any) -> None:
 
 
 def test_a_refusal_survives_every_kill() -> None:
-    report = testing.crash_matrix(refused, 7, people=lambda _question: False)
+    report = testing.crash_matrix(refused, 7, answers=lambda _question: False)
 
     assert report.result == "pc-pay refused by crash_matrix"
     assert paid == []
@@ -116,11 +116,11 @@ def test_a_refusal_survives_every_kill() -> None:
 
 def test_with_keys_and_in_the_stores_own_database() -> None:
     report = testing.crash_matrix(
-        sealed, 2, people=lambda _question: True, url="sqlite:", max_points=8
+        sealed, 2, answers=lambda _question: True, url="sqlite:", max_points=8
     )
 
     assert report.result == ["row 2", "keyed 2"]
 
 
 def test_really_killed() -> None:
-    testing.crash_matrix(spend, 2, people=person, kill="process", max_points=4)
+    testing.crash_matrix(spend, 2, answers=person, kill="process", max_points=4)

@@ -227,7 +227,7 @@ def test_failed_runs_of_a_queue_are_listed_and_taken_up_together(store: testing.
     with store.worker(flows=[fragile, job]):
         for number in range(3):
             fragile.submit(f"f{number}", "x")
-            store.until(f"f{number}", status="failed")
+            store.wait_until(f"f{number}", status="failed")
         counting.go.set()
         job.submit("other", "x")
         ended(store, "other")
@@ -251,7 +251,7 @@ def test_the_error_of_one_does_not_stop_the_others(store: testing.PrivateStore, 
     with store.worker(flows=[fragile]):
         for number in range(3):
             fragile.submit(f"f{number}", "x")
-            store.until(f"f{number}", status="failed")
+            store.wait_until(f"f{number}", status="failed")
     broken.clear()
     resume = actions.resume
 

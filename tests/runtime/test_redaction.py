@@ -188,7 +188,7 @@ def failing(path: str, value: Any) -> Any:
 
 def test_a_redact_function_that_fails_stores_nothing() -> None:
     with holdfast.open("memory:", default=False, redact=failing) as store:
-        assert redact_refused.with_options(store=store).run("r") == "ValueRefused"
+        assert redact_refused.with_options(store=store).run("r") == "NotSerializable"
         [failed] = [entry for entry in store.history("r") if entry.kind == "step_failed"]
         message = failed.body["error"]["message"]
         assert "the redact function raised LookupError" in message

@@ -81,7 +81,7 @@ def test_attempts_and_the_pause_survive_a_restart():
 
     with testing.store(clock) as store:
         work.start("r")
-        clock.until_sleeping()
+        clock.wait_until_sleeping()
         clock.advance(40)
         # Another owner takes the run: the lease ran out while this one slept.
         row = store.kept.get("r")
@@ -99,7 +99,7 @@ def test_attempts_and_the_pause_survive_a_restart():
         while store.engine.executing():
             threading.Event().wait(0.01)
         handle = work.start("r")
-        clock.until_sleeping()
+        clock.wait_until_sleeping()
         assert clock.advance_to_next() == pytest.approx(100 - 71, abs=0.01)
         assert clock.advance_to_next() == pytest.approx(100, abs=0.01)
         assert handle.result(timeout=10) == "3"

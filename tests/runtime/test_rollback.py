@@ -390,7 +390,7 @@ def test_a_run_of_this_process_that_waits_hears_of_it(store):
         return str(holdfast.wait_for_signal("never"))
 
     handle = waits.start("r")
-    store.until("r", done="rb-hotel")
+    store.wait_until("r", done="rb-hotel")
     answer = store.rollback("r", reason="enough")
     assert answer.recorded
     with pytest.raises(RunRolledBack, match="enough"):
@@ -404,7 +404,7 @@ def test_a_worker_performs_it(store):
     trip.run("r", "rome")
     assert rollback.rollback(store.kept, "r", actor="kim").goes_on
     with store.worker(flows=[trip]):
-        store.until("r", status="rolled_back")
+        store.wait_until("r", status="rolled_back")
     assert undone(store) == ["undo/rb-hotel", "undo/rb-flight"]
 
 

@@ -354,7 +354,7 @@ def test_a_worker_starts_what_is_due_and_executes_it(store):
         for hour in range(6):
             at = start + dt.timedelta(hours=hour)
             run_id = f"made up::{at.replace(tzinfo=None).isoformat()}Z"
-            store.until(run_id, status="completed")
+            store.wait_until(run_id, status="completed")
     assert len(store.list()) == 6
 
 
@@ -395,7 +395,7 @@ class Unknown:
     ],
 )
 def test_what_cannot_be_meant_is_refused_where_it_is_written(options, told):
-    with pytest.raises((UsageError, holdfast.errors.ValueRefused), match=told):
+    with pytest.raises((UsageError, holdfast.errors.NotSerializable), match=told):
         holdfast.schedules.schedule("wrong", report, **{"args": ("x",), **options})
     assert "wrong" not in schedules.declared
 

@@ -97,7 +97,7 @@ async def aimpatient() -> list[str]:
 @pytest.mark.parametrize("flow", [one, aone], ids=["sync", "async"])
 def test_a_signal_is_taken(store: PrivateStore, flow: Any) -> None:
     handle = flow.start("r")
-    store.until("r", waiting="signal:paid")
+    store.wait_until("r", waiting="signal:paid")
 
     sent = store.signal("r", "paid", {"amount": 3}, actor="ana")
 
@@ -120,7 +120,7 @@ def test_a_duplicate_is_acknowledged_and_not_delivered_again(store: PrivateStore
 
     first = store.signal("r", "paid", 1, id="a")
     again = store.signal("r", "paid", 2, id="a")
-    store.until("r", waiting="signal", done="wait:paid")
+    store.wait_until("r", waiting="signal", done="wait:paid")
     after = store.signal("r", "paid", 3, id="a")
     store.signal("r", "paid", 4, id="b")
 
@@ -172,7 +172,7 @@ def test_a_payload_that_does_not_fit_is_noted_and_the_run_goes_on_waiting(
 @pytest.mark.parametrize("flow", [lines, alines], ids=["sync", "async"])
 def test_two_lines_that_wait_for_one_name_get_one_each(store: PrivateStore, flow: Any) -> None:
     handle = flow.start("r")
-    store.until("r", waiting="signal")
+    store.wait_until("r", waiting="signal")
     store.signal("r", "paid", 1)
     store.signal("r", "paid", 2)
 
@@ -197,11 +197,11 @@ def test_in_turns_and_in_branches(store: PrivateStore) -> None:
 def test_a_wait_that_times_out_leaves_the_signal_to_the_next(url: str) -> None:
     with testing.store(clock=FakeClock(), url=url) as store:
         handle = impatient.start("r")
-        store.until("r", waiting="signal")
+        store.wait_until("r", waiting="signal")
         store.clock.advance(61)
-        store.until("r", done="wait:late", waiting=True)
+        store.wait_until("r", done="wait:late", waiting=True)
         store.signal("r", "late", "here")
-        store.until("r", done="wait:late#2", waiting=True)
+        store.wait_until("r", done="wait:late#2", waiting=True)
         store.clock.advance(61)
 
         assert handle.result(timeout=20) == ["nothing", "here", "nothing"]
@@ -213,9 +213,9 @@ def test_time_outs_in_async_flows() -> None:
     with testing.store(clock=FakeClock()) as store:
         handle = aimpatient.start("r")
         for key in ("wait:late", "wait:late#2"):
-            store.until("r", waiting="signal")
+            store.wait_until("r", waiting="signal")
             store.clock.advance_to_next()
-            store.until("r", done=key)
+            store.wait_until("r", done=key)
 
         assert handle.result(timeout=20) == [
             "wait:late: signal 'late' did not come in time",
@@ -229,7 +229,7 @@ def test_a_worker_unloads_the_run_and_takes_it_up_for_the_signal(store: PrivateS
         until(lambda: (row := store.kept.get("r")) and row.waiting_on and row.owner is None)
         store.signal("r", "other name")
         store.signal("r", "paid", 1)
-        store.until("r", done="wait:paid", waiting="signal")
+        store.wait_until("r", done="wait:paid", waiting="signal")
         until(lambda: is_free(store))
         store.signal("r", "paid", 2)
         assert store.handle("r").result(timeout=20) == [1, 2]

@@ -175,7 +175,7 @@ def test_what_works_keeps_the_run_and_what_waits_does_not(
         assert before is not None
         assert before.owner is not None
         gate.set()
-        store.until("r", status="waiting")
+        store.wait_until("r", status="waiting")
         row = store.kept.get("r")
         assert row is not None
         assert (row.owner, row.claims) == (None, 0)
@@ -190,15 +190,15 @@ def test_a_tool_at_work_in_plain_code_keeps_the_run(
 ) -> None:
     with store.worker(flows=[plain]):
         handle = plain.submit("r")
-        store.until("r", status="waiting")
+        store.wait_until("r", status="waiting")
         store.answer("r", "amount", "30", actor="ana")
         looks(3)
         row = store.kept.get("r")
         assert row is not None
         assert row.owner is not None
         gate.set()
-        store.until("r", done="ut-look:call_2")
-        store.until("r", status="waiting")
+        store.wait_until("r", done="ut-look:call_2")
+        store.wait_until("r", status="waiting")
         store.answer("r", "sure", "yes", actor="ana")
         assert handle.result(timeout=20) == ["yes", "lamp"]
     assert made.count("lamp") == 1
@@ -207,8 +207,8 @@ def test_a_tool_at_work_in_plain_code_keeps_the_run(
 def test_a_short_pause_beside_it_does_not_keep_the_run(store: PrivateStore) -> None:
     with store.worker(flows=[short]):
         handle = short.submit("r")
-        store.until("r", done="ut-attempt:call_2")
-        store.until("r", status="waiting")
+        store.wait_until("r", done="ut-attempt:call_2")
+        store.wait_until("r", status="waiting")
         store.answer("r", "sure", "yes", actor="ana")
         assert handle.result(timeout=20) == ["yes", "well"]
 
@@ -228,7 +228,7 @@ def test_a_task_that_nobody_is_known_to_await_keeps_the_run(
 def test_where_a_run_waits_in_its_process_people_see_that_it_waits(store: PrivateStore) -> None:
     gate.set()
     handle = tasks.start("r")
-    store.until("r", waiting=True)
+    store.wait_until("r", waiting=True)
     (question,) = store.questions(run_id="r")
     store.approve("r", question.name, digest=question.digest, actor="ana")
     assert handle.result(timeout=20) == ["lamp", 3]

@@ -435,7 +435,7 @@ def matrix() -> list[str]:
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:"])
 def test_at_every_point_of_a_crash(url):
-    testing.crash_matrix(matrix, url=url, deaths=2 if url == "memory:" else 1)
+    testing.crash_matrix(matrix, url=url, crashes=2 if url == "memory:" else 1)
 
 
 # -- workers -----------------------------------------------------------------------------------
@@ -468,7 +468,7 @@ def test_a_worker_takes_what_it_can_execute(store, caplog):
     two.submit("two")
     versioned("3", new).submit("three")
     with store.worker(flows=[two]):
-        store.until("two", status="completed")
+        store.wait_until("two", status="completed")
         explained = " ".join(str(store.explain("one")).split())
         assert "alive cannot run version 1 of deployed; it runs 2" in explained
         assert "accepts_versions=('1',)" in explained
@@ -484,7 +484,7 @@ def test_nothing_is_said_of_a_version_that_another_worker_executes(store, caplog
     one.submit("one")
     with store.worker(flows=[two]):
         two.submit("two")
-        store.until("two", status="completed")
+        store.wait_until("two", status="completed")
     assert "cannot go on" not in caplog.text
 
 
@@ -493,7 +493,7 @@ def test_an_accepted_run_is_replayed_exactly(store, recorded):
     begun(store, recorded)
     two = versioned("2", new, accepts_versions=("1",))
     with store.worker(flows=[two]):
-        result = store.until("r", status="completed").result()
+        result = store.wait_until("r", status="completed").result()
     assert result == (OLD_WAY if recorded > 1 else NEW_WAY)
     assert done == result
     assert version_of(store) == "2"
@@ -520,7 +520,7 @@ def test_from_its_first_entry_on_the_run_is_of_the_newer_version(store):
         other.result(20)
         assert store.get("r").status == "queued"
     with store.worker(flows=[versioned("2", new, accepts_versions=("1",))]):
-        assert store.until("r", status="completed").result() == NEW_WAY
+        assert store.wait_until("r", status="completed").result() == NEW_WAY
     assert done.count("check") == 1
     assert two.version == "2"
 
@@ -541,7 +541,7 @@ def test_what_newer_code_wrote_is_replayed_exactly_too(store):
         return [work("z"), work("check"), work("b"), work("c")]
 
     with store.worker(flows=[versioned("2", other, accepts_versions=("1",))]):
-        store.until("r", status="held")
+        store.wait_until("r", status="held")
     assert done == before, "it is not matched by name, and nothing was executed"
 
 
@@ -572,7 +572,7 @@ def test_a_run_that_does_not_fit_is_given_back_for_the_code_of_its_version(store
     assert "change_accepted" not in [e.kind for e in store.history("r")]
     # The older code fits as it did before.
     with store.worker(flows=[versioned("1", old)]):
-        assert store.until("r", status="completed").result() == OLD_WAY
+        assert store.wait_until("r", status="completed").result() == OLD_WAY
     assert version_of(store) == "1"
 
 
@@ -610,7 +610,7 @@ def test_what_is_only_said_of_a_run_does_not_move_it(store):
 
     versioned("1", waits).submit("r")
     with store.worker(flows=[versioned("1", waits)]):
-        store.until("r", waiting="signal:go")
+        store.wait_until("r", waiting="signal:go")
     versioned("2", waits, accepts_versions=("1",))
     store.recover()
     assert version_of(store) == "1"
@@ -619,7 +619,7 @@ def test_what_is_only_said_of_a_run_does_not_move_it(store):
     store.recover()
     assert (store.get("r").status, version_of(store)) == ("queued", "1")
     with store.worker(flows=[versioned("1", waits)]):
-        assert store.until("r", status="completed").result() == 5
+        assert store.wait_until("r", status="completed").result() == 5
     assert done == ["a"]
 
 
@@ -687,7 +687,7 @@ def test_other_code_of_the_version_tries_a_diverged_run_by_itself(store):
 
     with store.worker(flows=[versioned("1", looks)]):
         for run_id in ("r", "s"):
-            assert store.until(run_id, status="completed").result() == OLD_WAY
+            assert store.wait_until(run_id, status="completed").result() == OLD_WAY
     assert "is replayed once more because the flow has other code now" in seen[0]
     assert "replayed once more" not in str(store.explain("r"))
     assert claims(store) == before + 1
@@ -728,7 +728,7 @@ def test_a_decision_of_a_person_lets_any_code_try_anew(store):
 def test_a_newer_version_that_accepts_the_older_one_may_fit_too(store):
     diverged(store, "r")
     with store.worker(flows=[versioned("2", old, accepts_versions=("1",))]):
-        assert store.until("r", status="completed").result() == OLD_WAY
+        assert store.wait_until("r", status="completed").result() == OLD_WAY
     assert version_of(store) == "2"
 
 
@@ -771,7 +771,7 @@ def test_a_held_child_is_tried_again_by_the_program_that_waits_for_it(store):
     with store.worker(flows=[parent, deployed]):
         wait_for(lambda: store.list(flow="deployed"), "the child")
         [child] = [run.run_id for run in store.list(flow="deployed")]
-        store.until(child, waiting="signal:go")
+        store.wait_until(child, waiting="signal:go")
     store.signal(child, "go", 5)
     deployed = versioned("1", changed)
     store.recover()
@@ -869,7 +869,7 @@ def test_the_change_of_version_is_not_lost_with_a_refused_write(store):
     versioned("1", pay).run("first")
     versioned("1", pay).submit("second")
     with store.worker(flows=[versioned("2", pay, accepts_versions=("1",))]):
-        assert store.until("second", status="completed").result() == "paid"
+        assert store.wait_until("second", status="completed").result() == "paid"
     assert version_of(store, "second") == "2"
     kinds = [entry.kind for entry in store.history("second")]
     assert kinds.count("change_accepted") == 1

@@ -159,7 +159,7 @@ def asleep(store: PrivateStore, started: Any, run_id: str, *args: Any) -> None:
     """Have a worker execute a run until it waits, with nobody who has it."""
     with store.worker(flows=[started], drain_s=0):
         started.submit(run_id, *args)
-        store.until(run_id, waiting="signal")
+        store.wait_until(run_id, waiting="signal")
     until(lambda: is_free(store, run_id))
 
 
@@ -368,9 +368,9 @@ def test_a_function_that_raised_is_called_again_later(url):
 def test_a_worker_makes_rounds_by_itself():
     with testing.store(clock=FakeClock()) as store, store.worker(flows=[sleeping]):
         sleeping.submit("r")
-        store.until("r", waiting="signal")
+        store.wait_until("r", waiting="signal")
         store.clock.advance(61)
-        store.until("r", status="held")
+        store.wait_until("r", status="held")
         assert findings_in(store, "r") == ["hold"]
 
 

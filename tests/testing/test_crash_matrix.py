@@ -115,7 +115,7 @@ def test_it_really_kills_processes():
 
 
 def test_two_deaths():
-    report = testing.crash_matrix(three, 1, deaths=2)
+    report = testing.crash_matrix(three, 1, crashes=2)
     nested = [point for point in report.points if len(point.kills) == 2]
     assert len(nested) > 20
     assert max(max(point.executed.values(), default=0) for point in nested) == 3
@@ -141,7 +141,7 @@ def test_async_flows_branches_plans_and_loops_survive():
 
     assert testing.crash_matrix(agather).result == 10
     assert testing.crash_matrix(spread).result == [3, 6]
-    assert testing.crash_matrix(loop, deaths=2).result == 6
+    assert testing.crash_matrix(loop, crashes=2).result == 6
     made = plan("cm-plan", [lambda_step("cm-one"), lambda_step("cm-two")])
     assert testing.crash_matrix(made, {"n": 0}).result == {"n": 2}
 

@@ -51,6 +51,6 @@ async def matrix_awaited() -> int:
 
 @pytest.mark.parametrize("watcher", [matrix_redo, matrix_go_on, matrix_awaited])
 def test_a_changing_world_and_a_death_at_every_write(watcher):
-    report = testing.crash_matrix(watcher, deaths=2)
+    report = testing.crash_matrix(watcher, crashes=2)
     assert report.points
     assert all(point.completed for point in report.points)

@@ -94,23 +94,25 @@ def test_until_waits_for_a_status_and_for_a_step():
 
     with testing.store() as store:
         gates.start("r")
-        store.until("r", status="running")
+        store.wait_until("r", status="running")
         gate.set()
-        assert store.until("r", status=("completed", "failed"), done="kit-double").result() == 10
+        assert (
+            store.wait_until("r", status=("completed", "failed"), done="kit-double").result() == 10
+        )
 
 
 def test_until_says_what_is_the_case_instead():
     with testing.store() as store:
         with pytest.raises(TimeoutError, match="there is no such run"):
-            store.until("r", status="held", timeout_s=0.01)
+            store.wait_until("r", status="held", timeout_s=0.01)
         doubling.run("r", 1)
         with pytest.raises(TimeoutError, match=r"status='held'.*it is completed; kit-double"):
-            store.until("r", status="held", timeout_s=0.01)
+            store.wait_until("r", status="held", timeout_s=0.01)
         with pytest.raises(TimeoutError, match="waiting='timer'"):
-            store.until("r", waiting="timer", timeout_s=0.01)
+            store.wait_until("r", waiting="timer", timeout_s=0.01)
         with pytest.raises(ValueError):
-            store.until("r", status="hold", timeout_s=0.01)
-        assert store.until("r", waiting=False).run_id == "r"
+            store.wait_until("r", status="hold", timeout_s=0.01)
+        assert store.wait_until("r", waiting=False).run_id == "r"
 
 
 def test_until_does_not_take_an_old_wait_for_the_present_one(monkeypatch):
@@ -121,7 +123,7 @@ def test_until_does_not_take_an_old_wait_for_the_present_one(monkeypatch):
 
     with testing.store(clock=FakeClock(), url="sqlite:") as store:
         handle = sleeper.start("r")
-        store.until("r", waiting="timer")
+        store.wait_until("r", waiting="timer")
         get, reads = store.kept.get, iter(range(1_000_000))
 
         def ends_before_the_second_read(run_id):
@@ -133,14 +135,14 @@ def test_until_does_not_take_an_old_wait_for_the_present_one(monkeypatch):
 
         monkeypatch.setattr(store.kept, "get", ends_before_the_second_read)
         with pytest.raises(TimeoutError, match="it is completed"):
-            store.until("r", waiting=True, done="kit-double", timeout_s=0.01)
+            store.wait_until("r", waiting=True, done="kit-double", timeout_s=0.01)
 
 
 def test_a_held_run_is_a_fact():
     with testing.store() as store:
         with pytest.raises(RunHeld):
             sending.run("r", "x")
-        assert store.until("r", status="held").status() == "held"
+        assert store.wait_until("r", status="held").status() == "held"
 
 
 def test_a_retry_waits_on_the_clock_of_the_test():
@@ -162,7 +164,7 @@ def test_a_retry_waits_on_the_clock_of_the_test():
         assert store.clock is clock
         handle = patient.start("r")
         assert clock.advance_to_next() == 60
-        clock.until_sleeping()
+        clock.wait_until_sleeping()
         assert clock.advance_to_next() == 120
         assert handle.result(timeout=10) == "there"
     assert [at - tries[0] for at in tries] == [0, 60_000_000, 180_000_000]
@@ -178,7 +180,7 @@ def test_a_run_that_waits_at_a_worker_is_woken_as_the_clock_says():
 
     with testing.store(clock=clock) as store, store.worker(flows=[reminder]):
         handle = reminder.submit("r")
-        store.until("r", status="waiting", waiting=True)
+        store.wait_until("r", status="waiting", waiting=True)
         advice = r"store\.until\(run_id, waiting=True\).*advance\("
         with pytest.raises(TimeoutError, match=advice):
             clock.advance_to_next(timeout_s=0.01)

@@ -46,7 +46,7 @@ from holdfast._core.requests import (
 )
 from holdfast._core.retry import ONCE, Retry
 from holdfast._core.rows import Change, KeyState
-from holdfast.errors import KeyConflict, ValueRefused
+from holdfast.errors import KeyConflict, NotSerializable
 
 NOTHING: Any = object()
 """No outcome yet: call the effect."""
@@ -197,7 +197,7 @@ def _effect_returned(call: StepCall, value: Any, run_id: str) -> Script:
             [Note(Kind.STEP_COMPLETED, {}, {"result": value}, ends_attempt=True)],
             changes=key_change(call, "completed", result=True),
         )
-    except ValueRefused as refused:
+    except NotSerializable as refused:
         doubt = Doubt("value_lost", True, refused)
         yield Append(call, [doubt.note(call.spec)], changes=key_change(call, "in_doubt"))
         raise held(call, doubt, run_id) from None
@@ -261,7 +261,7 @@ def _ask_the_world(call: StepCall, doubt: Doubt, run_id: str, now_us: int) -> Sc
                 ],
                 changes=key_change(call, "completed", result=True),
             )
-        except ValueRefused as refused:
+        except NotSerializable as refused:
             raise held(call, Doubt("value_lost", True, refused), run_id) from None
         return wrote.value
     if answer is not NOT_DONE:

@@ -66,7 +66,7 @@ class ObservedRun(msgspec.Struct, frozen=True):
     """The run at the top of its family, if that has one pot; None else."""
     created_us: int
     past: PriorExecution | None = None
-    """Told with `taken` only."""
+    """Given with `run_claimed` only."""
 
     @property
     def trace_id(self) -> str:
@@ -151,21 +151,21 @@ class Observer:
     once for each kind of event, and nothing else comes of it. It is called in the thread or task
     where the thing happens, so it must be quick."""
 
-    def taken(self, run: ObservedRun, *, resumed: bool) -> None:
+    def run_claimed(self, run: ObservedRun, *, resumed: bool) -> None:
         """This process has claimed the run and begins to execute it; `resumed`: not for the first
         time. It is called where somebody asked for that, if it was in this process."""
 
-    def left(self, run: ObservedRun, status: str) -> None:
+    def run_released(self, run: ObservedRun, status: str) -> None:
         """This process executes the run no longer; its status is what was written last."""
 
-    def attempt_began(self, attempt: ObservedAttempt) -> Any:
+    def attempt_started(self, attempt: ObservedAttempt) -> Any:
         """User code is about to be called, here; what is returned comes back at its end."""
 
     def attempt_ended(self, attempt: ObservedAttempt, begun: Any) -> None:
         """It returned or raised, in the same thread or task; or its time was up and nobody waits
         for it any longer, which is told in another thread, and nothing when it ends after all."""
 
-    def written(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
+    def entries_committed(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
         """Entries of a run were committed by this process."""
 
 

@@ -60,7 +60,7 @@ from holdfast._core.requests import (
 from holdfast._core.retry import ONCE
 from holdfast._core.stops import SORT, VALUE, Unwind
 from holdfast._core.transactions import transaction_script
-from holdfast.errors import HoldfastError, KeyConflict, RunHeld, UsageError, ValueRefused
+from holdfast.errors import HoldfastError, KeyConflict, NotSerializable, RunHeld, UsageError
 
 CHANGED = "The flow's code or its inputs changed inside the part that is already recorded."
 UNCHANGED = (
@@ -268,7 +268,7 @@ def _plain(call: StepCall, record: Record | None, run_id: str) -> Script:
                     [Note(Kind.STEP_COMPLETED, {}, {"result": called.value}, ends_attempt=True)],
                     waits=not call.spec.grouped,
                 )
-            except ValueRefused as refused:
+            except NotSerializable as refused:
                 # The next attempt would return the same type, and cost the same again.
                 return (yield from give_up(call, refused, run_id))
             else:

@@ -19,7 +19,7 @@ from holdfast._core.known import Known
 from holdfast._core.leaves import LEAVES, Leaf, Unfit
 from holdfast._core.reader import DEPTH_MAX_LEVELS, VALUE_MAX_BYTES, from_json, member_of, read_enum
 from holdfast._core.shapes import Misfit, Parts, Shape, class_of, has_parts
-from holdfast.errors import ValueRefused
+from holdfast.errors import NotSerializable
 
 NODES_MAX_COUNT: Final = 1_000_000
 PATH_SHOWN_CHARS: Final = 200
@@ -111,9 +111,9 @@ class Writer:
         try:
             return self.walk(value)
         except Refused as refused:
-            raise ValueRefused(refused.path(path), refused.why) from None
+            raise NotSerializable(refused.path(path), refused.why) from None
         except RecursionError:
-            raise ValueRefused(
+            raise NotSerializable(
                 path, "it is nested too deeply for what is left of the stack"
             ) from None
 

@@ -242,7 +242,7 @@ def answer(
 def refuse(
     store: Store, run_id: str, name: str, *, actor: str, reason: str = "", number: int | None = None
 ) -> Answered:
-    """Refuse what a run asks: the flow gets `Refused`. The name is that of a question, or the step
+    """Refuse what a run asks: the flow gets `Rejected`. The name is that of a question, or the step
     of an approval."""
     check_actor(actor)
     if len(reason) > REASON_MAX_CHARS:

@@ -241,9 +241,9 @@ def _naming(request: RunRequest) -> Generator[None]:
     """Let a refused input say of which run and flow it is."""
     try:
         yield
-    except errors.ValueRefused as refused:
+    except errors.NotSerializable as refused:
         whose = f"run {request.run_id!r} of {request.flow}"
-        raise errors.ValueRefused(refused.path, refused.why, whose=whose) from None
+        raise errors.NotSerializable(refused.path, refused.why, whose=whose) from None
 
 
 def _no_chunks(_number: int) -> dict[int, bytes]:

@@ -100,7 +100,7 @@ def _name_of(function: Any) -> str:
 class _Ear(Observer):
     """Hears of runs that are held or fail in this process, so that they need no sweep."""
 
-    def written(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
+    def entries_committed(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
         """Entries of a run were committed by this process."""
         if any(entry.kind in alerts.ENTRIES.values() for entry in entries):
             from holdfast._runtime import engine as engines

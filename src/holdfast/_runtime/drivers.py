@@ -53,7 +53,7 @@ from holdfast._runtime.shield import Shield
 from holdfast._runtime.spending import wait_for_others
 from holdfast._runtime.transactions import transact
 from holdfast._runtime.waiting import await_blocking
-from holdfast.errors import ClassChanged, StoreError, ValueRefused
+from holdfast.errors import ClassChanged, NotSerializable, StoreError
 
 KEY_POLL_S = 0.05
 """Another run's key is looked at this often."""
@@ -84,7 +84,7 @@ def drive(script: Script, execution: Execution, body: Body) -> Any:
 
 def _drive(script: Script, execution: Execution, body: Body, shield: Shield) -> Any:
     answer: Any = None
-    refused: ValueRefused | None = None
+    refused: NotSerializable | None = None
     try:
         while True:
             request = script.send(answer) if refused is None else script.throw(refused)
@@ -95,7 +95,7 @@ def _drive(script: Script, execution: Execution, body: Body, shield: Shield) -> 
             elif kind is Append:
                 try:
                     answer = _append(execution, request)  # type: ignore[arg-type]
-                except ValueRefused as error:
+                except NotSerializable as error:
                     refused = error
             elif kind is Call:
                 if request.what != "look":  # type: ignore[union-attr]

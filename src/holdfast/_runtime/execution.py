@@ -205,7 +205,7 @@ class Execution:
         self, request: Append, callback: Callable[[Ticket], None] | None
     ) -> tuple[Ticket, Any]:
         """Encode and queue what a script wants written; returns the ticket and the copy of the
-        value that the caller gets. Raises ValueRefused with nothing written."""
+        value that the caller gets. Raises NotSerializable with nothing written."""
         call = request.call
         with self.lock:
             if self.fenced:

@@ -27,7 +27,7 @@ from holdfast._runtime.fingerprints import LoopCode, loop_code
 from holdfast._runtime.frames import Frame, check_owner, in_flow
 from holdfast._runtime.recorded import take_place
 from holdfast._runtime.skipping import Loop, is_in_branch
-from holdfast.errors import TurnLimit, UsageError
+from holdfast.errors import TurnLimitReached, UsageError
 
 S = TypeVar("S")
 
@@ -143,7 +143,7 @@ class _Turning(Iterator[S]):
             self._frame.execution.check()
             state = self._save() if caller is None else self._enter(caller)
             if self._turn >= self._limit:
-                raise TurnLimit(self._key, self._limit)
+                raise TurnLimitReached(self._key, self._limit)
         except BaseException:
             self._leave()
             raise
@@ -221,7 +221,7 @@ def _caller(depth: int) -> FrameType:
 
 
 def turns(state: S, *, max_turns: int = 1000, name: str | None = None) -> Turns[S]:
-    """Loop over the turns of an agent; see the module. At the limit it raises TurnLimit. A loop with
+    """Loop over the turns of an agent; see the module. At the limit it raises TurnLimitReached. A loop with
     a `name` keeps its identity whatever becomes of its code."""
     return Turns(state, max_turns, name, awaits=False)
 

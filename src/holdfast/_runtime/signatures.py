@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from holdfast.errors import UsageError, ValueRefused
+from holdfast.errors import NotSerializable, UsageError
 
 if TYPE_CHECKING:
     from holdfast._runtime.execution import Execution
@@ -129,9 +129,9 @@ def digest_of(execution: Execution, key: str, arguments: dict[str, Any]) -> byte
     step and path."""
     try:
         return execution.values.digest(arguments, f"{key}: argument")
-    except ValueRefused as refused:
+    except NotSerializable as refused:
         whose = f"run {execution.run_id!r}"
-        raise ValueRefused(refused.path, refused.why, whose=whose) from None
+        raise NotSerializable(refused.path, refused.why, whose=whose) from None
 
 
 _parsing = threading.Lock()

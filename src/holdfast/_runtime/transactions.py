@@ -21,7 +21,7 @@ from holdfast._core.stops import Unwind
 from holdfast._runtime import attempt
 from holdfast._runtime.shield import Shield
 from holdfast._store.contract import Broken, Committed, EndedByItself, Fenced, Outcome
-from holdfast.errors import LeaseLost, StoreUnusable, UsageError, ValueRefused
+from holdfast.errors import LeaseLost, NotSerializable, StoreUnusable, UsageError
 
 if TYPE_CHECKING:
     from holdfast._runtime.execution import Execution
@@ -163,7 +163,7 @@ class _Work:
             raise _RolledBack from called.error  # The store sees whether it was its own doing.
         try:
             return self._prepared(called.value)
-        except ValueRefused as refused:
+        except NotSerializable as refused:
             self._error, self._refused = refused, True
             raise _RolledBack from None
 

@@ -47,10 +47,10 @@ from holdfast._store.memory_fleet import Fleet, MemoryFleet
 from holdfast._store.side_tables import Overlay
 from holdfast.errors import (
     Corrupt,
-    Regressed,
     RunDeleted,
     RunNotFound,
     StoreFailed,
+    StoreLostData,
     StoreUnusable,
 )
 
@@ -235,7 +235,7 @@ class MemoryStore(MemoryFleet, MemoryBeside):
     ) -> Outcome:
         """Decide everything, then change everything: an error leaves nothing half done."""
         if self.world.lost and decisions.starts_effect(write):
-            raise Regressed(f"{self.world.lost}; effects wait for `holdfast adopt`")
+            raise StoreLostData(f"{self.world.lost}; effects wait for `holdfast adopt`")
         row = self.world.rows[write.lease.row.run_no]
         if not self._holds(write, row, seen.get(row.run_no, row.digest)):
             return Fenced()

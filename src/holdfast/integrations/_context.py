@@ -31,7 +31,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, cast
 
 import holdfast
-from holdfast.errors import StepFailed, UsageError, ValueRefused
+from holdfast.errors import NotSerializable, StepFailed, UsageError
 from holdfast.integrations._names import fitting
 
 MARK = "context"
@@ -100,7 +100,7 @@ class Watched:
         try:
             yield
         except StepFailed as failed:
-            if failed.type_name != ValueRefused.__name__ or f"result[{_CHANGES}]" not in str(
+            if failed.type_name != NotSerializable.__name__ or f"result[{_CHANGES}]" not in str(
                 failed
             ):
                 raise
@@ -134,7 +134,7 @@ def takes_context(function: Any) -> bool:
     return any("RunContext" in kind or "ToolContext" in kind for kind in kinds[:1])
 
 
-def advised(refused: ValueRefused) -> str:
+def advised(refused: NotSerializable) -> str:
     """Return the way out if an argument of a tool is refused: it may be the framework's context."""
     found = re.search(r"argument\['(\w+)'\]", str(refused))
     if found is None:

@@ -31,17 +31,17 @@ from holdfast.adapters import recorded, step_key
 from holdfast.errors import (
     ChildFailed,
     HoldfastError,
-    Refused,
+    Rejected,
     StepFailed,
     UsageError,
     WaitTimedOut,
 )
 from holdfast.integrations import _calls
-from holdfast.integrations._calls import Call, Protocol, Result
+from holdfast.integrations._calls import Protocol, ToolCall, ToolResult
 from holdfast.integrations._parameters import BadArguments, Parameters, description_of
 from holdfast.types import AsyncEffect, AsyncStep, Effect, Step
 
-__all__ = ["AsyncTools", "BadArguments", "Call", "Result", "Tool", "Tools", "tool"]
+__all__ = ["AsyncTools", "BadArguments", "Tool", "ToolCall", "ToolResult", "Tools", "tool"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,7 +49,7 @@ AnyStep: TypeAlias = Step[..., Any] | AsyncStep[..., Any]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _OF_EFFECTS = {"key", "key_ttl", "on_doubt", "undo", "not_done_on", "transaction", "needs_approval"}
-_TOLD = (StepFailed, ChildFailed, WaitTimedOut, Refused)
+_TOLD = (StepFailed, ChildFailed, WaitTimedOut, Rejected)
 """Errors of ours that a flow may handle: the model may, too."""
 
 
@@ -207,7 +207,7 @@ class _Toolbox:
         """The tools for Anthropic's messages."""
         return self.schema("anthropic")
 
-    def _found(self, call: Call) -> tuple[AnyStep, dict[str, Any]]:
+    def _found(self, call: ToolCall) -> tuple[AnyStep, dict[str, Any]]:
         """Return what to call, and with what; what cannot be called is a step that says so."""
         tool = self._tools.get(call.name)
         if tool is None:
@@ -231,23 +231,23 @@ def _refusal(name: str) -> AnyStep:
     return recorded(refuse, name=name, unrecorded=("problem",))
 
 
-def _key(call: Call, place: int) -> str:
+def _key(call: ToolCall, place: int) -> str:
     """Return what a call is known by: its id, or its place in the reply if the model gave it none."""
     return call.id or f"call_{place}"
 
 
-def _result(call: Call, value: Any) -> Result:
-    return Result(call.id, _calls.text_of(value))
+def _result(call: ToolCall, value: Any) -> ToolResult:
+    return ToolResult(call.id, _calls.text_of(value))
 
 
-def _failed(call: Call, error: Exception) -> Result:
+def _failed(call: ToolCall, error: Exception) -> ToolResult:
     """Return what the model is told of an error; what only a person can mend is raised."""
     if isinstance(error, StepFailed):
         tail = " (its outcome is unknown)" if error.outcome_unknown else ""
-        return Result(call.id, f"{error.type_name}: {error.message}{tail}", is_error=True)
+        return ToolResult(call.id, f"{error.type_name}: {error.message}{tail}", is_error=True)
     if isinstance(error, HoldfastError) and not isinstance(error, _TOLD):
         raise error
-    return Result(call.id, f"{type(error).__name__}: {error}", is_error=True)
+    return ToolResult(call.id, f"{type(error).__name__}: {error}", is_error=True)
 
 
 class Tools(_Toolbox):
@@ -258,7 +258,7 @@ class Tools(_Toolbox):
         """The same tools, awaited: for async flows and programs."""
         return AsyncTools(self._tools.values())
 
-    def run(self, calls: Sequence[Call]) -> list[Result]:
+    def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Make these calls, all at the same time; returns their results in order."""
         if not calls:
             return []
@@ -270,7 +270,7 @@ class Tools(_Toolbox):
         with ThreadPoolExecutor(len(bound)) as pool:
             return [each.result() for each in [pool.submit(copy_context().run, it) for it in bound]]
 
-    def _call(self, call: Call, place: int) -> Result:
+    def _call(self, call: ToolCall, place: int) -> ToolResult:
         step, arguments = self._found(call)
         try:
             with step_key(_key(call, place)):
@@ -298,7 +298,7 @@ class Tools(_Toolbox):
 class AsyncTools(_Toolbox):
     """The awaited twin of `Tools`. Tools that are plain functions run in threads."""
 
-    async def run(self, calls: Sequence[Call]) -> list[Result]:
+    async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Make these calls, all at the same time; returns their results in order."""
         if not calls:
             return []
@@ -309,7 +309,7 @@ class AsyncTools(_Toolbox):
             return list(await holdfast.aio.gather(*bound))
         return list(await asyncio.gather(*bound))
 
-    async def _call(self, call: Call, place: int) -> Result:
+    async def _call(self, call: ToolCall, place: int) -> ToolResult:
         step, arguments = self._found(call)
         try:
             with step_key(_key(call, place)):
@@ -340,5 +340,5 @@ def _awaited(step: AnyStep, arguments: dict[str, Any]) -> Awaitable[Any]:
     return asyncio.to_thread(step, **arguments)
 
 
-def _user(results: Iterable[Result]) -> dict[str, Any]:
+def _user(results: Iterable[ToolResult]) -> dict[str, Any]:
     return {"role": "user", "content": [_calls.messages_result(each) for each in results]}

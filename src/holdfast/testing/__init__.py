@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from holdfast.testing.crashes import crash_matrix
     from holdfast.testing.faults import StoreFaults
     from holdfast.testing.histories import export_run
-    from holdfast.testing.models import CallTools, ModelServer, Say
-    from holdfast.testing.replaying import Diverged, Replayed, replay
+    from holdfast.testing.models import CallTools, FakeModelServer, Say
+    from holdfast.testing.replaying import Diverged, ReplayResult, replay
     from holdfast.testing.stores import PrivateStore, override, store
 
 _HOME = {
@@ -32,9 +32,9 @@ _HOME = {
     "CrashReport": "crash_report",
     "Diverged": "replaying",
     "FakeClock": "clock",
-    "ModelServer": "models",
+    "FakeModelServer": "models",
     "PrivateStore": "stores",
-    "Replayed": "replaying",
+    "ReplayResult": "replaying",
     "Say": "models",
     "StoreFaults": "faults",
     "crash_matrix": "crashes",
@@ -49,9 +49,9 @@ __all__ = [
     "CrashReport",
     "Diverged",
     "FakeClock",
-    "ModelServer",
+    "FakeModelServer",
     "PrivateStore",
-    "Replayed",
+    "ReplayResult",
     "Say",
     "StoreFaults",
     "crash_matrix",

@@ -47,7 +47,7 @@ class PrivateStore(Store):
             )
         return self._clock
 
-    def until(
+    def wait_until(
         self,
         run_id: str,
         *,

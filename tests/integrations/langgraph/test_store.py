@@ -86,7 +86,7 @@ def test_a_batch_reads_first_and_the_last_write_counts(store):
 
 
 def test_a_batch_is_written_together_or_not_at_all(store):
-    with pytest.raises(holdfast.errors.ValueRefused):
+    with pytest.raises(holdfast.errors.NotSerializable):
         store.batch([PutOp(("a",), "good", {"n": 1}), PutOp(("a",), "bad", {"n": object()})])
     assert store.search(()) == []
 

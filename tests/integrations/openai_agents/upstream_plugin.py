@@ -23,7 +23,12 @@ import pytest
 from agents.run import AgentRunner
 
 import holdfast
-from holdfast.integrations.openai_agents import DurableSession, _models, _tools, durable_runner
+from holdfast.integrations.openai_agents import (
+    DurableSession,
+    _models,
+    _tools,
+    install_durable_runner,
+)
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 FOLDER = Path(os.environ["CALLS"])
@@ -107,7 +112,7 @@ for kind, name in (
 ):
     counted(kind, name)
 AgentRunner.run = in_run(AgentRunner.run)  # type: ignore[method-assign]
-durable_runner()
+install_durable_runner()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

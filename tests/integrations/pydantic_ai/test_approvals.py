@@ -11,7 +11,7 @@ from pydantic_ai import Tool
 
 import holdfast
 from holdfast.errors import UsageError
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.pydantic_ai.support import durable, keys, twice
 
 LONG = "a" * 150_000 + " THE END"
@@ -42,7 +42,7 @@ def decided(
                 await asyncio.sleep(0.005)
         decide(asked[0])
 
-    with ModelServer([SEND, Say("Done.")]) as server:
+    with FakeModelServer([SEND, Say("Done.")]) as server:
         agent = durable(server, Tool(send, requires_approval=True))
 
         async def work() -> Any:

@@ -14,7 +14,7 @@ import holdfast
 from holdfast import effect, flow
 from holdfast.errors import RunFailed, RunHeld
 from holdfast.integrations.pydantic_ai import Durable
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.pydantic_ai.support import durable, keys, model, twice
 
 LOOKUP = CallTools(("lookup", {"order": "42"}, "call_a"))
@@ -26,7 +26,7 @@ def store() -> Iterator[holdfast.types.Store]:
         yield opened
 
 
-def told(server: ModelServer, turn: int) -> str:
+def told(server: FakeModelServer, turn: int) -> str:
     """What the model was told in its last message."""
     return next(it for it in server.requests if it.turn == turn).body["messages"][-1]["content"]
 
@@ -41,7 +41,7 @@ def test_a_tool_that_asks_for_another_try_is_recorded_as_such(store: holdfast.ty
         return "one lamp"
 
     again = CallTools(("lookup", {"order": "42"}, "call_b"))
-    with ModelServer([LOOKUP, again, Say("A lamp.")]) as server:
+    with FakeModelServer([LOOKUP, again, Say("A lamp.")]) as server:
         agent = durable(server, lookup)
         live, replayed = asyncio.run(twice(lambda: agent.run("What is it?")))
         assert live.output == replayed.output == "A lamp."
@@ -67,7 +67,7 @@ def test_wrong_arguments_of_the_model_never_reach_the_tool(store: holdfast.types
 
     wrong = CallTools(("lookup", {"order": "no number"}, "call_a"))
     right = CallTools(("lookup", {"order": 42}, "call_b"))
-    with ModelServer([wrong, right, Say("A lamp.")]) as server:
+    with FakeModelServer([wrong, right, Say("A lamp.")]) as server:
         agent = durable(server, lookup)
         live, replayed = asyncio.run(twice(lambda: agent.run("What is it?")))
         assert live.output == replayed.output == "A lamp."
@@ -84,7 +84,7 @@ def test_an_error_of_a_tool_is_recorded_and_ends_the_agent(store: holdfast.types
         calls.append(order)
         raise ConnectionError("the shop is closed")
 
-    with ModelServer([LOOKUP]) as server:
+    with FakeModelServer([LOOKUP]) as server:
         agent = durable(server, lookup)
         live, replayed = asyncio.run(twice(lambda: agent.run("What is it?")))
         assert server.count == 1
@@ -105,7 +105,7 @@ def test_a_failed_run_that_is_taken_up_again_calls_the_tool_again(
             raise ConnectionError("the shop is closed")
         return "one lamp"
 
-    with ModelServer([LOOKUP, Say("A lamp.")]) as server:
+    with FakeModelServer([LOOKUP, Say("A lamp.")]) as server:
         support = durable(server, lookup)
 
         @flow(name="taken_up")
@@ -131,7 +131,7 @@ def test_an_error_of_the_provider_is_the_same_live_and_replayed(
         except ModelHTTPError as error:
             return error.status_code
 
-    with ModelServer([Say("Hi.")]) as server:
+    with FakeModelServer([Say("Hi.")]) as server:
         server.fail_next(status)
         agent = durable(server)
         live, replayed = asyncio.run(twice(lambda: work(agent)))
@@ -188,7 +188,7 @@ def test_an_error_of_a_model_is_the_same_in_a_run_as_outside(
 
 
 def test_what_the_sdk_tries_again_is_one_step(store: holdfast.types.Store) -> None:
-    with ModelServer([Say("Hi.")]) as server:
+    with FakeModelServer([Say("Hi.")]) as server:
         server.fail_next(500, retry_after=0.01)
         agent = durable(server, model=model(server, max_retries=2))
         live, replayed = asyncio.run(twice(lambda: agent.run("Hello")))
@@ -203,7 +203,7 @@ def test_a_person_who_says_no_is_told_to_the_model(store: holdfast.types.Store) 
         raise AssertionError("nobody said yes")
 
     script = [CallTools(("pay_back", {"order": "42"}, "call_a")), Say("Then not.")]
-    with ModelServer(script) as server:
+    with FakeModelServer(script) as server:
         support = durable(server, pay_back)
 
         @flow(name="refused")
@@ -225,7 +225,7 @@ def test_a_person_who_says_no_is_told_to_the_model(store: holdfast.types.Store) 
 
 def test_a_changed_prompt_holds_the_run(store: holdfast.types.Store) -> None:
     said = ["Hello"]
-    with ModelServer([Say("Hi.")]) as server:
+    with FakeModelServer([Say("Hi.")]) as server:
         support = durable(server)
 
         @flow(name="changed")
@@ -250,7 +250,7 @@ def test_an_effect_that_is_named_is_asked_about_when_it_raises(store: holdfast.t
     def send(to: str) -> str:
         raise ConnectionError("cut")
 
-    with ModelServer([CallTools(("send", {"to": "ana"}, "call_a"))]) as server:
+    with FakeModelServer([CallTools(("send", {"to": "ana"}, "call_a"))]) as server:
         support = durable(server, send, capability=Durable(effects=["send"]))
 
         @flow(name="doubted")

@@ -10,7 +10,7 @@ from pydantic_ai import ModelRetry, TextOutput
 
 import holdfast
 from holdfast import effect
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.pydantic_ai.support import durable, keys, twice
 
 
@@ -53,7 +53,7 @@ def test_an_effect_inside_an_output_function_happens_once(
         async with agent.run_stream("Do it") as result:
             return await result.get_output()
 
-    with ModelServer([finishing("call_a")]) as server:
+    with FakeModelServer([finishing("call_a")]) as server:
         agent = durable(server, output_type=finish)
         live, replayed = asyncio.run(twice(lambda: ask(agent)))
         assert server.count == 1
@@ -79,7 +79,7 @@ def test_an_effect_that_asks_for_another_try_is_told_to_the_model(
         """End."""
         return await send(order)
 
-    with ModelServer([finishing("call_a"), finishing("call_b", "43")]) as server:
+    with FakeModelServer([finishing("call_a"), finishing("call_b", "43")]) as server:
         agent = durable(server, output_type=finish)
         live, replayed = asyncio.run(twice(lambda: agent.run("Do it")))
         assert server.count == 2
@@ -98,7 +98,7 @@ def test_what_text_outputs_and_validators_call_is_recorded_too(store: holdfast.t
         sent.append(text)
         return f"{text} ({len(sent)})"
 
-    with ModelServer([Say("Done.")]) as server:
+    with FakeModelServer([Say("Done.")]) as server:
         agent = durable(server, output_type=TextOutput(note))
 
         @agent.output_validator

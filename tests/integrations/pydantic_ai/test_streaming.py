@@ -13,7 +13,7 @@ import holdfast
 from holdfast import flow
 from holdfast.errors import RunFailed
 from holdfast.integrations.pydantic_ai import Durable
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.pydantic_ai.support import durable, keys
 
 WORDS = "one two three four five six seven eight"
@@ -130,7 +130,7 @@ def test_a_resume_replays_the_recorded_answer_and_streams_the_next(
                 server.cut_stream(after_events=4)
             return Say(WORDS)
 
-        with ModelServer([look, cut_once]) as server:
+        with FakeModelServer([look, cut_once]) as server:
             support = durable(server, lookup)
             lives: list[list[str]] = []
 

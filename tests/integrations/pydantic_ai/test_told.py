@@ -11,7 +11,7 @@ import holdfast
 from holdfast import effect
 from holdfast.adapters import step_key
 from holdfast.errors import RunHeld, UsageError
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.pydantic_ai.support import durable, twice
 
 
@@ -39,7 +39,7 @@ def test_an_effect_that_did_not_happen_asks_the_model_again(store: holdfast.type
         return "paid"
 
     asked = [CallTools(("pay_known", {"order": it}, f"call_{it}")) for it in ("42", "43")]
-    with ModelServer([*asked, Say("Done.")]) as server:
+    with FakeModelServer([*asked, Say("Done.")]) as server:
         agent = durable(server, pay_known)
         live, replayed = asyncio.run(twice(lambda: agent.run("Pay")))
         assert server.count == 3
@@ -54,7 +54,7 @@ def test_an_effect_that_may_have_happened_is_held(store: holdfast.types.Store) -
         """Pay an order."""
         raise ModelRetry("again")
 
-    with ModelServer(
+    with FakeModelServer(
         [CallTools(("pay_unsure", {"order": "42"}, "call_a")), Say("Done.")]
     ) as server:
         agent = durable(server, pay_unsure)
@@ -68,7 +68,7 @@ def test_an_error_of_the_tool_itself_has_no_hint_of_ours(store: holdfast.types.S
         """Pay an order."""
         raise UsageError("orders have letters")
 
-    with ModelServer([CallTools(("pay", {"order": "42"}, "call_a")), Say("Done.")]) as server:
+    with FakeModelServer([CallTools(("pay", {"order": "42"}, "call_a")), Say("Done.")]) as server:
         agent = durable(server, pay)
         live, replayed = asyncio.run(twice(lambda: agent.run("Pay")))
     assert live == replayed
@@ -93,7 +93,7 @@ def test_effects_in_an_output_function_are_recorded_under_a_key(
         with step_key(ctx.tool_call_id or "finish"):
             return await pay_at_the_end(order)
 
-    with ModelServer([CallTools(("final_result", {"order": "42"}, "call_a"))]) as server:
+    with FakeModelServer([CallTools(("final_result", {"order": "42"}, "call_a"))]) as server:
         agent = durable(server, output_type=finish)
         live, replayed = asyncio.run(twice(lambda: agent.run("Pay")))
     assert live.output == replayed.output == "paid 42"

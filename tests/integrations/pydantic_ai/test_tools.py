@@ -14,7 +14,7 @@ import holdfast
 from holdfast import effect, flow
 from holdfast.errors import RunFailed
 from holdfast.integrations.pydantic_ai import Durable
-from holdfast.testing import CallTools, ModelServer, Say
+from holdfast.testing import CallTools, FakeModelServer, Say
 from tests.integrations.pydantic_ai.support import ONE_REQUEST, durable, keys, model, twice
 
 PAY = CallTools(("pay", {"order": "42"}, "call_a"))
@@ -39,7 +39,7 @@ def test_an_effect_as_a_tool_keeps_its_policy(store: holdfast.types.Store) -> No
         paid.append(holdfast.idempotency_key())
         return "paid"
 
-    with ModelServer([PAY, Say("Done.")]) as server:
+    with FakeModelServer([PAY, Say("Done.")]) as server:
         agent = durable(server, pay)
         live, replayed = asyncio.run(twice(lambda: agent.run("Pay 42")))
         assert live.output == replayed.output == "Done."
@@ -63,7 +63,7 @@ def test_an_effect_inside_a_tool_needs_a_word_about_it(store: holdfast.types.Sto
     async def pay(ctx: RunContext[None], order: str) -> str:
         return await transfer(order)
 
-    with ModelServer([PAY, Say("Done.")]) as server:
+    with FakeModelServer([PAY, Say("Done.")]) as server:
         agent = durable(server, pay)
         told, _ = asyncio.run(twice(lambda: agent.run("Pay 42"), run_id="r-0"))
         assert 'metadata={"holdfast": False}' in told[1], told
@@ -93,7 +93,7 @@ def test_a_person_decides_about_a_call(store: holdfast.types.Store, said: bool) 
         paid.append(order)
         return "paid"
 
-    with ModelServer([PAY, Say("Done.")]) as server:
+    with FakeModelServer([PAY, Say("Done.")]) as server:
         support = durable(server, Tool(pay, requires_approval=True))
 
         @flow(name="decided")
@@ -116,7 +116,7 @@ def test_agents_inside_tools_are_recorded_call_by_call_if_they_say_so(
     store: holdfast.types.Store,
 ) -> None:
     script = [CallTools(("research", {"topic": "lamps"}, "call_a")), Say("Done.")]
-    with ModelServer(script) as server, ModelServer([Say("Lamps are bright.")]) as inner:
+    with FakeModelServer(script) as server, FakeModelServer([Say("Lamps are bright.")]) as inner:
 
         async def work(metadata: dict[str, Any], run_id: str) -> None:
             researcher = Agent(
@@ -138,7 +138,7 @@ def test_agents_inside_tools_are_recorded_call_by_call_if_they_say_so(
 
 
 def test_agents_side_by_side(store: holdfast.types.Store) -> None:
-    with ModelServer([Say("Hi.")]) as server:
+    with FakeModelServer([Say("Hi.")]) as server:
         agent = durable(server)
 
         async def named() -> list[str]:
@@ -164,7 +164,7 @@ def test_anthropic(store: holdfast.types.Store) -> None:
         return "a lamp"
 
     script = [CallTools(("lookup", {"order": "42"}, "call_a")), Say("A lamp.")]
-    with ModelServer(script) as server:
+    with FakeModelServer(script) as server:
         client = AsyncAnthropic(
             base_url=server.url, api_key="sk-canary", default_headers=ONE_REQUEST
         )
@@ -181,7 +181,7 @@ def test_anthropic(store: holdfast.types.Store) -> None:
 
 def test_tokens_are_counted_once_and_secrets_are_not_stored(tmp_path: Any) -> None:
     with (
-        ModelServer([Say("Hi.")]) as server,
+        FakeModelServer([Say("Hi.")]) as server,
         holdfast.open(f"sqlite:///{tmp_path}/runs.db", default=True) as store,
     ):
         agent = durable(server, model_settings={"extra_headers": {"x-token": "header-canary"}})
@@ -214,7 +214,7 @@ def test_a_run_that_is_stopped_passes_through_the_framework(store: holdfast.type
         store.cancel("r-1", actor="ana")
         return "a lamp"
 
-    with ModelServer([CallTools(("lookup", {"order": "42"}, "call_a")), Say("No.")]) as server:
+    with FakeModelServer([CallTools(("lookup", {"order": "42"}, "call_a")), Say("No.")]) as server:
         support = durable(server, lookup)
 
         @flow(name="stopped")
@@ -228,7 +228,7 @@ def test_a_run_that_is_stopped_passes_through_the_framework(store: holdfast.type
 
 
 def test_a_failure_is_the_one_of_the_agent(store: holdfast.types.Store) -> None:
-    with ModelServer([]) as server:
+    with FakeModelServer([]) as server:
         support = durable(server)
 
         @flow(name="failed")

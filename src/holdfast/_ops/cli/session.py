@@ -31,10 +31,9 @@ from holdfast._ops.text import visible
 from holdfast._store.addresses import shown as shown_url
 from holdfast._store.contract import Progress, Store, no_progress
 from holdfast.errors import (
+    ConfirmationRequired,
     Corrupt,
     HoldfastError,
-    NotConfirmed,
-    Regressed,
     RunBusy,
     RunCancelled,
     RunDeleted,
@@ -44,6 +43,7 @@ from holdfast.errors import (
     RunNotFound,
     RunRolledBack,
     StaleView,
+    StoreLostData,
     StoreUnusable,
     UsageError,
 )
@@ -78,10 +78,10 @@ ERROR_CODES: list[tuple[type[HoldfastError], int]] = [
     (RunNotFound, NOT_FOUND),
     (RunDeleted, NOT_FOUND),
     (Corrupt, DAMAGED),
-    (Regressed, DAMAGED),
+    (StoreLostData, DAMAGED),
     (RunCancelled, CANCELLED),
     (RunRolledBack, CANCELLED),
-    (NotConfirmed, USAGE),
+    (ConfirmationRequired, USAGE),
     (UsageError, USAGE),
 ]
 """By kind of error, the exit code that tells it. Every other error is `ERROR`."""
@@ -261,7 +261,7 @@ class Session:
                 told["run_id"] = error.run_id
             if isinstance(error, RunHeld):
                 told |= {"reason": error.reason, "step": error.step, "actions": error.actions}
-            if isinstance(error, NotConfirmed):
+            if isinstance(error, ConfirmationRequired):
                 told["effects"] = error.effects
             self.answer(error=told, exit_code=code)
         elif code == DAMAGED:

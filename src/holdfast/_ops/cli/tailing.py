@@ -36,7 +36,7 @@ from holdfast._ops.entries import EntryView
 from holdfast._ops.inspect import RunSummary
 from holdfast._ops.text import visible
 from holdfast._store.contract import Query, Store
-from holdfast.errors import Corrupt, Regressed, StoreError, StoreTooNew, UsageError
+from holdfast.errors import Corrupt, StoreError, StoreLostData, StoreTooNew, UsageError
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -227,7 +227,7 @@ class Source:
         while True:
             try:
                 answer = question(self._watched.opened(), *args, **kwargs)
-            except (Corrupt, Regressed, StoreTooNew):
+            except (Corrupt, StoreLostData, StoreTooNew):
                 raise
             except StoreError as error:
                 if not silent:

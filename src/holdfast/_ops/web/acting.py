@@ -37,7 +37,7 @@ from holdfast._ops.web import replies, requests
 from holdfast._ops.web.answers import Problem
 from holdfast._ops.web.routes import API, Ask, Route
 from holdfast._store.contract import Store
-from holdfast.errors import Corrupt, NotConfirmed, RunHeld, UsageError
+from holdfast.errors import ConfirmationRequired, Corrupt, RunHeld, UsageError
 
 WAIT_S = 3.0
 """How long a request waits for the process that has the run; then it says that it was asked."""
@@ -63,7 +63,7 @@ def resume(ask: Ask) -> replies.Acted:
     except RunHeld as held:
         effects = [] if asked.confirm else _unknown(ask.store, ask.query.id)
         if effects:
-            raise NotConfirmed(
+            raise ConfirmationRequired(
                 ask.query.id, "these may have happened, and are executed again", effects, ()
             ) from held
         raise
@@ -105,7 +105,7 @@ def settle(ask: Ask) -> replies.Acted:
         decision = NOT_DONE
         if not asked.confirm:
             inspect.found(_seen(ask), ask.query.id)
-            raise NotConfirmed(
+            raise ConfirmationRequired(
                 ask.query.id,
                 "settled as not done, it is executed again",
                 [asked.step],
@@ -121,7 +121,7 @@ def rollback(ask: Ask) -> replies.Acted:
     plan = rollbacks.plan(store, ask.query.id, asked.to)
     if plan.confirm and not asked.confirm:
         stays = [f"{it.step} ({it.means})" for it in plan.effects if it.fate != "undo"]
-        raise NotConfirmed(
+        raise ConfirmationRequired(
             ask.query.id,
             "what cannot be undone, or might be undone twice, stays as it is",
             stays or [plan.elsewhere],

@@ -14,7 +14,7 @@ from agents.items import ToolApprovalItem
 from agents.run import AgentRunner
 
 import holdfast
-from holdfast.errors import Refused
+from holdfast.errors import Rejected
 from holdfast.integrations._approving import ask_about
 from holdfast.integrations._names import fitting
 from holdfast.integrations.openai_agents._lines import line
@@ -55,6 +55,6 @@ async def _ask(item: ToolApprovalItem) -> tuple[bool, str]:
     with holdfast.adapters.step_key(tool, awaited=True):
         try:
             said = await ask_about(f"{tool}({item.arguments})?", name)
-        except Refused as refused:
+        except Rejected as refused:
             return False, refused.reason
     return said, ""

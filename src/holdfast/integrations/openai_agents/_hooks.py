@@ -41,7 +41,9 @@ _RESULT = "_FunctionToolInvocationResult"
 _TESTED = "from 0.20 on, last with 0.24"
 
 
-def durable_runner(*, effects: Effects = (), approvals: Literal["ask"] | None = None) -> None:
+def install_durable_runner(
+    *, effects: Effects = (), approvals: Literal["ask"] | None = None
+) -> None:
     """Make what `Runner.run`, `run_sync` and `run_streamed` do durable inside runs of Holdfast.
 
     Call it once, at the start of the program; calling it again replaces what it was given.

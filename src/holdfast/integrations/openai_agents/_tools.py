@@ -17,7 +17,7 @@ from agents.tool_context import ToolContext
 from pydantic import BaseModel, ValidationError
 
 import holdfast
-from holdfast.errors import UsageError, ValueRefused
+from holdfast.errors import NotSerializable, UsageError
 from holdfast.integrations._context import Watched, advised, restoring, takes_context
 from holdfast.integrations._names import fitting
 from holdfast.integrations._recorded_errors import CallFailed, as_itself, kept
@@ -174,10 +174,10 @@ def checked(effects: Effects) -> Effects:
 
 def check_error(error: Exception) -> None:
     """Let a mistake of the program through: it is nothing to tell the model."""
-    if isinstance(error, ValueRefused):
+    if isinstance(error, NotSerializable):
         raise UsageError(advised(error)) from error
     if isinstance(error, UsageError):
         raise UsageError(
             f"{error}. If a tool calls an effect: make the tool of the effect itself, "
-            "function_tool(pay), or give the tool its name and write durable_runner(effects=[pay])"
+            "function_tool(pay), or give the tool its name and write install_durable_runner(effects=[pay])"
         ) from error

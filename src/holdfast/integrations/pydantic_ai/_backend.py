@@ -35,7 +35,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 import holdfast
 from holdfast.adapters import recorded, step_key
-from holdfast.errors import Refused, StepFailed, UsageError, ValueRefused
+from holdfast.errors import NotSerializable, Rejected, StepFailed, UsageError
 from holdfast.integrations._context import Watched, advised, restoring, takes_context
 from holdfast.integrations._recorded_errors import CallFailed, as_itself, kept
 from holdfast.integrations._relay import Left
@@ -213,7 +213,7 @@ async def _call_own(params: Any, body: Body) -> Any:
         if isinstance(function, Step | AsyncStep) and takes_context(function):
             return await restoring(params.name, params.ctx.deps, body)
         return await body()
-    except ValueRefused as refused:
+    except NotSerializable as refused:
         raise UsageError(advised(refused)) from refused
 
 
@@ -250,7 +250,7 @@ async def _told(called: Awaitable[Any]) -> Any:
     """Tell the model that a person said no, and what a tool that records itself has to say to it."""
     try:
         return await called
-    except Refused as refused:
+    except Rejected as refused:
         raise ToolFailed(str(refused)) from refused
     except StepFailed as failed:
         if failed.outcome_unknown or failed.type_name not in _FOR_THE_MODEL:

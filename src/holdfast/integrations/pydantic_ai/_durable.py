@@ -24,7 +24,7 @@ from pydantic_ai.toolsets import AbstractToolset
 
 import holdfast
 from holdfast.adapters import step_key
-from holdfast.errors import Refused
+from holdfast.errors import Rejected
 from holdfast.integrations._approving import ask_about
 from holdfast.integrations.pydantic_ai import _streams
 from holdfast.integrations.pydantic_ai._backend import (
@@ -203,6 +203,6 @@ async def _approval(call: ToolCallPart) -> bool | ToolApproved | ToolDenied:
     with step_key("approval", awaited=True):  # The id of the call is in the question's name.
         try:
             said = await ask_about(question, f"{call.tool_name} {call.tool_call_id}")
-        except Refused as refused:
+        except Rejected as refused:
             return ToolDenied(str(refused))
     return ToolApproved() if said else ToolDenied()

@@ -64,14 +64,14 @@ class Metering(Observer):
         for where in left:
             self._at_work.add(-1, where)
 
-    def taken(self, run: ObservedRun, *, resumed: bool) -> None:
+    def run_claimed(self, run: ObservedRun, *, resumed: bool) -> None:
         """One more at work."""
         where = {"holdfast.flow": run.flow, "holdfast.queue": run.queue}
         with self._lock:
             self._executing[_key(run)] = where
         self._at_work.add(1, where)
 
-    def left(self, run: ObservedRun, status: str) -> None:
+    def run_released(self, run: ObservedRun, status: str) -> None:
         """One less; steps that have no outcome are not timed."""
         key = _key(run)
         with self._lock:
@@ -81,7 +81,7 @@ class Metering(Observer):
         if where is not None:
             self._at_work.add(-1, where)
 
-    def attempt_began(self, attempt: ObservedAttempt) -> None:
+    def attempt_started(self, attempt: ObservedAttempt) -> None:
         """The first attempt of a step here is when it began."""
         if attempt.what != "look":
             began = (attempt.name, time.monotonic())
@@ -102,7 +102,7 @@ class Metering(Observer):
         if used.get("cost"):
             self._cost.add(used["cost"], where)
 
-    def written(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
+    def entries_committed(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
         """Outcomes count when they are committed."""
         for entry in entries:
             if entry.kind in ENDS:

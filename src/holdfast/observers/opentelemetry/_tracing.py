@@ -1,7 +1,7 @@
 """Runs as traces. Who is told what, and which span comes of it:
 
     taken          execution                 open while this process executes the run
-    attempt_began  step (the first time), attempt: current while user code runs
+    attempt_started  step (the first time), attempt: current while user code runs
     attempt_ended  attempt ends
     written        step ends with its outcome; a wait that ended; the run, when it ended
     left           execution ends, with what is open in it
@@ -77,7 +77,7 @@ class Tracing(Observer):
 
     # -- executions ----------------------------------------------------------------------------
 
-    def taken(self, run: ObservedRun, *, resumed: bool) -> None:
+    def run_claimed(self, run: ObservedRun, *, resumed: bool) -> None:
         """Begin an execution; tell of the one before it, if its process cannot."""
         past = run.past or PriorExecution()
         self._remember(run, past)
@@ -151,7 +151,7 @@ class Tracing(Observer):
         step.set_status(ended)
         step.end(end_us * 1000)
 
-    def left(self, run: ObservedRun, status: str) -> None:
+    def run_released(self, run: ObservedRun, status: str) -> None:
         """End an execution, and what is open in it."""
         with self._lock:
             it = self._executions.pop((_key(run), run.epoch), None)
@@ -177,7 +177,7 @@ class Tracing(Observer):
 
     # -- steps and attempts --------------------------------------------------------------------
 
-    def attempt_began(self, attempt: ObservedAttempt) -> tuple[Span, Any, int]:
+    def attempt_started(self, attempt: ObservedAttempt) -> tuple[Span, Any, int]:
         """Begin an attempt, and make it current here."""
         run = attempt.run
         it = self._executions.get((_key(run), run.epoch))
@@ -227,7 +227,7 @@ class Tracing(Observer):
 
     # -- entries -------------------------------------------------------------------------------
 
-    def written(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
+    def entries_committed(self, run: ObservedRun, entries: Sequence[ObservedEntry]) -> None:
         """End what these entries say has ended."""
         it = self._executions.get((_key(run), run.epoch))
         for entry in entries:
