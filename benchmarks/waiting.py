@@ -140,7 +140,7 @@ def fill(url: str, runs: int, seconds: float) -> Cost:
 
 def count(store: holdfast.types.Store, status: str) -> int:
     """Count runs of a status, page by page."""
-    return len(store.list(status=status, limit=1_000_000))
+    return len(store.runs(status=status, limit=1_000_000))
 
 
 def fire(url: str, timers: int, ahead_s: float) -> tuple[Counter[int], float]:
@@ -154,7 +154,7 @@ def fire(url: str, timers: int, ahead_s: float) -> tuple[Counter[int], float]:
         with worker(url):
             until(lambda: is_through(store, timers), "all timers have fired")
         ended = max(
-            each.updated_at.timestamp() for each in store.list(flow="benchmark_timer", limit=timers)
+            each.updated_at.timestamp() for each in store.runs(flow="benchmark_timer", limit=timers)
         )
         fired = Counter(
             sum(entry.kind == "timer_fired" for entry in store.history(f"timer-{number}"))
@@ -164,7 +164,7 @@ def fire(url: str, timers: int, ahead_s: float) -> tuple[Counter[int], float]:
 
 
 def is_through(store: holdfast.types.Store, timers: int) -> bool:
-    return len(store.list(flow="benchmark_timer", status="completed", limit=timers + 1)) == timers
+    return len(store.runs(flow="benchmark_timer", status="completed", limit=timers + 1)) == timers
 
 
 @contextmanager

@@ -113,7 +113,7 @@ def file_away(published: Published) -> None:
 def research(report_id: str, topic: str, style_guide: str) -> Published:
     depends_on("style guide", Path(style_guide))
     guide = Message("system", f"{PROMPT}\n\n{read_guide(style_guide)}")
-    earlier = ", ".join(entry.key for entry in memory("reports").list()) or "none"
+    earlier = ", ".join(entry.key for entry in memory("reports").items()) or "none"
 
     outline = think([guide, Message("user", f"Earlier: {earlier}"), _user(f"Outline: {topic}")])
     found = each(search, outline.content.splitlines(), max_concurrency=3)

@@ -50,9 +50,9 @@ class Acting:
         self,
         run_id: str,
         name: str,
-        payload: Any = None,
+        value: Any = None,
         *,
-        id: str | None = None,
+        signal_id: str | None = None,
         actor: str | None = None,
     ) -> Sent:
         """Send a signal to a run, which takes it with `wait_for_signal(name)`; kept if it comes early. One with
@@ -60,7 +60,7 @@ class Acting:
         from holdfast._ops import signals
 
         return signals.signal(
-            self.kept, run_id, name, payload, signal_id=id, actor=actor_or_user(actor)
+            self.kept, run_id, name, value, signal_id=signal_id, actor=actor_or_user(actor)
         )
 
     def cancel(
@@ -88,24 +88,24 @@ class Acting:
         value: Any,
         *,
         actor: str | None = None,
-        number: int | None = None,
+        expected_number: int | None = None,
     ) -> Answered:
         """Answer a question of a run; kept, if the run has not asked yet. The first answer counts: a
         second one raises AnswerConflict. `number` is that of the question that was seen."""
         from holdfast._ops import people
 
         return people.answer(
-            self.kept, run_id, name, value, actor=actor_or_user(actor), number=number
+            self.kept, run_id, name, value, actor=actor_or_user(actor), number=expected_number
         )
 
-    def refuse(
+    def reject(
         self,
         run_id: str,
         name: str,
         *,
         reason: str = "",
         actor: str | None = None,
-        number: int | None = None,
+        expected_number: int | None = None,
     ) -> Answered:
         """Refuse what a run asks, by the name of the question or the step of an approval: the flow
         gets `Rejected`."""
@@ -117,7 +117,7 @@ class Acting:
             name,
             reason=masked(reason),
             actor=actor_or_user(actor),
-            number=number,
+            number=expected_number,
         )
 
     def approve(
@@ -210,7 +210,7 @@ class Acting:
             return rollback.told_now(self.kept, run_id)
         return answer
 
-    def rollback_plan(self, run_id: str, *, to: str | None = None) -> RollbackPlan:
+    def preview_rollback(self, run_id: str, *, to: str | None = None) -> RollbackPlan:
         """Say what a rollback would undo, in which order, and what it would leave as it is."""
         from holdfast._ops import rollback
 
@@ -236,12 +236,12 @@ class Acting:
         many = queues.Many(queue, status, flow, accept_change)
         return list(queues.resume_all(self.kept, many, actor_or_user(actor)))
 
-    def raise_budget(self, run_id: str, to: Budget, *, actor: str | None = None) -> Any:
+    def set_budget(self, run_id: str, budget: Budget, *, actor: str | None = None) -> Any:
         """Set new limits of the budget that a run spends from, which is that of its root; limits
         that `to` does not give stay. Runs that were held for it go on."""
         from holdfast._ops import budgets
 
-        return budgets.raise_budget(self.kept, run_id, to, actor=actor_or_user(actor))
+        return budgets.raise_budget(self.kept, run_id, budget, actor=actor_or_user(actor))
 
     def set_schedule(self, name: str, *, paused: bool, actor: str | None = None) -> ScheduleView:
         """Pause a schedule, or let it go on."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     # Named, because inside `Store` the word `list` is one of its operations.
     Summaries = list[RunSummary]
     Entries = list[EntryView]
-    Findings = list[contract.Finding]
+    Findings = list[contract.Damage]
     FoundThings = list[Finding]
     RunIds = list[str]
     QueueViews = list[QueueView]
@@ -75,7 +75,7 @@ class Store(Acting, Housekeeping):
 
         return inspect.view(self.kept, run_id)
 
-    def list(
+    def runs(
         self,
         *,
         status: str | Sequence[str] | None = None,
@@ -83,13 +83,13 @@ class Store(Acting, Housekeeping):
         tag: tuple[str, str] | None = None,
         older_than: dt.timedelta | None = None,
         queue: str | None = None,
-        held: str | None = None,
+        held_reason: str | None = None,
         version: str | None = None,
         parent: str | None = None,
         finding: str | None = None,
         limit: int = 100,
     ) -> Summaries:
-        """Return runs, newest first. `held` is the reason of held ones, such as "quarantined";
+        """Return runs, newest first. `held_reason` is that of held ones, such as "quarantined";
         `parent` is the run whose children are meant; `finding` is what the watchdog finds in them
         now, such as "stuck"."""
         from holdfast._ops import inspect
@@ -103,7 +103,7 @@ class Store(Acting, Housekeeping):
             tag=tag,
             updated_before_us=before_us,
             queue=queue,
-            held_reason=held,
+            held_reason=held_reason,
             parent=parent,
             limit=limit,
         )
@@ -131,7 +131,7 @@ class Store(Acting, Housekeeping):
             return [*watchdog.of_store(self.kept)]
         return watchdog.of_run(self.kept, inspect.found(self.kept, run_id))
 
-    def preflight(self, run_id: str) -> ResumePreview:
+    def preview_resume(self, run_id: str) -> ResumePreview:
         """Say what a run would find if it went on now, without resuming it: how long it stood still,
         what has changed, what is executed again, what is in doubt. What it watches is looked at if
         its flow is known in this process."""
@@ -213,7 +213,7 @@ class Store(Acting, Housekeeping):
         """
         return recover(self.engine, limit)
 
-    def patrol(self, run_id: str | None = None) -> FoundThings:
+    def run_watchdog(self, run_id: str | None = None) -> FoundThings:
         """Look for findings once, as a worker does about once a minute, and do what `watchdog=` of
         their flows says; returns those that something was done about now."""
         from holdfast._runtime import patrol, registry
@@ -231,7 +231,7 @@ class Store(Acting, Housekeeping):
         """Write a consistent copy to a new file."""
         self.kept.backup(path)
 
-    def adopt(self, *, actor: str | None = None) -> str:
+    def accept_data_loss(self, *, actor: str | None = None) -> str:
         """Accept a store that lost acknowledged records; says what was accepted."""
         from holdfast._ops import audit
 

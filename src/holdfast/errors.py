@@ -7,7 +7,7 @@ HoldfastError
 ├── StepFailed                 a step gave up: the flow may handle it
 ├── ChildFailed                a child run failed or was cancelled: the flow may handle it
 ├── WaitTimedOut               nothing came in time: the flow may handle it
-├── Refused                    a person said no: the flow may handle it
+├── Rejected                   a person said no: the flow may handle it
 ├── Rollback                   raised by a flow: undo what this run did
 ├── Drifted                    something outside is not as it was recorded: the flow may handle it
 ├── TurnLimitReached                  a loop reached its limit

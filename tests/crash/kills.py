@@ -118,7 +118,7 @@ def checked(world: World, pause: int = CHECKS_PAUSE) -> Iterator[Checks]:
                 lease = store.kept.start(new_run(f"waste-{checks.done}", "waste"), owner).lease
                 assert lease is not None
                 store.kept.append([Write(lease, [Draft(Kind.RUN_COMPLETED, 3, body=b"{}")])])
-                store.gc(older_than=0, flow="waste")
+                store.prune(older_than=0, flow="waste")
                 checks.found += [f"beside the runs, verify: {wrong}" for wrong in store.verify()]
                 checks.done += 1
                 enough.wait(pause * (time.monotonic() - began_s))

@@ -157,7 +157,7 @@ def test_an_odd_run_id_is_refused_at_the_door(store: holdfast.types.Store, name:
         simple.run(ODD_IDS[name])  # type: ignore[arg-type]
     assert len(str(error.value)) < 1000
     assert "\x1b" not in str(error.value)
-    assert list(store.list()) == []
+    assert list(store.runs()) == []
     assert calls == {}
 
 
@@ -171,7 +171,7 @@ def test_a_missing_run_id(store: holdfast.types.Store) -> None:
 )
 def test_unusual_run_ids_that_are_fine(store: holdfast.types.Store, run_id: str) -> None:
     assert simple.run(run_id) == "before refunds 3"
-    assert [run.run_id for run in store.list()] == [run_id]
+    assert [run.run_id for run in store.runs()] == [run_id]
     assert store.get(run_id).result == "before refunds 3"
 
 

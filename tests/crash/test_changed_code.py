@@ -242,7 +242,7 @@ class Deploys:
         with self.world.store() as store:
 
             def found() -> bool:
-                seen = {run.run_id: str(run.status) for run in store.list(limit=100)}
+                seen = {run.run_id: str(run.status) for run in store.runs(limit=100)}
                 return {seen.get(run) for run in runs} == {status}
 
             wait_for(found, f"{', '.join(runs)} to be {status}")

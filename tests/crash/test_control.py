@@ -158,7 +158,7 @@ def test_a_deadline_passes_while_nobody_has_the_run(world: World) -> None:
 
         wait_for(is_over, "the deadline")
         assert store.history("r")[-1].body["actor"] == "deadline"
-        statuses = {run.status for run in store.list()}
+        statuses = {run.status for run in store.runs()}
     assert statuses == {"cancelled"}
     assert world.counts()["last"] == 0
 
@@ -210,7 +210,7 @@ def test_workers_are_killed_and_each_child_ends_once_in_its_parent(world: World)
         workers = [world.start("family.py", "worker") for _ in range(2)]
 
         def ended() -> int:
-            return len(store.list(status="completed"))
+            return len(store.runs(status="completed"))
 
         def ended_at_least(wanted: int) -> bool:
             return ended() >= wanted

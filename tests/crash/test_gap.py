@@ -106,7 +106,7 @@ def changed(report: dict[str, Any]) -> dict[str, str]:
 def without_code(world: World) -> holdfast.types.ResumePreview:
     """Return what is told where the agent's code is not known."""
     with world.store() as store:
-        return store.preflight("r")
+        return store.preview_resume("r")
 
 
 def told(world: World) -> list[str]:
@@ -249,7 +249,9 @@ def test_an_expired_key_is_told_and_not_sent(world: World) -> None:
     script = agent(world, sends=True, key_ttl=0.2)
     world.crash(script, at="in send")
     with world.store() as store:
-        wait_for(lambda: [c.kind for c in store.preflight("r").changes] == ["key"], "the key's age")
+        wait_for(
+            lambda: [c.kind for c in store.preview_resume("r").changes] == ["key"], "the key's age"
+        )
     report = preflight(world)
     assert changed(report) == {"key": "hold"}
     assert report["in_doubt"] == ["gap_send"]

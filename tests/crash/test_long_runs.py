@@ -85,7 +85,7 @@ def test_a_deadline_reaches_a_long_run_within_two_claims(world: World) -> None:
                 wait_for(lambda: row(store, run_id).status in ENDED, "an end of it")
                 assert claims_after_deadline(store, run_id) <= 2
                 deadline_s, steps = 2 * deadline_s, row(store, run_id).steps
-        for run in store.list(flow="long-run-timed"):
+        for run in store.runs(flow="long-run-timed"):
             assert (run.status, run.held_reason) == ("cancelled", None)
             assert_sound(store, run.run_id)
             assert store.kept.inbox(row(store, run.run_id).run_no) == []

@@ -28,7 +28,7 @@ def say(store: holdfast.types.Store) -> None:
             else:
                 store.answer("r", question.name, 3, actor="ana")
         if waiting_for(store, "signal:go"):
-            store.signal("r", "go", "went", id="the one")
+            store.signal("r", "go", "went", signal_id="the one")
 
 
 def tended(world: World, script: Script) -> Ended:

@@ -70,7 +70,7 @@ def test_two_versions_side_by_side(world: World) -> None:
         said = [deployment.drain(name) for name in ("new 1", "new 2")]
         assert not any("cannot go on" in text for text in said)
 
-        runs = {run.run_id: store.get(run.run_id) for run in store.list(limit=10_000)}
+        runs = {run.run_id: store.get(run.run_id) for run in store.runs(limit=10_000)}
         assert len(runs) == 2 * RUNS + 4
         for run in runs.values():
             assert is_right(run.run_id, run.result), f"{run.run_id}: {run.result}"
@@ -132,7 +132,7 @@ def test_runs_of_a_version_that_nobody_executes_are_said_aloud_and_not_lost(worl
         said = deployment.drain("new")
         assert "5 runs of version 1 of flow handle_order" in said
         assert said.count("cannot go on") == 1
-        assert [run.run_id for run in store.list(status="queued")] != []
+        assert [run.run_id for run in store.runs(status="queued")] != []
         deployment.start(ONE, "old again")
         until_completed(store, 10)
         deployment.drain("old again")
@@ -141,7 +141,7 @@ def test_runs_of_a_version_that_nobody_executes_are_said_aloud_and_not_lost(worl
 
 def until_completed(store: holdfast.types.Store, count: int) -> None:
     wait_for(
-        lambda: len(store.list(status="completed", limit=count)) == count, f"{count} completed runs"
+        lambda: len(store.runs(status="completed", limit=count)) == count, f"{count} completed runs"
     )
 
 
@@ -190,6 +190,6 @@ def test_newer_code_that_does_not_fit_leaves_the_run_to_the_older(world: World) 
         run(SECOND, "recover")
         assert world.status() == "queued"
     with world.store() as store:
-        assert [run.run_id for run in store.list(version="1")] == ["r"]
+        assert [run.run_id for run in store.runs(version="1")] == ["r"]
     run(FIRST, "recover")
     assert (world.status(), world.counts()) == ("completed", {"a": 1})

@@ -34,7 +34,7 @@ def counted_asker(number: int) -> int:
 
 
 def ended(store: holdfast.types.Store) -> Counter[str]:
-    return Counter(str(run.status) for run in store.list(limit=4 * RUNS))
+    return Counter(str(run.status) for run in store.runs(limit=4 * RUNS))
 
 
 @BOTH_STORES

@@ -136,7 +136,7 @@ class Agent:
 
     def steps(self) -> list[Any]:
         with self.opened() as store:
-            if store is None or not any(it.run_id == self.run_id for it in store.list()):
+            if store is None or not any(it.run_id == self.run_id for it in store.runs()):
                 return []
             return list(store.get(self.run_id).steps)
 

@@ -275,12 +275,12 @@ def test_findings_are_told_unless_they_are_ignored(store, told):
         alerted_loop.submit("alert-11")
         alerted_loop_ignored.submit("alert-12")
         until(lambda: all(store.get(it).status == "waiting" for it in ("alert-11", "alert-12")))
-    store.patrol()
+    store.run_watchdog()
     (alert,) = told.wait_for(1)
     assert (alert.kind, alert.finding, alert.run_id) == ("finding", "looping", "alert-11")
     assert "alerted_look" in alert.text
     assert b"canary" not in alert.json()
-    store.patrol()
+    store.run_watchdog()
     store.close()  # What is on its way is sent first.
     assert len(told.alerts) == 1
 
@@ -300,7 +300,7 @@ def test_a_budget_is_told_when_it_is_nearly_used_up_and_when_it_is(store, told):
         until(lambda: store.get("alert-15").status == "held")
         until(lambda: all(store.get(f"alert-{n}").status == "waiting" for n in (13, 14)))
     for run_id in ("alert-13", "alert-14", "alert-15"):
-        store.patrol(run_id)
+        store.run_watchdog(run_id)
     store.close()
     found = {(it.kind, it.reason, it.run_id) for it in told.alerts}
     assert found == {("budget", "steps", "alert-13"), ("held", "budget", "alert-15")}
@@ -325,7 +325,7 @@ def test_an_alert_is_sent_although_the_store_is_closed_at_once(store, told, monk
     made.sweep()
     assert rests.wait(PATIENCE_S)
     with made._changed:
-        store.patrol("alert-18")
+        store.run_watchdog("alert-18")
         made._closed = True
     store.close()
     assert [(it.kind, it.run_id) for it in told.alerts] == [("budget", "alert-18")]
@@ -341,7 +341,7 @@ def test_what_is_decided_meanwhile_makes_no_other_state(store, told, quick):
     swept(store)
     told.wait_for(1)
     for steps in range(1, 41):
-        store.raise_budget("alert-17", Budget(steps=10 + steps), actor="ana")
+        store.set_budget("alert-17", Budget(steps=10 + steps), actor="ana")
     held = next(it for it in store.history("alert-17") if it.kind == "run_held")
     assert store.history("alert-17")[-1].seq > held.seq + alerter.TAILS[0]
     swept(store)

@@ -118,7 +118,7 @@ def worker(flow: Any, status: str = "waiting", run_id: str = "r") -> None:
 
 
 def _children(opened: Any) -> set[str]:
-    return {str(it.status) for it in opened.list(parent="r")}
+    return {str(it.status) for it in opened.runs(parent="r")}
 
 
 # -- in doubt ----------------------------------------------------------------------------------

@@ -511,7 +511,7 @@ def test_no_process_takes_before_the_limits_are_declared(holdfast: Command, stor
     )
     process = holdfast.start("worker", "narrow.py", "--processes", "3", "--concurrency", "3")
     try:
-        until(lambda: len(store.list(status="completed")) == 6, process)
+        until(lambda: len(store.runs(status="completed")) == 6, process)
     finally:
         process.kill()
         process.communicate()

@@ -169,7 +169,7 @@ def test_a_run_that_is_over_is_undone_in_the_target_and_not_in_both(pair: Pair) 
     called.clear()
     copy_undoing.with_options(store=pair.source).run("r", 7)
     assert pair.copy(dry_run=True)["r"].fate is Fate.COPIED
-    assert not pair.source.rollback_plan("r").confirm
+    assert not pair.source.preview_rollback("r").confirm
     assert pair.fates() == {"r": Fate.COPIED}
     assert pair.fates() == {"r": Fate.THERE}
 
@@ -177,7 +177,7 @@ def test_a_run_that_is_over_is_undone_in_the_target_and_not_in_both(pair: Pair) 
         pair.source.rollback("r")
     assert "it was copied to" in str(pair.source.explain("r"))
     assert pair.source.get("r").waiting_for is None
-    assert not pair.target.rollback_plan("r").confirm
+    assert not pair.target.preview_rollback("r").confirm
     assert pair.target.rollback("r").status == "rolled_back"
     assert called == [("unpaid", "7")]
     assert pair.fates() == {"r": Fate.THERE}
@@ -426,9 +426,9 @@ def test_only_a_confirmed_resume_lets_it_go_on_in_the_source(pair: Pair) -> None
     assert "was moved to" in said
     assert "holdfast resume r --confirm" in said
     assert pair.source.get("r").held_reason == "moved"
-    assert [seen.held_reason for seen in pair.source.list()] == ["moved"]
-    assert [seen.run_id for seen in pair.source.list(held="moved")] == ["r"]
-    assert pair.source.list(held="paused") == []
+    assert [seen.held_reason for seen in pair.source.runs()] == ["moved"]
+    assert [seen.run_id for seen in pair.source.runs(held_reason="moved")] == ["r"]
+    assert pair.source.runs(held_reason="paused") == []
 
     pair.source.resume("r", confirm=True)
     assert run(pair.source, "r", "tea") == "2000 sent tea"
@@ -610,10 +610,10 @@ def test_values_of_memories_come_along_once(pair: Pair) -> None:
     total = copying_memories.PAGE + 4
 
     assert remembered(pair, dry_run=True) == {"customers": (total, 0, [])}
-    assert there.list() == []
+    assert there.items() == []
     assert remembered(pair) == {"customers": (total, 0, [])}
-    assert [(it.key, it.value, it.expires_at) for it in there.list()] == [
-        (it.key, it.value, it.expires_at) for it in here.list()
+    assert [(it.key, it.value, it.expires_at) for it in there.items()] == [
+        (it.key, it.value, it.expires_at) for it in here.items()
     ]
     assert remembered(pair) == {"customers": (0, total, [])}
     assert not list(pair.target.verify())

@@ -121,7 +121,7 @@ def test_the_command_asks_before_effects_are_repeated(
 ) -> None:
     refused = cli("fork", "r", "f", "--before", "fk.search", answer="n\n")
     assert "fk.mail (happened)" in refused.output
-    assert [run.run_id for run in opened.list()] == ["r"]
+    assert [run.run_id for run in opened.runs()] == ["r"]
     told = cli("fork", "r", "f", "--before", "fk.search", "--json")
     assert told.exit_code == 2
     assert json.loads(told.stdout)["error"]["effects"] == ["fk.mail (happened)"]
@@ -356,12 +356,12 @@ def test_a_fork_is_exported_with_the_run_that_it_came_from(
     opened.fork("r", "f", before="fk.write")
     told = report.run("f", "refunds", "ann")
     file = tmp_path / "f.holdfast"
-    opened.export("f", file)
+    opened.export_run("f", file)
     calls.clear()
     assert testing.replay(report, file).result == told
     with testing.store(url=f"sqlite:///{tmp_path}/there.db") as there:
         there.import_run(file)
-        assert sorted(run.run_id for run in there.list()) == ["f", "r"]
+        assert sorted(run.run_id for run in there.runs()) == ["f", "r"]
         assert report.with_options(store=there).run("f", "refunds", "ann") == told
         assert there.verify() == []
         assert not calls

@@ -184,7 +184,7 @@ def everything(url: str) -> Iterator[holdfast.types.Store]:
         ):
             waiting.submit(name)
         with opened.worker(flows=[asks, waits, approval]):
-            while len(opened.list(status="waiting")) < 5:
+            while len(opened.runs(status="waiting")) < 5:
                 opened.kept.wait_for_change(1.0)
         loop.submit("queued")
         loop.submit("queued-2")

@@ -322,7 +322,7 @@ def test_a_refused_approval_is_said_to_be_asked_for_again(url: str):
         asks_to_pay.with_options(store=store).submit("p")
         with store.worker(flows=[asks_to_pay]):
             [question] = until(lambda: store.questions(run_id="p"))
-            store.refuse("p", question.name, actor="kim", reason="too much")
+            store.reject("p", question.name, actor="kim", reason="too much")
             until(lambda: store.get("p").status == "failed")
         said = " ".join(store.explain("p").known)
     assert "executes these anew" not in said

@@ -86,7 +86,7 @@ def test_row_39_failover_to_an_asynchronous_replica_is_noticed(
                 held = {run: store.explain(run) for run in lost}
                 assert all("adopt" in str(told) for told in held.values())
                 assert effects(fleet) == quiet
-                accepted = store.adopt(actor="me")
+                accepted = store.accept_data_loss(actor="me")
                 assert "missing" in accepted
             fleet.until_completed(names)
             fleet.stop_workers()

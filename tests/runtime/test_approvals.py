@@ -189,7 +189,7 @@ def test_twice_after_the_end_and_for_what_is_not_asked(store: PrivateStore) -> N
     with pytest.raises(AnswerConflict, match="the approval of ap-pay .* by ana"):
         store.approve("r", "ap-pay", actor="bob")
     with pytest.raises(AnswerConflict):
-        store.refuse("r", "ap-pay", actor="bob")
+        store.reject("r", "ap-pay", actor="bob")
     assert world == [(1, "ana")], "one approval is good for one call"
     store.approve("r", "ap-pay#2", actor="ana")
     handle.result(timeout=20)
@@ -213,7 +213,7 @@ def test_after_cancel(store: PrivateStore) -> None:
 def test_a_refusal_reaches_the_flow(store: PrivateStore) -> None:
     handle = refusable.start("r", 7)
     asked(store)
-    store.refuse("r", "ap-pay", reason="too much", actor="fin")
+    store.reject("r", "ap-pay", reason="too much", actor="fin")
 
     assert handle.result(timeout=20) == "ap-pay: fin, too much"
     assert world == []
@@ -223,7 +223,7 @@ def test_a_refusal_reaches_the_flow(store: PrivateStore) -> None:
 def test_a_refused_run_that_fails_asks_anew_when_it_is_taken_up(store: PrivateStore) -> None:
     handle = one.start("r", 7)
     first = asked(store)
-    store.refuse("r", "ap-pay", actor="fin")
+    store.reject("r", "ap-pay", actor="fin")
     with pytest.raises(RunFailed, match="ap-pay was refused by fin"):
         handle.result(timeout=20)
     until(lambda: not store.engine.executing())
@@ -334,7 +334,7 @@ def test_refusing_the_retry_of_an_effect_in_doubt_leaves_it_unknown() -> None:
         until(lambda: store.clock.sleepers)
         store.clock.advance(7201)
         asked(store, "ap-doubt")
-        store.refuse("r", "ap-doubt", actor="ana")
+        store.reject("r", "ap-doubt", actor="ana")
         assert handle.result(timeout=20) == "Refused, unknown True"
 
 

@@ -165,7 +165,7 @@ def test_the_first_answer_counts_also_when_the_run_has_taken_it(store: PrivateSt
     assert no.value.actor == "ana"
     store.wait_until("r", done="ask:color")
     with pytest.raises(AnswerConflict):
-        store.refuse("r", "color", actor="bob")
+        store.reject("r", "color", actor="bob")
 
 
 def test_an_answer_may_come_before_the_question(store: PrivateStore) -> None:
@@ -188,8 +188,8 @@ def test_types_choices_and_what_does_not_fit(store: PrivateStore) -> None:
     store.wait_until("r", waiting="answer:plan")
     until(lambda: [it.number for it in store.questions()] == [2])
     with pytest.raises(AnswerConflict):
-        store.answer("r", "plan", {"days": 3}, number=1)
-    store.answer("r", "plan", {"days": 3}, number=2)
+        store.answer("r", "plan", {"days": 3}, expected_number=1)
+    store.answer("r", "plan", {"days": 3}, expected_number=2)
     store.wait_until("r", waiting="answer:size")
     with pytest.raises(UsageError, match="'l' is none of 's', 'm'"):
         store.answer("r", "size", "l")
@@ -276,7 +276,7 @@ def test_an_answer_between_two_asks_is_taken_at_once() -> None:
 def test_a_refusal_is_recorded(store: PrivateStore) -> None:
     handle = refusable.start("r")
     store.wait_until("r", waiting="answer")
-    store.refuse("r", "go", reason="too early", actor="ana")
+    store.reject("r", "go", reason="too early", actor="ana")
 
     assert handle.result(timeout=20) == "ana: too early"
     until(lambda: not store.engine.executing())
@@ -287,7 +287,7 @@ def test_a_refusal_is_recorded(store: PrivateStore) -> None:
 def test_a_failed_run_asks_again_when_it_is_taken_up(store: PrivateStore) -> None:
     handle = fails_when_refused.start("r")
     store.wait_until("r", waiting="answer")
-    store.refuse("r", "go", reason="no", actor="ana")
+    store.reject("r", "go", reason="no", actor="ana")
     with pytest.raises(RunFailed, match="refused by ana: no"):
         handle.result(timeout=20)
     assert "ask:go was refused by ana: no." in str(store.explain("r"))
@@ -356,7 +356,7 @@ def test_a_cancelled_run_stops_asking(store: PrivateStore) -> None:
 def test_what_is_asked_wrongly(store: PrivateStore) -> None:
     def failing(**options: Any) -> str:
         with pytest.raises(RunFailed) as failed:
-            _wrong.run(f"r{len(store.list())}", options)
+            _wrong.run(f"r{len(store.runs())}", options)
         return failed.value.message
 
     assert "name of a question" in failing(name="")

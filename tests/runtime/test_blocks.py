@@ -171,7 +171,7 @@ def test_the_other_wrong_colours(holdfast_store):
     with pytest.raises(UsageError, match=r"in sync code `with holdfast\.run"):
         with aio.run("b"):  # type: ignore[attr-defined]
             pass
-    assert holdfast_store.list() == []
+    assert holdfast_store.runs() == []
 
 
 @effect(name="block-charge")

@@ -88,7 +88,7 @@ def test_trying_again_without_more_money_executes_nothing(store):
 
 def test_raising_it_goes_on_and_replays_cost_nothing(store):
     held(thinker.run, "r", 5)
-    answer = store.raise_budget("r", to=Budget(usd=2), actor="ada")
+    answer = store.set_budget("r", budget=Budget(usd=2), actor="ada")
     assert answer.status == "queued"
     assert answer.goes_on
     assert thinker.run("r", 5) == "0,1,2,3,4"
@@ -134,7 +134,7 @@ def test_a_worker_goes_on_with_a_run_whose_budget_was_raised(store):
     thinker.submit("r", 5)
     with store.worker(flows=[thinker]):
         store.wait_until("r", status="held")
-        store.raise_budget("r", to=Budget(usd=2), actor="ada")
+        store.set_budget("r", budget=Budget(usd=2), actor="ada")
         store.wait_until("r", status="completed")
     assert done == [0, 1, 2, 3, 4]
 
@@ -177,11 +177,11 @@ def test_a_run_without_a_budget_writes_and_asks_nothing_more(store):
 def test_a_budget_is_not_set_below_what_is_spent(store):
     held(thinker.run, "r", 5)
     with pytest.raises(UsageError, match=r"usd=\$0.50: \$0.90 is spent already"):
-        store.raise_budget("r", to=Budget(usd=0.5), actor="ada")
+        store.set_budget("r", budget=Budget(usd=0.5), actor="ada")
     assert "budget_raised" not in kinds(store)
     with pytest.raises(UsageError, match="steps=2: 3 is spent"):
-        store.raise_budget("r", to=Budget(steps=2), actor="ada")
-    store.raise_budget("r", to=Budget(steps=4), actor="ada")
+        store.set_budget("r", budget=Budget(steps=2), actor="ada")
+    store.set_budget("r", budget=Budget(steps=4), actor="ada")
     budget = store.get("r").budget
     assert (budget.usd, budget.steps) == (1.0, 4), "what is not given stays"
 
@@ -193,17 +193,17 @@ def test_what_has_no_budget_or_has_ended_has_none_to_raise(store):
 
     unlimited.run("r")
     with pytest.raises(UsageError, match="has no budget"):
-        store.raise_budget("r", to=Budget(usd=1), actor="ada")
+        store.set_budget("r", budget=Budget(usd=1), actor="ada")
     thinker.run("done", 1)
     with pytest.raises(UsageError, match="completed, and that is final"):
-        store.raise_budget("done", to=Budget(usd=5), actor="ada")
+        store.set_budget("done", budget=Budget(usd=5), actor="ada")
     with pytest.raises(UsageError, match="holdfast.Budget"):
-        store.raise_budget("done", to=5, actor="ada")
+        store.set_budget("done", budget=5, actor="ada")
 
 
 def test_raised_before_it_begins(store):
     thinker.submit("r", 5)
-    store.raise_budget("r", to=Budget(usd=3), actor="ada")
+    store.set_budget("r", budget=Budget(usd=3), actor="ada")
     assert thinker.run("r", 5) == "0,1,2,3,4"
 
 
@@ -222,7 +222,7 @@ def test_raised_while_a_live_process_has_it(store):
 
     handle = at_work.start("r")
     assert inside.wait(20)
-    store.raise_budget("r", to=Budget(usd=1), actor="ada")
+    store.set_budget("r", budget=Budget(usd=1), actor="ada")
     until(lambda: "budget_raised" in kinds(store))
     go_on.set()
     assert handle.result(timeout=20) == 3
@@ -241,7 +241,7 @@ def test_ten_parallel_steps_of_a_third_give_three(store):
     held(each_of.run, "r")
     assert len(done) == 3
     assert spent(store) == 90 * CENT
-    store.raise_budget("r", to=Budget(usd=3), actor="ada")
+    store.set_budget("r", budget=Budget(usd=3), actor="ada")
     assert each_of.run("r") == list(range(10))
     assert sorted(done) == list(range(10))
 
@@ -295,7 +295,7 @@ def test_async_branches_too(store):
         asyncio.run(agather.run("r", cheap=False))
     assert len(done) == 3
     assert spent(store) == 90 * CENT
-    store.raise_budget("r", to=Budget(usd=3), actor="ada")
+    store.set_budget("r", budget=Budget(usd=3), actor="ada")
     assert asyncio.run(agather.run("r", cheap=False)) == list(range(10))
     assert sorted(done) == list(range(10))
     assert asyncio.run(agather.run("c", cheap=True)) == list(range(10))
@@ -318,7 +318,7 @@ def test_every_attempt_counts_and_so_do_those_that_fail(store):
     assert error.actions == ("holdfast raise-budget r --steps 8",)
     pot = store.kept.pot("r")
     assert (pot.spent_steps, pot.spent_usd_nanos) == (4, 40 * CENT)
-    store.raise_budget("r", to=Budget(steps=100), actor="ada")
+    store.set_budget("r", budget=Budget(steps=100), actor="ada")
     with pytest.raises(holdfast.errors.RunFailed):
         storm.run("r")
     assert len(done) == 9, "the policy of the step goes on counting"
@@ -426,7 +426,7 @@ def test_an_effect_in_the_stores_own_database_counts_and_is_not_called_in_vain(s
     assert done == [0, 1, 1]
     pot = sqlite.kept.pot("r")
     assert (pot.spent_usd_nanos, pot.spent_steps) == (80 * CENT, 3)
-    sqlite.raise_budget("r", to=Budget(usd=5), actor="ada")
+    sqlite.set_budget("r", budget=Budget(usd=5), actor="ada")
     inserts.run("r")
     assert done == [0, 1, 1, 2, 3, 4]
     assert spent(sqlite) == 155 * CENT
@@ -470,10 +470,10 @@ def test_time_is_a_budget_too():
         assert len(done) == 2, "the time in the queue does not count"
         assert "the 1 h 30 min that it may take are over" in error.detail
         with pytest.raises(UsageError, match="it was opened 2 h ago"):
-            store.raise_budget("r", to=Budget(wall="1h"), actor="ada")
+            store.set_budget("r", budget=Budget(wall="1h"), actor="ada")
         with pytest.raises(UsageError, match="it was opened 2 h ago"):
-            store.raise_budget("r", to=Budget(usd=1), actor="ada")
-        store.raise_budget("r", to=Budget(wall="1d"), actor="ada")
+            store.set_budget("r", budget=Budget(usd=1), actor="ada")
+        store.set_budget("r", budget=Budget(wall="1d"), actor="ada")
         wall.run("r")
         assert len(done) == 5
 
@@ -504,7 +504,7 @@ def test_children_spend_from_the_pot_of_the_root_and_any_of_them_raises_it(store
     assert "The child is held: the budget of run p is used up" in said
     assert said.count("raise-budget") == 1, "one cause, one command"
     assert f"holdfast raise-budget '{fourth}' --usd 2.00" in said
-    answer = store.raise_budget(fourth, to=Budget(usd=2), actor="ada")
+    answer = store.set_budget(fourth, budget=Budget(usd=2), actor="ada")
     assert answer.did == "the budget of run 'p' is now $2.00"
     assert handle.result(timeout=20) == [0, 1, 2, 3, 4]
     assert spent(store, "p") == 150 * CENT
@@ -531,7 +531,7 @@ def test_the_budget_of_a_childs_flow_is_no_second_pot(store):
     store.wait_until("q::budget-own", status="held")
     assert spent(store, "q::budget-own") == 30 * CENT, "its own, since its family has none"
     assert store.kept.pot("q") is None
-    store.raise_budget("q::budget-own", to=Budget(usd=1), actor="ada")
+    store.set_budget("q::budget-own", budget=Budget(usd=1), actor="ada")
     assert handle.result(timeout=20) == 1
 
 

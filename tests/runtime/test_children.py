@@ -255,7 +255,7 @@ def test_an_id_that_would_be_too_long_is_made_short_and_is_the_same_on_replay(
     stop.passed = 0
     interrupted(lambda: parent.run(long, "a"))
     assert parent.run(long, "a") == "A!"
-    [own] = [row.run_id for row in store.list(parent=long)]
+    [own] = [row.run_id for row in store.runs(parent=long)]
     assert len(own) <= 200
     assert own.startswith("r" * 100)
     assert calls["a"] == 1

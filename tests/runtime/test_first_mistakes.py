@@ -162,7 +162,7 @@ def test_a_refused_input_is_named_by_run_flow_and_path(holdfast_store):
     why = r"run 'r' of fm-input: input\['x'\]\[0\]: an object cannot be stored; pass plain data"
     with pytest.raises(NotSerializable, match=why):
         work.run("r", [object()])
-    assert holdfast_store.list() == []
+    assert holdfast_store.runs() == []
     work.run("r", [])
     with pytest.raises(NotSerializable, match=why):
         work.run("r", [object()])

@@ -64,7 +64,7 @@ def test_children_at_the_same_time(sqlite):
     for child in children:
         child.join(30)
     assert [child.exitcode for child in children] == [0] * 4
-    assert {run.status for run in sqlite.list()} == {"completed"}
+    assert {run.status for run in sqlite.runs()} == {"completed"}
     assert sqlite.verify() == []
 
 

@@ -190,7 +190,7 @@ def test_to_a_step_that_it_borrowed_is_refused_with_a_way_out(store: testing.Pri
     straight.run("f")
     done.clear()
     with pytest.raises(UsageError, match="came along from run 'o'"):
-        store.rollback_plan("f", to="goback.think")
+        store.preview_rollback("f", to="goback.think")
     with pytest.raises(UsageError, match="came along from run 'o'") as refused:
         store.rollback("f", to="goback.think")
     assert done == []
@@ -301,7 +301,7 @@ def test_an_expired_result_that_it_borrowed_starts_no_loop_over_unasked() -> Non
 
 def test_its_preflight_looks_at_what_it_borrowed(store: testing.PrivateStore) -> None:
     stopped_fork(store, watching, "hold")
-    (change,) = store.preflight("f").changes
+    (change,) = store.preview_resume("f").changes
     assert (change.kind, change.name) == ("fact", "fact")
     assert change.effects == (
         "turns[0] to turns[2]",
@@ -320,14 +320,14 @@ def test_the_plan_names_forks_that_stand_on_what_is_undone(store: testing.Privat
     store.fork("o", "late", before="goback.act#3", confirm=True)
     straight.run("late")
     store.fork("late", "later", before="goback.act#3", confirm=True)
-    plan = store.rollback_plan("o")
+    plan = store.preview_rollback("o")
     assert plan.forks == ("late", "later")
     assert "run late was forked from it, stands on what is undone" in str(plan)
     assert "holdfast rollback late" in str(plan)
-    assert store.rollback_plan("o", to="goback.act#2").forks == ()
-    assert store.rollback_plan("early").forks == ()
+    assert store.preview_rollback("o", to="goback.act#2").forks == ()
+    assert store.preview_rollback("early").forks == ()
     store.rollback("late")
-    assert store.rollback_plan("o").forks == ("later",)
+    assert store.preview_rollback("o").forks == ("later",)
     done.clear()
     assert store.rollback("o").status == "rolled_back"
     assert straight.run("later") == 2, "it goes on: what it borrowed is as it was recorded"
@@ -336,5 +336,5 @@ def test_the_plan_names_forks_that_stand_on_what_is_undone(store: testing.Privat
 
 def test_a_loop_in_which_it_was_done_counts_too(store: testing.PrivateStore) -> None:
     forked(store, agent, before="turns[3]/goback.think")
-    assert store.rollback_plan("o", to="turns[1]/goback.act").forks == ("f",)
-    assert store.rollback_plan("o", to="turns[2]/goback.act").forks == ()
+    assert store.preview_rollback("o", to="turns[1]/goback.act").forks == ("f",)
+    assert store.preview_rollback("o", to="turns[2]/goback.act").forks == ()

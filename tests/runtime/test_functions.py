@@ -469,7 +469,7 @@ def test_what_belongs_into_a_flow_is_refused_inside_a_step(holdfast_store, what)
         return ""
 
     assert work.run("r") == "UsageError"
-    assert [run.run_id for run in holdfast_store.list()] == ["r"]
+    assert [run.run_id for run in holdfast_store.runs()] == ["r"]
 
 
 @pytest.mark.parametrize(

@@ -455,7 +455,7 @@ def test_a_result_goes_bad_in_every_gap(timed, clock, outside, policy, behind):
     for gap in range(4):
         outside.stop, outside.fact = Stop(), f"fact {gap}"
         interrupted(lambda: buying.run("r"))
-        assert str(timed.preflight("r"))
+        assert str(timed.preview_resume("r"))
         clock.advance(7 * 3600)
     outside.fact = "last"
     last = "fact 0" if policy == "keep" else "last"
@@ -485,7 +485,7 @@ def test_another_model_is_told_and_recorded_answers_stay(store, outside):
     agent = thinking(outside, model)
     interrupted(lambda: agent.run("r"))
     model[0] = "m-2"
-    (change,) = store.preflight("r").changes
+    (change,) = store.preview_resume("r").changes
     assert (change.kind, change.was, change.now) == ("model", "m-1", "m-2")
     assert agent.run("r") == "think old by m-1"
     assert [c["kind"] for c in found(store)] == ["model"]
@@ -557,10 +557,10 @@ def test_edited_steps_are_told(store, outside):
     calls[:] = [edited("gap_edited", "return 'one'", outside)]
     interrupted(lambda: editing.run("r"))
     calls[:] = [edited("gap_edited", "return 'two'", outside)]
-    assert [c.kind for c in store.preflight("r").changes] == ["step"]
+    assert [c.kind for c in store.preview_resume("r").changes] == ["step"]
     assert editing.run("r") == "one"
     assert [c["kind"] for c in found(store)] == ["step"]
-    assert store.preflight("r").changes == ()
+    assert store.preview_resume("r").changes == ()
 
 
 # -- keys --------------------------------------------------------------------------------------
@@ -579,7 +579,7 @@ def test_an_expired_key_is_told_and_never_sent(timed, clock, outside):
 
     interrupted(lambda: paying.run("r"))
     clock.advance(2 * 3600)
-    report = timed.preflight("r")
+    report = timed.preview_resume("r")
     (change,) = report.changes
     assert change.kind == "key"
     assert "not sent again" in str(report)
@@ -706,7 +706,7 @@ def test_preflight_looks_at_facts_and_executes_nothing(store, outside):
     interrupted(lambda: watcher.run("r"))
     outside.fact = "new"
     before = [kinds(store, "r"), list(outside.calls)]
-    report = store.preflight("r")
+    report = store.preview_resume("r")
     (change,) = report.changes
     assert (change.kind, change.now, change.policy) == ("fact", NEW, "redo")
     assert len(change.effects) == 1

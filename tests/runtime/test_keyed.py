@@ -268,7 +268,7 @@ def test_a_memory_that_is_not_recorded() -> None:
             notes = own.memory("notes", recorded=False)
             notes.update({"a": 1, "b": 2})
             notes.update({"c": 3}, delete=["a"])
-            assert [it.key for it in notes.list()] == ["b", "c"]
+            assert [it.key for it in notes.items()] == ["b", "c"]
         plain = store.memory("notes", recorded=False)
         plain.set("k", plain.get("k", 0) + 1)
         return int(plain.get("k"))

@@ -231,7 +231,7 @@ def test_failed_runs_of_a_queue_are_listed_and_taken_up_together(store: testing.
         counting.go.set()
         job.submit("other", "x")
         ended(store, "other")
-        assert [run.run_id for run in store.list(queue="fragile", status="failed")] == [
+        assert [run.run_id for run in store.runs(queue="fragile", status="failed")] == [
             "f2",
             "f1",
             "f0",

@@ -132,7 +132,7 @@ def test_an_undo_undoes_the_key_where_it_stands(store, resumed):
 def test_retention_knows_the_key_where_it_stands(store):
     shop(BEFORE).run("r", "1")
     shop(TODAY).run("s", "2")
-    told = {left.run_id: left.why for left in store.gc(older_than=0).left}
+    told = {left.run_id: left.why for left in store.prune(older_than=0).left}
     assert f"'order:1' of {BEFORE}" in told["r"]
     assert f"'order:2' of {TODAY}" in told["s"]
 

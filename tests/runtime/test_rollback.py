@@ -342,7 +342,7 @@ def test_what_a_generation_before_did_is_undone_too(sqlite):
 
 def test_a_completed_run(store):
     trip.run("r", "rome")
-    plan = store.rollback_plan("r")
+    plan = store.preview_rollback("r")
     assert [(it.step, it.fate) for it in plan.effects] == [
         ("rb-hotel", "undo"),
         ("rb-flight", "undo"),
@@ -435,7 +435,7 @@ def in_doubt(name: str) -> str:
 
 def test_an_effect_in_doubt_is_settled_first(sqlite):
     in_doubt("r")
-    assert [it.fate for it in sqlite.rollback_plan("r").effects] == ["in_doubt", "undo"]
+    assert [it.fate for it in sqlite.preview_rollback("r").effects] == ["in_doubt", "undo"]
     assert sqlite.rollback("r", actor="kim").status == "held"
     assert "undo flight done r" not in seen, "nothing is undone before"
     explained = str(sqlite.explain("r"))
@@ -619,7 +619,7 @@ def test_a_signal_reaches_an_undo_as_it_reaches_a_step(sqlite):
 
 def test_to_a_step_and_on_in_the_next_generation(store):
     trip.run("r", "rome")
-    plan = store.rollback_plan("r", to="rb-flight")
+    plan = store.preview_rollback("r", to="rb-flight")
     assert [it.step for it in plan.effects] == ["rb-hotel"]
     answer = store.rollback("r", to="rb-flight")
     assert (answer.status, store.get("r").held_reason) == ("held", "paused")
@@ -710,7 +710,7 @@ def test_an_undo_that_is_gone_for_good_can_be_left(store):
     try:
         assert store.rollback("r").status == "held"
         assert "--yes" in str(store.explain("r"))
-        assert [it.fate for it in store.rollback_plan("r").effects] == ["undo", "lost"]
+        assert [it.fate for it in store.preview_rollback("r").effects] == ["undo", "lost"]
         assert "already" in store.rollback("r").did, "without a confirmation nothing changes"
         assert store.rollback("r", confirm=True).status == "rolled_back"
     finally:
@@ -736,7 +736,7 @@ def test_a_pause_is_not_taken_for_an_undo_that_is_gone(store):
     trip.run("r", "rome")
     rollback.rollback(store.kept, "r", actor="kim")
     store.pause("r", actor="ann")
-    assert [it.fate for it in store.rollback_plan("r").effects] == ["undo", "undo"]
+    assert [it.fate for it in store.preview_rollback("r").effects] == ["undo", "undo"]
 
 
 def test_an_undo_that_was_declared_later_is_called_as_the_plan_says(store):
@@ -754,7 +754,7 @@ def test_an_undo_that_was_declared_later_is_called_as_the_plan_says(store):
     def no_late(result: str) -> None:
         did("undo late")
 
-    (planned,) = store.rollback_plan("r").effects
+    (planned,) = store.preview_rollback("r").effects
     assert "unless the code has one by now" in planned.means
     assert store.rollback("r", confirm=True).status == "rolled_back"
     assert seen == ["late", "undo late"]
@@ -783,7 +783,7 @@ def test_a_rollback_that_is_held_is_not_replaced_by_one_that_keeps_what_is_undon
         with pytest.raises(UsageError, match="is being rolled back already"):
             store.rollback("r", to="rb-act#2", confirm=confirm)
     with pytest.raises(UsageError, match="rb-act, rb-act#2 would be kept, and its undo was begun"):
-        store.rollback_plan("r", to="rb-act#2")
+        store.preview_rollback("r", to="rb-act#2")
     store.settle("r", "undo/rb-act", Done(None))
     with pytest.raises(RunRolledBack):
         acts.run("r")
@@ -799,7 +799,7 @@ def test_child_runs_are_named_and_left(sqlite):
         return inner() + flight("f")
 
     outer.run("r")
-    plan = sqlite.rollback_plan("r")
+    plan = sqlite.preview_rollback("r")
     assert [it.step for it in plan.effects] == ["rb-flight"]
     [child] = plan.children
     assert f"run {child} is not rolled back; roll it back by itself" in str(plan)
@@ -905,7 +905,7 @@ def test_children_that_have_not_ended_are_cancelled_with_it(sqlite, fails):
     child = "r::rb-kid-that-waits:k"
     if not fails:
         sqlite.until(child, status="waiting")
-        assert f"run {child} has not ended: it is cancelled" in str(sqlite.rollback_plan("r"))
+        assert f"run {child} has not ended: it is cancelled" in str(sqlite.preview_rollback("r"))
         sqlite.rollback("r", actor="ana")
     with pytest.raises(RunRolledBack):
         handle.result(timeout=30)

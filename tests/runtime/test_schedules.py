@@ -51,7 +51,7 @@ def clocked(request: pytest.FixtureRequest) -> Iterator[testing.PrivateStore]:
 
 
 def ids(store: testing.PrivateStore) -> list[str]:
-    return sorted(run.run_id for run in store.list(limit=10_000))
+    return sorted(run.run_id for run in store.runs(limit=10_000))
 
 
 def hourly(**options: Any) -> Schedule:
@@ -355,7 +355,7 @@ def test_a_worker_starts_what_is_due_and_executes_it(store):
             at = start + dt.timedelta(hours=hour)
             run_id = f"made up::{at.replace(tzinfo=None).isoformat()}Z"
             store.wait_until(run_id, status="completed")
-    assert len(store.list()) == 6
+    assert len(store.runs()) == 6
 
 
 def test_a_run_of_a_tick_is_taken_up_by_its_id(clocked):

@@ -118,11 +118,11 @@ def test_one_that_comes_before_the_wait_is_kept(store: PrivateStore) -> None:
 def test_a_duplicate_is_acknowledged_and_not_delivered_again(store: PrivateStore) -> None:
     handle = two.start("r")
 
-    first = store.signal("r", "paid", 1, id="a")
-    again = store.signal("r", "paid", 2, id="a")
+    first = store.signal("r", "paid", 1, signal_id="a")
+    again = store.signal("r", "paid", 2, signal_id="a")
     store.wait_until("r", waiting="signal", done="wait:paid")
-    after = store.signal("r", "paid", 3, id="a")
-    store.signal("r", "paid", 4, id="b")
+    after = store.signal("r", "paid", 3, signal_id="a")
+    store.signal("r", "paid", 4, signal_id="b")
 
     assert [first.new, again.new, after.new] == [True, False, False]
     assert handle.result(timeout=20) == [1, 4]
@@ -133,13 +133,13 @@ def test_after_the_end_it_is_refused_and_what_was_never_taken_is_expired(
 ) -> None:
     one.submit("r")
     for number in range(3):
-        store.signal("r", "paid", number, id=str(number))
+        store.signal("r", "paid", number, signal_id=str(number))
     store.signal("r", "never asked for")
     one.run("r")
 
     with pytest.raises(RunEnded, match="run 'r' is completed: nobody would read signal 'paid'"):
         store.signal("r", "paid", 9)
-    assert not store.signal("r", "paid", id="1").new
+    assert not store.signal("r", "paid", signal_id="1").new
     assert [it.status for it in store.get("r").signals] == [
         "received",
         "expired",
@@ -244,7 +244,7 @@ def test_what_is_said_wrongly(store: PrivateStore) -> None:
     with pytest.raises(UsageError, match="name of a signal"):
         store.signal("r", "")
     with pytest.raises(UsageError, match="1 to 200 characters"):
-        store.signal("r", "paid", id="x" * 201)
+        store.signal("r", "paid", signal_id="x" * 201)
     with pytest.raises(UsageError, match="actor="):
         store.signal("r", "paid", actor=" ")
     with pytest.raises(UsageError, match="inside a flow"):

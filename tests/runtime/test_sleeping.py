@@ -181,9 +181,9 @@ def test_many_timers_of_one_second_fire_once_each(url: str) -> None:
         for number in range(100):
             one_second.submit(f"r{number}", number)
         with store.worker(flows=[one_second], concurrency=100):
-            until(lambda: len(store.list(status="waiting", limit=1000)) == 100)
+            until(lambda: len(store.runs(status="waiting", limit=1000)) == 100)
             store.clock.advance(30)
-            until(lambda: len(store.list(status="completed", limit=1000)) == 100)
+            until(lambda: len(store.runs(status="completed", limit=1000)) == 100)
         assert sorted(map(int, woken)) == list(range(100))
         fired = [e for n in range(100) for e in store.history(f"r{n}") if e.kind == "timer_fired"]
         assert len(fired) == 100

@@ -769,8 +769,8 @@ def test_a_held_child_is_tried_again_by_the_program_that_waits_for_it(store):
     deployed = versioned("1", waits)
     parent.submit("p")
     with store.worker(flows=[parent, deployed]):
-        wait_for(lambda: store.list(flow="deployed"), "the child")
-        [child] = [run.run_id for run in store.list(flow="deployed")]
+        wait_for(lambda: store.runs(flow="deployed"), "the child")
+        [child] = [run.run_id for run in store.runs(flow="deployed")]
         store.wait_until(child, waiting="signal:go")
     store.signal(child, "go", 5)
     deployed = versioned("1", changed)

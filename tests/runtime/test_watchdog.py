@@ -175,9 +175,9 @@ def stopping(store: PrivateStore) -> None:
 def test_a_run_at_work_is_noted_and_goes_on(store):
     handle = noted.start("r")
     gate.begun.wait(20)
-    assert [it.kind for it in store.patrol()] == ["looping"]
+    assert [it.kind for it in store.run_watchdog()] == ["looping"]
     until(lambda: findings_in(store, "r"))
-    assert store.patrol() == []
+    assert store.run_watchdog() == []
     gate.open.set()
     assert handle.result() == "done"
     assert findings_in(store, "r") == ["note"]
@@ -188,8 +188,8 @@ def test_a_run_at_work_is_noted_and_goes_on(store):
 def test_a_run_at_work_is_held_at_its_next_durable_call(store):
     handle = held.start("r")
     gate.begun.wait(20)
-    store.patrol()
-    store.patrol()
+    store.run_watchdog()
+    store.run_watchdog()
     stopping(store)
     gate.open.set()
     with pytest.raises(RunHeld) as stopped:
@@ -202,14 +202,14 @@ def test_a_run_at_work_is_held_at_its_next_durable_call(store):
 
     store.resume("r", actor="ana")
     assert held.run("r") == "done"
-    assert store.patrol() == []
+    assert store.run_watchdog() == []
     assert findings_in(store, "r") == ["hold"]
 
 
 def test_a_run_at_work_is_cancelled(store):
     handle = cancelled.start("r")
     gate.begun.wait(20)
-    store.patrol()
+    store.run_watchdog()
     stopping(store)
     gate.open.set()
     with pytest.raises(RunCancelled):
@@ -221,7 +221,7 @@ def test_a_run_at_work_is_cancelled(store):
 def test_an_async_run_is_held(store):
     handle = awaited.start("r")
     gate.begun.wait(20)
-    store.patrol()
+    store.run_watchdog()
     stopping(store)
     gate.open.set()
     with pytest.raises(RunHeld):
@@ -235,7 +235,7 @@ def test_what_is_to_be_ignored_is_shown_and_not_acted_on(store):
     handle = ignored.start("r")
     gate.begun.wait(20)
     assert [it.kind for it in store.findings()] == ["looping"]
-    assert store.patrol() == []
+    assert store.run_watchdog() == []
     gate.open.set()
     assert handle.result() == "done"
     assert findings_in(store, "r") == []
@@ -246,12 +246,12 @@ def test_what_is_to_be_ignored_is_shown_and_not_acted_on(store):
 
 def test_a_run_that_nobody_has_is_held_in_one_write(store):
     asleep(store, sleeping, "r")
-    [found] = store.patrol("r")
+    [found] = store.run_watchdog("r")
     assert found.kind == "looping"
     assert kinds(store, "r")[-2:] == ["finding_noted", "run_held"]
     assert store.get("r").status == "held"
-    assert [run.run_id for run in store.list(finding="looping")] == ["r"]
-    assert store.patrol() == []
+    assert [run.run_id for run in store.runs(finding="looping")] == ["r"]
+    assert store.run_watchdog() == []
     assert "Finding, looping: wd-look was called 3 times" in str(store.explain("r"))
 
     store.resume("r", actor="ana")
@@ -263,9 +263,9 @@ def test_a_run_that_nobody_has_is_held_in_one_write(store):
 
 def test_a_run_that_nobody_has_is_cancelled_in_one_write(store):
     asleep(store, sleeping, "r", True)
-    assert [it.kind for it in store.patrol()] == ["duplicate_action"]
+    assert [it.kind for it in store.run_watchdog()] == ["duplicate_action"]
     assert kinds(store, "r")[-2:] == ["finding_noted", "run_cancelled"]
-    assert store.patrol() == []
+    assert store.run_watchdog() == []
 
 
 def test_many_workers_at_once_hold_it_once(store):
@@ -275,7 +275,7 @@ def test_many_workers_at_once_hold_it_once(store):
 
     def look_too(other: holdfast.types.Store) -> None:
         ready.wait()
-        other.patrol()
+        other.run_watchdog()
 
     threads = [threading.Thread(target=look_too, args=(other,)) for other in others]
     for thread in threads:
@@ -292,20 +292,20 @@ def test_many_workers_at_once_hold_it_once(store):
 def test_a_failed_run_that_left_effects_behind_is_noted_once(store):
     with pytest.raises(RunFailed):
         failing.run("r")
-    assert [it.kind for it in store.patrol()] == ["partial_failure"]
-    assert store.patrol() == []
+    assert [it.kind for it in store.run_watchdog()] == ["partial_failure"]
+    assert store.run_watchdog() == []
     assert findings_in(store, "r") == ["note"]
     assert not list(store.verify())
     with pytest.raises(RunFailed):
         failing.run("r")  # The next generation fails anew: that is another finding.
-    assert len(store.patrol()) == 1
+    assert len(store.run_watchdog()) == 1
 
 
 def test_effects_are_compared_with_those_of_other_runs(store):
     for run_id in ("one", "two"):
         asleep(store, once_a_day, run_id, "ana")
     asleep(store, once_a_day, "three", "kim")
-    assert [(it.run_id, it.kind) for it in store.patrol()] == [("two", "duplicate_action")]
+    assert [(it.run_id, it.kind) for it in store.run_watchdog()] == [("two", "duplicate_action")]
 
 
 def test_a_flow_that_is_not_known_here_is_left_to_those_who_know_it(store, monkeypatch):
@@ -322,7 +322,7 @@ def test_a_store_says_it_for_flows_that_declare_nothing(tmp_path):
         with pytest.raises(RunFailed):
             failing.run("r")
         assert store.history("r")[0].body["watch"]["loops"] == 4
-        store.patrol()
+        store.run_watchdog()
         assert [it.kind for it in called] == ["partial_failure"]
     with pytest.raises(UsageError, match="watch="):
         holdfast.open(url, watchdog="hold")  # type: ignore[arg-type]
@@ -335,7 +335,7 @@ def test_a_function_is_called_once_by_any_number_of_workers(store):
     handle = paged.start("r")
     gate.begun.wait(20)
     with holdfast.open(store.url, default=False) as other:
-        both = [threading.Thread(target=it.patrol) for it in (store, other)]
+        both = [threading.Thread(target=it.run_watchdog) for it in (store, other)]
         for thread in both:
             thread.start()
         for thread in both:
@@ -353,10 +353,10 @@ def test_a_function_that_raised_is_called_again_later(url):
         raising.append(ConnectionError("the pager is off"))
         handle = paged.start("r")
         gate.begun.wait(20)
-        assert store.patrol() == []
-        assert store.patrol() == []  # Not at once: another worker may be at it.
+        assert store.run_watchdog() == []
+        assert store.run_watchdog() == []  # Not at once: another worker may be at it.
         store.clock.advance(61)
-        assert len(store.patrol()) == 1
+        assert len(store.run_watchdog()) == 1
         gate.open.set()
         assert handle.result() == "done"
         assert len(called) == 1
@@ -439,12 +439,12 @@ def test_branches_of_which_one_failed_are_shown_when_the_run_has_ended(store):
     [found] = store.findings("r")
     assert (found.kind, found.severity) == ("partial_failure", "warning")
     assert "1 of 3 branches of each failed" in found.text
-    assert [run.run_id for run in store.list(finding="partial_failure")] == ["r"]
+    assert [run.run_id for run in store.runs(finding="partial_failure")] == ["r"]
 
 
 def test_wrong_words_are_refused(store):
     with pytest.raises(UsageError, match="stuck"):
-        store.list(finding="slow")
+        store.runs(finding="slow")
     with pytest.raises(UsageError, match="watch="):
         flow(watchdog="hold")(lambda: None)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="polls="):

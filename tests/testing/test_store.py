@@ -48,9 +48,9 @@ def test_stores_nest_and_the_outer_one_comes_back():
     with testing.store() as outer:
         with testing.store() as inner:
             doubling.run("inside", 1)
-            assert inner.list()
+            assert inner.runs()
         doubling.run("outside", 1)
-        assert [run.run_id for run in outer.list()] == ["outside"]
+        assert [run.run_id for run in outer.runs()] == ["outside"]
 
 
 def test_strict_mode_is_put_back_as_it_was(monkeypatch):
@@ -303,7 +303,7 @@ def test_with_clock(holdfast_store, holdfast_clock):
     assert holdfast_store.clock is holdfast_clock
 
 def test_clean(holdfast_store):
-    assert holdfast_store.list() == []
+    assert holdfast_store.runs() == []
 """
 
 

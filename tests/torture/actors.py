@@ -56,7 +56,7 @@ def send(run_id: str, count: str) -> int:
     new = 0
     with probe.open_store() as store, contextlib.suppress(holdfast.errors.RunEnded):
         for number in range(int(count)):
-            new += store.signal(run_id, "tick", number, id=f"tick {number}").new
+            new += store.signal(run_id, "tick", number, signal_id=f"tick {number}").new
     return new
 
 

@@ -189,7 +189,7 @@ def test_fork_lists_what_it_repeats(page: Page, stage: Stage, shoot: Callable[..
     opened.get_by_role("button", name="Show what it would repeat").click()
     expect(opened.get_by_label("Effects concerned")).to_contain_text("web-mail")
     shoot(page, "repeats")
-    assert not [run for run in stage.store.list() if run.run_id == "the-fork"]
+    assert not [run for run in stage.store.runs() if run.run_id == "the-fork"]
     opened.get_by_role("button", name="Fork, and repeat them").click()
     page.wait_for_url("**/run?id=the-fork")
     stage.until_status("the-fork", "completed")

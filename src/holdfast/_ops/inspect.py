@@ -42,7 +42,7 @@ from holdfast._ops.steps import (
 from holdfast._ops.stopping import StoppingView, rolls_back, stopping
 from holdfast._store import lineage, watchdog
 from holdfast._store.addresses import place
-from holdfast._store.contract import Finding, Progress, Query, Store, no_progress
+from holdfast._store.contract import Damage, Progress, Query, Store, no_progress
 from holdfast.errors import Corrupt, RunDeleted, RunNotFound, UsageError
 
 MOVED = "moved"
@@ -242,7 +242,7 @@ def found(store: Store, run_id: str) -> RunRow:
 
 def verified(
     store: Store, run_ids: Iterable[str] | None = None, progress: Progress = no_progress
-) -> list[Finding]:
+) -> list[Damage]:
     """Check everything that is stored, or only these runs; an id that no run has is RunNotFound."""
     try:
         return store.verify(run_ids, progress)

@@ -40,7 +40,7 @@ def signal(
     if signal_id is None:
         signal_id = uuid.uuid4().hex
     elif not isinstance(signal_id, str) or not 0 < len(signal_id) <= ID_MAX_CHARS:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"signal(…, id={signal_id!r:.80}): 1 to {ID_MAX_CHARS} characters")
+        raise UsageError(f"signal(…, signal_id={signal_id!r:.80}): 1 to {ID_MAX_CHARS} characters")
     body = b'{"value":%b}' % codec.encode(
         masked_value(payload, name), f"the payload of signal {name!r}"
     )

@@ -22,8 +22,8 @@ from holdfast._store.words import (
     Broken,
     Busy,
     Committed,
+    Damage,
     Fenced,
-    Finding,
     Limits,
     Measured,
     NewRun,
@@ -47,9 +47,9 @@ __all__ = [
     "Broken",
     "Busy",
     "Committed",
+    "Damage",
     "EndedByItself",
     "Fenced",
-    "Finding",
     "Limits",
     "Measured",
     "NewRun",
@@ -80,7 +80,7 @@ Questions = list[Question]
 Memos = list[Memo]
 Names = list[str]
 AllMessages = list[tuple[Message, int | None]]
-Findings = list[Finding]
+Findings = list[Damage]
 """Named, because inside `Store` the word `list` is one of its operations."""
 
 

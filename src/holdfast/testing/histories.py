@@ -1,4 +1,4 @@
-"""Recorded histories as files, to be kept beside the tests: what `store.export` writes.
+"""Recorded histories as files, to be kept beside the tests: what `store.export_run` writes.
 
 The file is JSON, one entry per line, so that a change of it can be read in a review. The digests of
 the journal are in it and are checked when it is read: a history that somebody edited is refused.
@@ -59,7 +59,7 @@ def export_run(store: Store, run_id: str, path: str | Path) -> Path:
     path = Path(path)
     fresh = path.with_name(f".{path.name}")
     fresh.unlink(missing_ok=True)
-    store.export(run_id, fresh)
+    store.export_run(run_id, fresh)
     return exports.replace(fresh, path)
 
 

@@ -81,7 +81,7 @@ def with_points() -> None:
 def recover(store: holdfast.types.Store) -> dict[str, str]:
     while store.recover():
         pass
-    return {run.run_id: run.status for run in store.list()}
+    return {run.run_id: run.status for run in store.runs()}
 
 
 def work(store: holdfast.types.Store) -> str:

@@ -80,7 +80,7 @@ def raises(store: holdfast.types.Store) -> str:
         return pot
 
     store.kept.put_pot = slowly  # type: ignore[method-assign]
-    return str(store.raise_budget("r", to=Budget(usd=2), actor="ada").status)
+    return str(store.set_budget("r", budget=Budget(usd=2), actor="ada").status)
 
 
 if __name__ == "__main__":

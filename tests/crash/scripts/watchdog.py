@@ -154,7 +154,7 @@ def die(kind: str, at: str) -> None:
     with probe.open_store() as store:
         make(kind, run_id)
         dies_at(store, at)
-        store.patrol(run_id)
+        store.run_watchdog(run_id)
     os._exit(0)
 
 
@@ -171,7 +171,7 @@ def all_die() -> dict[str, int]:
 
 def patrol() -> list[list[str]]:
     with probe.open_store() as store:
-        return [[it.run_id for it in store.patrol()] for _ in range(2)]
+        return [[it.run_id for it in store.run_watchdog()] for _ in range(2)]
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def test_what_was_cut_is_approved_by_its_digest(store: Any) -> None:
 def test_what_was_cut_is_rejected_without_it(store: Any) -> None:
     with calling("a" * TEXT_MAX_CHARS) as server:
         reviewed = Reviewed(store, server)
-        store.refuse("t-1", reviewed.question().name, reason="Far too much.")
+        store.reject("t-1", reviewed.question().name, reason="Far too much.")
         assert "Far too much." in reviewed.result()[2]
         assert reviewed.deleted == []
 
@@ -130,7 +130,7 @@ def test_only_what_is_allowed_can_be_answered(store: Any) -> None:
         asked = reviewed.question()
         with pytest.raises(UsageError):
             store.answer("t-1", asked.name, False)
-        store.refuse("t-1", asked.name, reason="No.")
+        store.reject("t-1", asked.name, reason="No.")
         with pytest.raises(RunFailed, match=r"No\."):
             reviewed.result()
         assert reviewed.deleted == []

@@ -231,7 +231,7 @@ def test_a_removal_whose_holder_is_taken_for_dead_begins_again() -> None:
 
         def steal() -> None:
             memory, key = thief._shelf.memory, keys.rewriting("t")
-            entry = memory.entry(key)
+            entry = memory.item(key)
             assert entry is not None
             assert memory.set(key, "thief", if_version=entry.version)
             assert memory.delete(key)

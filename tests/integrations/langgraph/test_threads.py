@@ -225,7 +225,7 @@ def test_a_refused_review_rejects_the_tool_calls_and_no_other_answer_is_taken(st
         for wrong in ("yes", {"approve": True}):
             with pytest.raises(UsageError):
                 store.answer("t-1", asked.name, wrong)
-        store.refuse("t-1", asked.name, reason="It is still needed.")
+        store.reject("t-1", asked.name, reason="It is still needed.")
         messages = handle.result(timeout=PATIENCE_S)["messages"]
         assert "It is still needed." in messages[2]["content"]
         assert messages[-1]["content"] == "Left as it is."

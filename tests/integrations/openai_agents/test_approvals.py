@@ -99,7 +99,7 @@ async def refused(store: Any, reason: str) -> list[str]:
     while len(found := await asyncio.to_thread(store.questions)) < 2:
         await asyncio.sleep(0.01)
     for it in found:
-        await asyncio.to_thread(store.refuse, it.run_id, it.name, reason=reason, actor="ana")
+        await asyncio.to_thread(store.reject, it.run_id, it.name, reason=reason, actor="ana")
     return [it.name for it in found]
 
 
@@ -248,7 +248,7 @@ def test_a_long_call_is_approved_by_its_digest(store, go):
 
 def test_a_long_call_that_is_refused_is_told_to_the_model(store, go):
     def decide(asked: Any) -> None:
-        store.refuse("r", asked.name, reason="Far too much.")
+        store.reject("r", asked.name, reason="Far too much.")
 
     assert decided(store, go, decide) == ([], ["Far too much."])
     assert "send:call_1" not in keys(store, "r")

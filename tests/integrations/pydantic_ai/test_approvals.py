@@ -86,7 +86,7 @@ def test_a_long_call_is_approved_by_its_digest(store: holdfast.types.Store) -> N
 
 def test_a_long_call_that_is_refused_is_told_to_the_model(store: holdfast.types.Store) -> None:
     sent, (told,) = decided(
-        store, lambda asked: store.refuse("r-1", asked.name, reason="Far too much.")
+        store, lambda asked: store.reject("r-1", asked.name, reason="Far too much.")
     )
     assert sent == []
     assert "Far too much." in told

@@ -215,7 +215,7 @@ def test_a_person_who_says_no_is_told_to_the_model(store: holdfast.types.Store) 
             async with asyncio.timeout(30):
                 while not (asked := store.questions()):
                     await asyncio.sleep(0.005)
-            store.refuse(asked[0].run_id, asked[0].name, reason="too much", actor="ana")
+            store.reject(asked[0].run_id, asked[0].name, reason="too much", actor="ana")
             return await work
 
         assert asyncio.run(both()) == "Then not."

@@ -39,7 +39,7 @@ def agent(topic: str) -> str:
 def use_them(store: Store) -> None:
     holdfast.pricing.set_prices({"gpt-x": Price(input_mtok=2.5, output_mtok=Decimal(10))})
     assert_type(agent.with_options(budget=Budget(usd=Decimal("0.5"))).run("r", "x"), str)
-    store.raise_budget("r", to=Budget(wall="2h"), actor="kim")
+    store.set_budget("r", budget=Budget(wall="2h"), actor="kim")
     budget = store.get("r").budget
     if budget is not None:
         assert_type(budget.left_usd, float | None)
@@ -51,5 +51,5 @@ def misuse(store: Store) -> None:
     Budget(usd="1")  # error
     Budget(1)  # error
     agent.with_options(budget=1)  # error
-    store.raise_budget("r", to=2)  # error
+    store.set_budget("r", budget=2)  # error
     holdfast.pricing.set_prices({"gpt-x": 3})  # error

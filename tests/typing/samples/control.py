@@ -51,7 +51,7 @@ def act(store: Store, handle: Handle[str]) -> None:
     assert_type(stopped.children, tuple[str, ...])
     assert_type(handle.cancel(actor="ana").status, str)
     assert_type(store.pause("r").detail, str)
-    print([run.run_id for run in store.list(parent="r")], store.get("r").children)
+    print([run.run_id for run in store.runs(parent="r")], store.get("r").children)
     store.cancel("r", wait="5")  # error
 
 

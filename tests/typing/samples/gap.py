@@ -58,7 +58,7 @@ async def awaited(topic: str) -> str:
 
 
 def use_them(store: Store) -> None:
-    report = store.preflight("r")
+    report = store.preview_resume("r")
     assert_type(report, ResumePreview)
     assert_type([change.kind for change in report.changes], list[str])
     store.resume("r", drift="redo", confirm=True)

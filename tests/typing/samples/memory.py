@@ -20,10 +20,10 @@ def note(key: str) -> int:
     assert_type(mine.set(key, {"n": 1}, ttl="30d"), bool)
     mine.set(key, 1, ttl=dt.timedelta(days=1))
     mine.set(key, 1, "30d")  # error
-    entry = mine.entry(key)
+    entry = mine.item(key)
     if entry is not None:
         assert_type(entry.updated_at, dt.datetime)
-    return sum(found.version for found in mine.list("a", limit=5))
+    return sum(found.version for found in mine.items("a", limit=5))
 
 
 @flow(retention="30d")
@@ -46,8 +46,8 @@ def hide(path: str, value: Any) -> Any:
 def house(store: Store) -> None:
     with holdfast.open("memory:", default=False, redact=hide) as other:
         other.memory("notes").set("k", 1)
-    collected = store.gc(older_than="30d", status=["failed"], dry_run=True)
+    collected = store.prune(older_than="30d", status=["failed"], dry_run=True)
     assert_type([run.run_id for run in collected.removed], list[str])
-    assert_type(store.export("r", "r.jsonl").run_ids, list[str])
+    assert_type(store.export_run("r", "r.jsonl").run_ids, list[str])
     assert_type(store.import_run("r.jsonl").there, list[str])
-    store.export("r")  # error
+    store.export_run("r")  # error

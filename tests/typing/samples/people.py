@@ -63,8 +63,8 @@ def people(store: Store) -> None:
         assert_type(question.digest, str | None)
         store.answer(question.run_id, question.name, 4, actor="ana")
     store.approve("r", "book", digest="00", actor="ana")
-    store.refuse("r", "plan", reason="no", actor="ana")
-    assert_type(store.signal("r", "paid", Plan(3), id="x").new, bool)
+    store.reject("r", "plan", reason="no", actor="ana")
+    assert_type(store.signal("r", "paid", Plan(3), signal_id="x").new, bool)
 
 
 def misuse(store: Store) -> None:

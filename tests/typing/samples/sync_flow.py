@@ -63,7 +63,7 @@ def regretted(text: str) -> str:
 
 
 def look(store: holdfast.types.Store) -> None:
-    plan = store.rollback_plan("r", to="announce")
+    plan = store.preview_rollback("r", to="announce")
     assert_type([undo.step for undo in plan.effects], list[str])
     store.rollback("r", to="announce", reason="why", confirm=True)
 

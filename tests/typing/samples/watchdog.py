@@ -44,8 +44,8 @@ async def awaited(job: str) -> bool:
 def looked(store: Store) -> None:
     assert_type(store.findings(), list[Finding])
     assert_type(store.findings("r"), list[Finding])
-    assert_type(store.patrol(), list[Finding])
-    store.list(finding="stuck", status="running")
+    assert_type(store.run_watchdog(), list[Finding])
+    store.runs(finding="stuck", status="running")
 
 
 def wrong() -> None:

@@ -48,7 +48,7 @@ def _with_code(session: Session, run_id: str, app: str) -> ResumePreview:
 
     module_named(app)
     with holdfast.open(session.url, namespace=session.namespace, default=False) as opened:
-        return opened.preflight(run_id)
+        return opened.preview_resume(run_id)
 
 
 def _shown(told: ResumePreview) -> str:

@@ -83,7 +83,7 @@ def _gc(
             flow=flow,
             status=statuses,
             dry_run=dry_run,
-            keep_measures=kept,
+            trends_retention=kept,
             progress=tell,
         )
     return _tell(session, collected)

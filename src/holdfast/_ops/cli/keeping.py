@@ -12,7 +12,7 @@ from holdfast._ops.cli.session import DAMAGED, OK, Session, command
 from holdfast._ops.inspect import verified
 from holdfast._ops.text import count
 from holdfast._store.addresses import shown
-from holdfast._store.contract import LOST_END, Finding
+from holdfast._store.contract import LOST_END, Damage
 from holdfast.errors import UsageError
 
 
@@ -47,7 +47,7 @@ def _verify(session: Session, run_ids: tuple[str, ...]) -> int:
     return DAMAGED
 
 
-def _of_the_rest(findings: list[Finding]) -> str:
+def _of_the_rest(findings: list[Damage]) -> str:
     if any(finding.what == LOST_END for finding in findings):
         return (
             "What is stored of runs that are not named here is as it was written; which of them have "

@@ -33,7 +33,7 @@ from holdfast._ops.schedules import ScheduleView
 from holdfast._ops.signals import Sent
 from holdfast._ops.snapshots import Comparison, SnapshotView, StateView
 from holdfast._ops.trends import Trends
-from holdfast._store.words import Finding as Damage
+from holdfast._store.words import Damage
 
 
 class Field(msgspec.Struct, frozen=True):

@@ -60,7 +60,8 @@ class Acting:
                     f"answers with `holdfast answer {run_id} {name} VALUE`"
                 )
         return answer(
-            did=self._store.answer(run_id, name, value, actor=who, number=number), actor=who
+            did=self._store.answer(run_id, name, value, actor=who, expected_number=number),
+            actor=who,
         )
 
     def approve(self, run_id: str, step: str, digest: str, ctx: Context) -> str:
@@ -78,7 +79,7 @@ class Acting:
         """Refuse what a run asks: a question by its name, or an approval by its step. The flow gets
         Refused, and may end."""
         who = self._who(ctx)
-        return answer(did=self._store.refuse(run_id, name, reason=reason, actor=who), actor=who)
+        return answer(did=self._store.reject(run_id, name, reason=reason, actor=who), actor=who)
 
     def settle(
         self,
@@ -129,7 +130,7 @@ class Acting:
         """Send a signal to a run, which takes it where it waits for that name. One with an id that
         was sent before is not delivered again."""
         who = self._who(ctx)
-        did = self._store.signal(run_id, name, payload, id=id, actor=who)
+        did = self._store.signal(run_id, name, payload, signal_id=id, actor=who)
         return answer(did=did, actor=who)
 
     def raise_budget(
@@ -145,7 +146,7 @@ class Acting:
         What is not given stays. Runs that were held for it go on, and spend."""
         who = self._who(ctx)
         budget = Budget(usd=usd, tokens=tokens, steps=steps, wall=wall)
-        return answer(did=self._store.raise_budget(run_id, budget, actor=who), actor=who)
+        return answer(did=self._store.set_budget(run_id, budget, actor=who), actor=who)
 
     def _who(self, ctx: Context) -> str:
         """Return who decides: whom this server acts for, and what the client calls itself."""

@@ -111,12 +111,12 @@ class Reading:
         NAME=VALUE; finding is what the watchdog finds, such as stuck. `next` is the cursor of the
         next page; runs that start in between may let one be listed twice."""
         first, many = _range(cursor, limit)
-        found = self._store.list(
+        found = self._store.runs(
             status=status,
             flow=flow,
             tag=_tag(tag),
             queue=queue,
-            held=held,
+            held_reason=held,
             finding=finding,
             limit=first + many + 1,
         )

@@ -90,7 +90,7 @@ def _turn(space: str) -> asyncio.Lock:
 async def _get(space: str, limit: int | None) -> list[Any]:
     memory = holdfast.aio.memory(space)
     if limit is None:
-        return [entry.value for entry in await memory.list(_ITEMS)]
+        return [entry.value for entry in await memory.items(_ITEMS)]
     return [entry.value for entry in await _last(memory, limit)] if limit > 0 else []
 
 
@@ -100,7 +100,7 @@ async def _last(memory: Any, many: int) -> list[Any]:
     back = many
     while True:
         first = max(0, end - back)
-        found: list[Any] = await memory.list(_ITEMS, after=_number(first))
+        found: list[Any] = await memory.items(_ITEMS, after=_number(first))
         if first == 0 or len(found) >= many:
             return found[-many:]
         back *= 4
@@ -109,10 +109,10 @@ async def _last(memory: Any, many: int) -> list[Any]:
 async def _add(space: str, items: list[Any]) -> None:
     memory = holdfast.aio.memory(space)
     while True:
-        said = await memory.entry(_NEXT)
+        said = await memory.item(_NEXT)
         first = 0 if said is None else said.value
         # Others may have added, and said a smaller number after that.
-        if behind := await memory.list(_ITEMS, after=_number(first)):
+        if behind := await memory.items(_ITEMS, after=_number(first)):
             first = _place(behind[-1].key) + 1
         start = f"{_number(first)}.{_call()}"
         values = {f"{start}.{at:06d}": item for at, item in enumerate(items)}
@@ -132,7 +132,7 @@ async def _pop(space: str) -> Any:
 
 
 async def _clear(space: str) -> None:
-    found = await holdfast.aio.memory(space).list(_ITEMS)
+    found = await holdfast.aio.memory(space).items(_ITEMS)
     await _write(space, {_NEXT: 0}, {}, [entry.key for entry in found])
 
 
