@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import holdfast
 from holdfast import flow
-from holdfast.adapters import recorded
+from holdfast.adapters import as_step
 
 TARGET_MS = 1.0
 IN_MEMORY = "/dev/shm"
@@ -81,7 +81,7 @@ def plain(call: Call) -> Call:
         return f"{number} {TEXT}"
 
     awaits = inspect.iscoroutinefunction(call)
-    return recorded(work_async if awaits else work, name="plain")
+    return as_step(work_async if awaits else work, name="plain")
 
 
 async def _times(calls: int, *made: Call) -> list[list[float]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast._runtime.decorators import recorded
+from holdfast._runtime.decorators import as_effect, as_step
 from holdfast._runtime.keyed import step_key
 
 __all__ = [
-    "recorded",
+    "as_effect",
+    "as_step",
     "step_key",
 ]

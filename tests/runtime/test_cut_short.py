@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import flow
-from holdfast.adapters import recorded, step_key
+from holdfast.adapters import as_step, step_key
 
 
 class Failed(GeneratorExit):
@@ -37,8 +37,8 @@ def test_the_same_call_again(cut: type[GeneratorExit], expected: list[str]) -> N
     def asks() -> str:
         with step_key("model"):
             with contextlib.suppress(cut):
-                recorded(ask, name="ask")("hello")
-            return recorded(ask, name="ask")("hello")
+                as_step(ask, name="ask")("hello")
+            return as_step(ask, name="ask")("hello")
 
     with holdfast.open("memory:") as store:
         assert asks.run("r") == "hello"

@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import aio, ask, effect, flow, step, testing
-from holdfast.adapters import recorded, step_key
+from holdfast.adapters import as_effect, as_step, step_key
 from holdfast.errors import RunFailed, RunHeld, UsageError
 from tests.runtime.stops import Stop, interrupted
 
@@ -219,9 +219,9 @@ def test_functions_recorded_under_any_name() -> None:
 
     @flow(name="kd-recorded")
     def tools() -> list[Any]:
-        one = recorded(lambda text: text + "!", name="search")
-        other = recorded(lambda text: text + "?", name="search")
-        send = recorded(sent.append, name="send", effect=True, on_doubt="fail")
+        one = as_step(lambda text: text + "!", name="search")
+        other = as_step(lambda text: text + "?", name="search")
+        send = as_effect(sent.append, name="send", on_doubt="fail")
         with step_key("call_1"):
             send("mail")
         return [one("a"), other.with_options(step_key="k")("b")]
@@ -235,11 +235,11 @@ def test_functions_recorded_under_any_name() -> None:
 
 def test_recorded_has_the_options_of_its_kind() -> None:
     with pytest.raises(UsageError, match="@effect"):
-        recorded(print, name="p", on_doubt="hold")
+        as_step(print, name="p", on_doubt="hold")
     with pytest.raises(UsageError, match="no option"):
-        recorded(print, name="p", colour="red")
+        as_step(print, name="p", colour="red")
     with pytest.raises(UsageError, match="cannot stand in a name"):
-        recorded(print, name="a/b")
+        as_step(print, name="a/b")
 
 
 def test_many_threads_take_keys_of_one_name() -> None:

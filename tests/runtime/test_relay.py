@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import flow, testing
-from holdfast.adapters import recorded, step_key
+from holdfast.adapters import as_step, step_key
 from holdfast.errors import StepFailed
 from holdfast.integrations._relay import Gone, arelay, relay
 
@@ -39,7 +39,7 @@ async def awords(put: Any) -> list[str]:
 
 def stream(put: Any, body: Any = words) -> Any:
     with step_key("s"):
-        return recorded(body, name="stream", unrecorded=("put",))(put)
+        return as_step(body, name="stream", unrecorded=("put",))(put)
 
 
 @flow(name="rl-sync")

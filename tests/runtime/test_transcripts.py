@@ -427,10 +427,10 @@ def test_requests_of_the_http_transport_are_no_tool_calls() -> None:
 
         for key in ("POST api.test.v1.chat", "a-line-of-its-own"):
             with holdfast.adapters.step_key(key):
-                holdfast.adapters.recorded(send, name="http")("POST", "u", "d")
-                holdfast.adapters.recorded(send, name="http", effect=True)("POST", "u", "d")
+                holdfast.adapters.as_step(send, name="http")("POST", "u", "d")
+                holdfast.adapters.as_effect(send, name="http")("POST", "u", "d")
         with holdfast.adapters.step_key("call_1"):
-            holdfast.adapters.recorded(lambda url: f"found {url}", name="http")("u")
+            holdfast.adapters.as_step(lambda url: f"found {url}", name="http")("u")
 
     with holdfast.open("memory:") as store:
         asks_a_model.run("r-4")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -248,44 +248,49 @@ def _check_options(what: str, options: dict[str, Any]) -> None:
 
 
 @overload
-def recorded(  # pyright: ignore[reportOverlappingOverload]
-    fn: Callable[P, Coroutine[Any, Any, R]],
-    /,
-    *,
-    name: str,
-    effect: Literal[False] = False,
-    **options: Any,
+def as_step(  # pyright: ignore[reportOverlappingOverload]
+    fn: Callable[P, Coroutine[Any, Any, R]], /, *, name: str, **options: Any
 ) -> AsyncStep[P, R]: ...
 @overload
-def recorded(
-    fn: Callable[P, R], /, *, name: str, effect: Literal[False] = False, **options: Any
-) -> Step[P, R]: ...
-@overload
-def recorded(  # pyright: ignore[reportOverlappingOverload]
-    fn: Callable[P, Coroutine[Any, Any, R]],
-    /,
-    *,
-    name: str,
-    effect: Literal[True],
-    **options: Any,
-) -> AsyncEffect[P, R]: ...
-@overload
-def recorded(
-    fn: Callable[P, R], /, *, name: str, effect: Literal[True], **options: Any
-) -> Effect[P, R]: ...
-def recorded(fn: Callable[..., Any], /, *, name: str, effect: bool = False, **options: Any) -> Any:
-    """Return a step (or an effect) made of a function for a few calls, as adapters need it.
+def as_step(fn: Callable[P, R], /, *, name: str, **options: Any) -> Step[P, R]: ...
+def as_step(fn: Callable[..., Any], /, *, name: str, **options: Any) -> Any:
+    """Return a step made of a function for a few calls, as adapters need it.
 
-    It takes the options of `@step` or `@effect`. Unlike theirs, its name is not taken: any number of
+    It takes the options of `@step`. Unlike the decorator it does not take the name: any number of
     functions may be recorded under one, which is how the tool of a framework gets its own name.
     """
+    return _unregistered(fn, name, options, Step, AsyncStep, effect=False)
+
+
+@overload
+def as_effect(  # pyright: ignore[reportOverlappingOverload]
+    fn: Callable[P, Coroutine[Any, Any, R]], /, *, name: str, **options: Any
+) -> AsyncEffect[P, R]: ...
+@overload
+def as_effect(fn: Callable[P, R], /, *, name: str, **options: Any) -> Effect[P, R]: ...
+def as_effect(fn: Callable[..., Any], /, *, name: str, **options: Any) -> Any:
+    """Return an effect made of a function for a few calls, as `as_step` returns a step.
+
+    It takes the options of `@effect`.
+    """
+    return _unregistered(fn, name, options, Effect, AsyncEffect, effect=True)
+
+
+def _unregistered(
+    fn: Callable[..., Any],
+    name: str,
+    options: dict[str, Any],
+    blocking: type[Any],
+    awaiting: type[Any],
+    *,
+    effect: bool,
+) -> Any:
     what = "effect" if effect else "step"
     _check_options(what, options)
-    kinds: tuple[type[Any], type[Any]] = (Effect, AsyncEffect) if effect else (Step, AsyncStep)
     drift = taken_from(given := dict(options), name)
     named = check_name(what, name)
     settings = Settings(fn, effect=effect, name=named, drift=drift, registered=False, **given)
-    return kinds[inspect.iscoroutinefunction(fn)](settings)
+    return (awaiting if inspect.iscoroutinefunction(fn) else blocking)(settings)
 
 
 def inline_step(

@@ -12,7 +12,7 @@ import shlex
 from typing import Any, Literal, TypedDict, cast
 
 import holdfast
-from holdfast.adapters import recorded, step_key
+from holdfast.adapters import as_step, step_key
 
 TEXT_MAX_CHARS = 100_000
 """What a question of Holdfast may have."""
@@ -50,7 +50,7 @@ async def _record(text: str, name: str, digest: str) -> str:
         return {"sha256": digest, "asked": text, "step": run.step}
 
     with step_key(name):  # That of the question may be the same for all calls.
-        step = (await recorded(shown, name=SHOWN)())["step"]
+        step = (await as_step(shown, name=SHOWN)())["step"]
     run = holdfast.context.current_run()
     assert run is not None
     return shlex.join(["holdfast", "history", run.run_id, "--step", step, "--json"])

@@ -123,7 +123,7 @@ async def restoring(tool: str, context: Any, call: Callable[[], Awaitable[Any]])
         return called.told(None)
 
     with called.refusals():
-        step = holdfast.adapters.recorded(changes, name=fitting(f"context {tool}"))
+        step = holdfast.adapters.as_step(changes, name=fitting(f"context {tool}"))
         restored.taken(await step())
     return result
 

@@ -27,7 +27,7 @@ from contextvars import copy_context
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 import holdfast
-from holdfast.adapters import recorded, step_key
+from holdfast.adapters import as_step, step_key
 from holdfast.errors import (
     ChildFailed,
     HoldfastError,
@@ -152,7 +152,7 @@ def tool(
         if is_effect:
             step = holdfast.effect(name=_checked_name(named), **options)(fn)
         else:
-            step = recorded(fn, name=_checked_name(named), **options)
+            step = as_step(fn, name=_checked_name(named), **options)
         return _made(step, named, description, options.get("unrecorded", ()))
 
     return decorate if fn is None else decorate(fn)
@@ -228,7 +228,7 @@ def _refusal(name: str) -> AnyStep:
         del call
         raise BadArguments(problem)
 
-    return recorded(refuse, name=name, unrecorded=("problem",))
+    return as_step(refuse, name=name, unrecorded=("problem",))
 
 
 def _key(call: ToolCall, place: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import holdfast
 from holdfast import NOT_DONE, Done, ask, effect, flow, step
-from holdfast.adapters import recorded, step_key
+from holdfast.adapters import as_step, step_key
 from tests.integrations import world
 from tests.integrations.program import QUESTION, RUN_ID, main, server_url
 
@@ -34,8 +34,8 @@ def look_at_bank(order: str, amount: int) -> Any:
 
 
 TOOLS = {
-    "lookup_order": recorded(world.lookup_order, name="lookup_order"),
-    "check_stock": recorded(world.check_stock, name="check_stock"),
+    "lookup_order": as_step(world.lookup_order, name="lookup_order"),
+    "check_stock": as_step(world.check_stock, name="check_stock"),
     "refund": refund,
 }
 

@@ -160,4 +160,4 @@ def test_what_cannot_be_kept_names_the_tool_and_the_field(store: holdfast.types.
         pytest.raises(UsageError, match=r"the tool connect changed facts\['client'\]"),
         watched.refusals(),
     ):
-        holdfast.adapters.recorded(connect, name="connect")()
+        holdfast.adapters.as_step(connect, name="connect")()

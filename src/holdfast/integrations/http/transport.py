@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 import holdfast
 from holdfast import Retry
-from holdfast.adapters import recorded, step_key
+from holdfast.adapters import as_effect, as_step, step_key
 from holdfast.errors import UsageError
 from holdfast.integrations._needs import needs
 from holdfast.integrations._relay import Closed, Closer, arelay, relay
@@ -83,11 +83,10 @@ class _Rules:
         self._effects = effects
         self._headers = frozenset(name.lower() for name in headers)
         self._max_bytes = max_bytes
-        self._step = recorded(perform, name="http", unrecorded=("exchange",))
-        self._effect = recorded(
+        self._step = as_step(perform, name="http", unrecorded=("exchange",))
+        self._effect = as_effect(
             perform,
             name="http",
-            effect=True,
             unrecorded=("exchange",),
             on_doubt=on_doubt,
             not_done_on=(Refused,),

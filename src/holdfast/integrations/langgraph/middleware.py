@@ -13,6 +13,7 @@ goes on from a checkpoint. A tool call has the id that the model gave it.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any
 
@@ -115,15 +116,15 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
         """Record a tool call."""
         if holdfast.context.current_run() is None:
             return handler(request)
-        with self._around(request) as recorded:
-            if recorded is None:
+        with self._around(request) as recording:
+            if recording is None:
                 return handler(request)
 
             def call(args: Any) -> plain.Data:  # noqa: ARG001  # Recorded, and known by.
                 with _bubbling():
                     return plain.outcome_data(handler(request))
 
-            step = holdfast.adapters.recorded(call, **recorded)
+            step = recording(call)
             return plain.outcome_from(step(request.tool_call["args"]))
 
     async def awrap_tool_call(
@@ -132,19 +133,21 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
         """Record a tool call that is awaited."""
         if holdfast.context.current_run() is None:
             return await handler(request)
-        with self._around(request) as recorded:
-            if recorded is None:
+        with self._around(request) as recording:
+            if recording is None:
                 return await handler(request)
 
             async def call(args: Any) -> plain.Data:  # noqa: ARG001  # Recorded, and known by.
                 with _bubbling():
                     return plain.outcome_data(await handler(request))
 
-            step = holdfast.adapters.recorded(call, **recorded)
+            step = recording(call)
             return plain.outcome_from(await step(request.tool_call["args"]))
 
     @contextlib.contextmanager
-    def _around(self, request: ToolCallRequest) -> Generator[dict[str, Any] | None]:
+    def _around(
+        self, request: ToolCallRequest
+    ) -> Generator[Callable[[Callable[..., Any]], Any] | None]:
         """Give the call its key, and say how it is recorded: None if by what it calls."""
         name = request.tool_call["name"]
         call_id = request.tool_call["id"] or places.model_call()
@@ -160,7 +163,9 @@ class DurableMiddleware(AgentMiddleware[Any, Any, Any]):
             if name in self._own or _is_recorded(request.tool):
                 yield None
             else:
-                yield {"name": _name(name), "effect": name in self._as_effects}
+                is_effect = name in self._as_effects
+                record = holdfast.adapters.as_effect if is_effect else holdfast.adapters.as_step
+                yield functools.partial(record, name=_name(name))
 
 
 def _model_body(
@@ -183,8 +188,8 @@ async def _amodel_body(
         return await call()
 
 
-_model = holdfast.adapters.recorded(_model_body, name="model", unrecorded=("call",))
-_amodel = holdfast.adapters.recorded(_amodel_body, name="model", unrecorded=("call",))
+_model = holdfast.adapters.as_step(_model_body, name="model", unrecorded=("call",))
+_amodel = holdfast.adapters.as_step(_amodel_body, name="model", unrecorded=("call",))
 
 
 def _asked(request: ModelRequest[Any]) -> dict[str, Any]:

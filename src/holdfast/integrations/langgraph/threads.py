@@ -18,7 +18,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import StateSnapshot
 
 import holdfast
-from holdfast.adapters import recorded, step_key
+from holdfast.adapters import as_step, step_key
 from holdfast.integrations.langgraph import places
 from holdfast.integrations.langgraph.asking import Question
 from holdfast.integrations.langgraph.claiming import Claims
@@ -95,8 +95,8 @@ class Thread:
         """Record a value; returns the one that was recorded first."""
         options: Any = {"name": name, "unrecorded": ("value",)}
         return _act(
-            lambda: recorded(_same, **options)(value),
-            lambda: recorded(_asame, **options)(value),
+            lambda: as_step(_same, **options)(value),
+            lambda: as_step(_asame, **options)(value),
             lambda: step_key(key),
         )
 

@@ -219,9 +219,9 @@ class DurableClient:
         """Return the call as a step or an effect."""
         named = fitting(tool)
         if tool in self._steps:
-            return holdfast.adapters.recorded(call, name=named)
+            return holdfast.adapters.as_step(call, name=named)
         if tool not in self._effects and self._hints and await self._is_hinted(tool, call_id):
-            return holdfast.adapters.recorded(call, name=named)
+            return holdfast.adapters.as_step(call, name=named)
         if _in_step():
             raise UsageError(
                 f"the MCP tool {tool} is an effect, and was called inside a step, where it would "
@@ -229,9 +229,7 @@ class DurableClient:
                 f"in durable(…, steps=[{tool!r}]); inside an @effect of your own, use the bare "
                 f"client: meta={{KEY_META: holdfast.idempotency_key()}}"
             )
-        return holdfast.adapters.recorded(
-            call, name=named, effect=True, **self._effects.get(tool, {})
-        )
+        return holdfast.adapters.as_effect(call, name=named, **self._effects.get(tool, {}))
 
     async def _read(
         self,
@@ -248,7 +246,7 @@ class DurableClient:
         async def call(**_: Any) -> Plain:
             return await _answer(read(*given, **options))
 
-        return _told(kind, await holdfast.adapters.recorded(call, name=name)(**asked))
+        return _told(kind, await holdfast.adapters.as_step(call, name=name)(**asked))
 
     async def _is_hinted(self, tool: str, call_id: str | None) -> bool:
         """Say whether the server called a tool harmless before this call of it was first made."""
@@ -259,7 +257,7 @@ class DurableClient:
         with holdfast.adapters.step_key(
             fitting(f"{self.name}.{call_id}" if call_id else self.name)
         ):
-            said = await holdfast.adapters.recorded(ask, name=f"tool_hints.{fitting(tool)}")(tool)
+            said = await holdfast.adapters.as_step(ask, name=f"tool_hints.{fitting(tool)}")(tool)
         return bool(said)
 
     async def _hinted(self) -> frozenset[str]:

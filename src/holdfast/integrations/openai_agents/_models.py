@@ -97,7 +97,7 @@ async def _respond_now(asked: Any, call: Callable[[], Any], model: str | None) -
     return plain_response(response)
 
 
-_respond = holdfast.adapters.recorded(
+_respond = holdfast.adapters.as_step(
     _respond_now,
     name="model",
     unrecorded=("call", "model"),

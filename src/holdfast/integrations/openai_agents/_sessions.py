@@ -171,8 +171,8 @@ def _place(key: str) -> int:
 
 
 _STEPS: dict[Callable[..., Any], Any] = {
-    _get: holdfast.adapters.recorded(_get, name="session_get"),
-    _add: holdfast.adapters.recorded(_add, name="session_add", unrecorded=("items",)),
-    _pop: holdfast.adapters.recorded(_pop, name="session_pop"),
-    _clear: holdfast.adapters.recorded(_clear, name="session_clear"),
+    _get: holdfast.adapters.as_step(_get, name="session_get"),
+    _add: holdfast.adapters.as_step(_add, name="session_add", unrecorded=("items",)),
+    _pop: holdfast.adapters.as_step(_pop, name="session_pop"),
+    _clear: holdfast.adapters.as_step(_clear, name="session_clear"),
 }

@@ -136,7 +136,7 @@ async def _close(events: Any) -> None:
                 await closing
 
 
-_stream = holdfast.adapters.recorded(
+_stream = holdfast.adapters.as_step(
     _stream_now,
     name="model",
     unrecorded=("asking", "put", "left"),

@@ -87,10 +87,10 @@ class Tools:
         unrecorded = ("call", "tool", "watched")
         name = fitting(tool.name)
         if tool.name not in self._named:
-            return holdfast.adapters.recorded(
+            return holdfast.adapters.as_step(
                 _step, name=name, unrecorded=unrecorded, raises=(CallFailed,)
             )
-        return holdfast.adapters.recorded(_effect, name=name, effect=True, unrecorded=unrecorded)
+        return holdfast.adapters.as_effect(_effect, name=name, unrecorded=unrecorded)
 
 
 async def _step(

@@ -34,7 +34,7 @@ from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.toolsets import FunctionToolset
 
 import holdfast
-from holdfast.adapters import recorded, step_key
+from holdfast.adapters import as_effect, as_step, step_key
 from holdfast.errors import NotSerializable, Rejected, StepFailed, UsageError
 from holdfast.integrations._context import Watched, advised, restoring, takes_context
 from holdfast.integrations._recorded_errors import CallFailed, as_itself, kept
@@ -323,14 +323,14 @@ def _is_ours(error: UsageError) -> bool:
     return str(frame.f_globals.get("__name__")).startswith("holdfast.")
 
 
-_ask_model = recorded(
+_ask_model = as_step(
     _asked, name="model", unrecorded=("body",), raises=(CallFailed, _plain.ModelFailed)
 )
 
 
 @functools.lru_cache(maxsize=1024)
 def _step(name: str) -> AsyncStep[..., Any]:
-    made: AsyncStep[..., Any] = recorded(
+    made: AsyncStep[..., Any] = as_step(
         _called_in_step, name=name, unrecorded=("body", "watched"), raises=(CallFailed,)
     )
     return made
@@ -338,7 +338,7 @@ def _step(name: str) -> AsyncStep[..., Any]:
 
 @functools.lru_cache(maxsize=1024)
 def _effect(name: str) -> AsyncEffect[..., Any]:
-    made: AsyncEffect[..., Any] = recorded(
-        _called, name=name, unrecorded=("body", "watched"), effect=True, on_doubt="hold"
+    made: AsyncEffect[..., Any] = as_effect(
+        _called, name=name, unrecorded=("body", "watched"), on_doubt="hold"
     )
     return made
