@@ -6,11 +6,11 @@ from holdfast._runtime.recorded import (
     current_run,
     is_replaying,
     load_progress,
-    new_id,
     now,
     record_usage,
     rng,
     save_progress,
+    uuid4,
 )
 from holdfast._runtime.transactions import sql_connection
 
@@ -18,10 +18,10 @@ __all__ = [
     "current_run",
     "is_replaying",
     "load_progress",
-    "new_id",
     "now",
     "record_usage",
     "rng",
     "save_progress",
     "sql_connection",
+    "uuid4",
 ]

@@ -75,7 +75,7 @@ def retries() -> int:
 def parent() -> int:
     sleep(0.001)
     holdfast.context.now()
-    holdfast.context.new_id()
+    holdfast.context.uuid4()
     return child(1) + child(2) + look(3)
 
 

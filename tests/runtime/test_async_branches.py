@@ -362,7 +362,7 @@ def test_many_runs_in_one_loop_and_threads_beside_it(sqlite):
 
     @flow
     def blocking(i: int) -> int:
-        holdfast.context.new_id()
+        holdfast.context.uuid4()
         return plain(i) + plain(i)
 
     async def main() -> list[int]:

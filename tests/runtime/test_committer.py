@@ -66,7 +66,7 @@ def test_threads_with_lazy_and_grouped_writes(sqlite):
     def work(n: int) -> int:
         total = 0
         for i in range(10):
-            holdfast.context.new_id()
+            holdfast.context.uuid4()
             total += grouped(i) + each_time(i)
             holdfast.emit(i)
         return total + n

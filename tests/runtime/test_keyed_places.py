@@ -82,7 +82,7 @@ def test_what_goes_on_from_the_middle_skips_no_effect() -> None:
     assert paid == [5, 5, 5]
 
 
-@pytest.mark.parametrize("what", ["now", "rng", "new_id"])
+@pytest.mark.parametrize("what", ["now", "rng", "uuid4"])
 def test_recorded_facts_have_keys_there_too(what: str) -> None:
     def facts() -> None:
         place[0] = "one"

@@ -474,7 +474,7 @@ def test_now_and_emit_in_a_loop_are_not_steps_of_the_outer_scope(store):
         for state in turns({"i": 0}, max_turns=9):
             if state["i"] == 3:
                 break
-            seen.append((state["i"], holdfast.context.new_id()))
+            seen.append((state["i"], str(holdfast.context.uuid4())))
             holdfast.emit(state["i"])
             pond(state["i"])
             if state["i"] == 2:

@@ -29,7 +29,7 @@ def test_time_chance_and_ids_are_the_same_on_replay(store):
             (
                 holdfast.context.now(),
                 holdfast.context.rng().random(),
-                holdfast.context.new_id(),
+                holdfast.context.uuid4(),
                 holdfast.context.now(),
             )
         )
@@ -54,7 +54,7 @@ def test_now_is_the_time_of_the_store():
 
 
 def test_they_belong_into_a_flow():
-    for call in (holdfast.context.now, holdfast.context.rng, holdfast.context.new_id):
+    for call in (holdfast.context.now, holdfast.context.rng, holdfast.context.uuid4):
         with pytest.raises(UsageError, match="inside a flow"):
             call()
 
@@ -65,7 +65,7 @@ def test_branches_have_ids_of_their_own(store):
 
     @flow
     def work() -> None:
-        seen.append(each(lambda _: holdfast.context.new_id(), range(5)))
+        seen.append(each(lambda _: holdfast.context.uuid4(), range(5)))
         stop.here()
 
     interrupted(lambda: work.run("r"))

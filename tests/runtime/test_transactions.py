@@ -141,7 +141,7 @@ def test_lazy_and_grouped_writes_before_it_are_in_the_journal_before_it() -> Non
 
     @flow(name="tx-ordered")
     def ordered() -> str:
-        holdfast.context.new_id()
+        holdfast.context.uuid4()
         for n in range(5):
             grouped(n)
         holdfast.context.now()

@@ -22,7 +22,7 @@ from holdfast import (
     testing,
     turns,
 )
-from holdfast.context import new_id
+from holdfast.context import uuid4
 from holdfast.errors import RunHeld, StepFailed, UsageError
 from holdfast.types import Failed
 from tests.attempts import attempt
@@ -372,7 +372,7 @@ def test_a_flow_that_fails_by_itself_is_no_case():
 def test_results_that_are_new_each_time():
     @flow(name="cm-id")
     def ids() -> str:
-        return new_id() + str(add(1, 1))
+        return str(uuid4()) + str(add(1, 1))
 
     with pytest.raises(AssertionError, match="the result is"):
         testing.crash_matrix(ids)

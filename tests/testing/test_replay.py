@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import aio, effect, flow, gather, step, testing, turns
-from holdfast.context import new_id, now
+from holdfast.context import now, uuid4
 from holdfast.errors import Corrupt, RunFailed, RunNotFound, UsageError
 from holdfast.testing import Diverged
 
@@ -52,7 +52,7 @@ def other() -> None:
 
 
 def original(topic: str) -> Any:
-    new_id()
+    uuid4()
     texts = load(topic)
     number = count(texts)
     return [send(str(number)), texts]
@@ -100,7 +100,7 @@ def test_other_arguments_are_a_divergence(exported):
 
 def test_another_order_is_a_divergence(exported):
     def body(topic: str) -> Any:
-        new_id()
+        uuid4()
         count([])
         return load(topic)
 
@@ -111,7 +111,7 @@ def test_another_order_is_a_divergence(exported):
 
 def test_a_step_that_is_left_out_is_a_divergence(exported):
     def body(topic: str) -> Any:
-        new_id()
+        uuid4()
         return count(load(topic))
 
     changed(body)

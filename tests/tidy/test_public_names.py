@@ -27,7 +27,7 @@ MODULES = {
         *("turns", "wait_for_signal"),
     },
     "context": {
-        *("current_run", "is_replaying", "now", "rng", "new_id", "record_usage"),
+        *("current_run", "is_replaying", "now", "rng", "uuid4", "record_usage"),
         *("save_progress", "load_progress", "sql_connection"),
     },
     "versioning": {"patched", "depends_on", "fingerprint", "register_type"},

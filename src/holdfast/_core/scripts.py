@@ -65,7 +65,7 @@ from holdfast.errors import HoldfastError, KeyConflict, NotSerializable, RunHeld
 CHANGED = "The flow's code or its inputs changed inside the part that is already recorded."
 UNCHANGED = (
     "The flow's function is the same as when the run was started. So look in it for time, chance and "
-    "ids that are not recorded (holdfast.context.now(), holdfast.context.rng() and holdfast.context.new_id() are), for what it "
+    "ids that are not recorded (holdfast.context.now(), holdfast.context.rng() and holdfast.context.uuid4() are), for what it "
     "reads outside of steps, and at the functions that it uses."
 )
 """The same, where the fingerprint of the flow says that its code is as it was."""

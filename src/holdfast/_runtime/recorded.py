@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast._core.budgets import added
 from holdfast._core.entries import Draft, Kind
@@ -27,6 +27,9 @@ from holdfast._runtime.frames import Frame, current, in_flow, in_step
 from holdfast._runtime.spending import priced
 from holdfast.errors import ClassChanged, UsageError
 
+if TYPE_CHECKING:
+    from uuid import UUID
+
 
 def now() -> dt.datetime:
     """Return the time, in UTC; the same again on replay."""
@@ -40,16 +43,12 @@ def rng() -> random.Random:
     return random.Random(seed)  # noqa: S311 - repeatable on purpose
 
 
-def new_id() -> str:
-    """Return a fresh unique id; the same again on replay."""
-    made: str = _recorded("new_id", _fresh_id)
-    return made
+def uuid4() -> UUID:
+    """Return a random UUID; the same again on replay."""
+    from uuid import UUID, uuid4  # Loads much.
 
-
-def _fresh_id(_at_us: int) -> str:
-    from uuid import uuid4  # Loads much.
-
-    return str(uuid4())
+    made: str = _recorded("uuid4", lambda _us: str(uuid4()))
+    return UUID(made)
 
 
 def _moment(at_us: int) -> dt.datetime:

@@ -79,7 +79,7 @@ def crash_matrix(
     `url="sqlite:"` keeps runs in a SQLite file instead of memory. `kill="process"` forks, and
     sends a real SIGKILL (fakes in memory do not see what the killed process did). `crashes=2`
     kills the resumed run again, at each of its boundaries. `same_result=False` is for flows whose
-    result is new each time (`new_id`, `now`).
+    result is new each time (`uuid4`, `now`).
     """
     if kill not in ("simulated", "process") or crashes not in (1, 2):
         raise UsageError('crash_matrix: kill is "simulated" or "process", crashes is 1 or 2')
@@ -334,7 +334,7 @@ def _stopped(point: Point, held: RunHeld) -> str:
     if held.reason == "diverged":
         text += (
             f" Step: {held.step}. The flow took another way than before: put randomness, time and "
-            "everything from outside into steps, or use holdfast.context.now, rng and new_id."
+            "everything from outside into steps, or use holdfast.context.now, rng and uuid4."
         )
     return text
 

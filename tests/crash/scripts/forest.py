@@ -23,7 +23,7 @@ from typing import Any
 
 import holdfast
 from holdfast import Retry, aio, each, effect, flow, gather, step, turns
-from holdfast.context import new_id
+from holdfast.context import uuid4
 from tests.crash import probe
 from tests.crash.harness import assert_sound
 
@@ -105,7 +105,7 @@ def perform(run: str, nodes: Nodes, path: str) -> dict[str, str]:
         if kind in STEPS:
             notes[here] = STEPS[kind](run, here)
         elif kind == "value":
-            new_id()
+            uuid4()
         elif kind == "turns":
             notes |= loop(run, here, *rest)
         elif kind == "gather":
@@ -153,7 +153,7 @@ async def perform_async(run: str, nodes: Nodes, path: str) -> dict[str, str]:
         if kind in ASYNC_STEPS:
             notes[here] = await ASYNC_STEPS[kind](run, here)
         elif kind == "value":
-            new_id()
+            uuid4()
         elif kind == "turns":
             notes |= await loop_async(run, here, *rest)
         elif kind == "gather":

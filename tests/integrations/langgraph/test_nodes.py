@@ -79,12 +79,12 @@ def test_values_and_waits_in_nodes_are_found_again() -> None:
 
     def first(state: State) -> State:
         holdfast.sleep(0)
-        return {"said": [holdfast.context.new_id()]}
+        return {"said": [str(holdfast.context.uuid4())]}
 
     def second(state: State) -> State:
         holdfast.sleep(0)
         seen.append(
-            (holdfast.context.new_id(), holdfast.context.now(), holdfast.context.rng().random())
+            (str(holdfast.context.uuid4()), holdfast.context.now(), holdfast.context.rng().random())
         )
         if len(seen) == 1:
             raise ConnectionError("no line")

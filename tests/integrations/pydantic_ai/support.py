@@ -39,7 +39,7 @@ def durable(server: FakeModelServer, *tools: Any, **options: Any) -> Agent[None,
 
 def keys(steps: Iterable[Any]) -> list[str]:
     """The keys of steps, without those of ids, which are asked for from 2.61 on."""
-    return [step.key for step in steps if step.name != "new_id"]
+    return [step.key for step in steps if step.name != "uuid4"]
 
 
 class Interrupted(Exception):

@@ -32,7 +32,7 @@ def test_a_run_of_the_newest_version_goes_back_to_the_lowest(tmp_path: Path) -> 
         agent = Agent(AGENT, tmp_path / "a", server)
         first = agent.life("ended:4", python=str(python_of("pydantic_ai", "newest")))
         assert first.was_killed, first.output
-        assert "new_id:support" in {step.key for step in first.steps}
+        assert "uuid4:support" in {step.key for step in first.steps}
         again = agent.life(python=str(python_of("pydantic_ai", "lowest")))
         assert again.code == 0, again.output
         assert again.requests - first.requests == 2 - first.recorded(is_model)

@@ -3,6 +3,7 @@
 A line that ends in `# error` is wrong, and every checker has to say so; no other line is.
 """
 
+import uuid
 from dataclasses import dataclass
 from typing import assert_type
 
@@ -90,7 +91,7 @@ def agent(question: str) -> str:
     each = holdfast.each(search, ["a", "b"], max_concurrency=2)
     assert_type(each, list[list[str]])
     assert_type(holdfast.run_step("length", len, "four"), int)
-    assert_type(holdfast.context.new_id(), str)
+    assert_type(holdfast.context.uuid4(), uuid.UUID)
     return text
 
 

@@ -120,7 +120,7 @@ class Durable(BaseDurabilityCapability[AgentDepsT]):
         if not self.in_durable_context:
             return None
         with step_key(line(self.name)):
-            return holdfast.context.new_id()
+            return str(holdfast.context.uuid4())
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
         """Return the id of a conversation that begins with this agent run."""
