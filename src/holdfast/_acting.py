@@ -221,19 +221,20 @@ class Acting:
         *,
         queue: str | None = None,
         flow: str | None = None,
-        status: str = "failed",
+        held_reason: Literal["quarantined", "diverged"] | None = None,
         accept_change: bool = False,
         actor: str | None = None,
     ) -> list[Resumed]:
-        """Take up again all failed (or `status="quarantined"`) runs of a queue or a flow, or of all.
+        """Resume all failed runs of a queue or a flow, or of all; with `held_reason`, the runs that
+        are held for it instead.
 
-        `status="diverged"` is for those of one flow, once its old code is back or the new one is
-        repaired: they are replayed once more. `accept_change=True` goes on with the changed code.
-        Returns what became of each; the error of one does not stop the others.
+        `held_reason="diverged"` is for those of one flow, once its old code is back or the new one
+        is repaired: they are replayed once more. `accept_change=True` goes on with the changed code.
+        Returns the outcome of each; the error of one does not stop the others.
         """
         from holdfast._ops import queues
 
-        many = queues.Many(queue, status, flow, accept_change)
+        many = queues.Many(queue, held_reason or "failed", flow, accept_change)
         return list(queues.resume_all(self.kept, many, actor_or_user(actor)))
 
     def set_budget(self, run_id: str, budget: Budget, *, actor: str | None = None) -> Any:
@@ -243,11 +244,29 @@ class Acting:
 
         return budgets.raise_budget(self.kept, run_id, budget, actor=actor_or_user(actor))
 
-    def set_schedule(self, name: str, *, paused: bool, actor: str | None = None) -> ScheduleView:
-        """Pause a schedule, or let it go on."""
+    def pause_schedule(self, name: str, *, actor: str | None = None) -> ScheduleView:
+        """Pause a schedule: it starts no runs until it is resumed."""
         from holdfast._ops import schedules
 
-        return schedules.set_schedule(self.kept, name, paused=paused, actor=actor_or_user(actor))
+        return schedules.set_schedule(self.kept, name, paused=True, actor=actor_or_user(actor))
+
+    def resume_schedule(self, name: str, *, actor: str | None = None) -> ScheduleView:
+        """Resume a paused schedule; its `catch_up` says which of the missed runs are started."""
+        from holdfast._ops import schedules
+
+        return schedules.set_schedule(self.kept, name, paused=False, actor=actor_or_user(actor))
+
+    def pause_queue(self, name: str, *, actor: str | None = None) -> None:
+        """Pause a queue: workers take no runs of it until it is resumed. Its limits stay."""
+        from holdfast._ops import queues
+
+        queues.set_paused(self.kept, name, paused=True, actor=actor_or_user(actor))
+
+    def resume_queue(self, name: str, *, actor: str | None = None) -> None:
+        """Resume a paused queue, with the limits that it had."""
+        from holdfast._ops import queues
+
+        queues.set_paused(self.kept, name, paused=False, actor=actor_or_user(actor))
 
     def set_queue(self, queue: Queue, *, actor: str | None = None) -> None:
         """Set the limits of a queue; they hold at once, for every worker of this store."""

@@ -656,7 +656,9 @@ def test_sums_of_a_pot_stop_where_a_database_cannot_count_on(store):
     assert json.loads(store.kept.get("r").usage)["input_tokens"] == 2**63 - 1
 
 
-@pytest.mark.parametrize("used", [{"input_tokens": 2**63}, {"cost": 2e9}, {"cost": 10**400}])
+@pytest.mark.parametrize(
+    "used", [{"input_tokens": 2**63}, {"cost_usd": 2e9}, {"cost_usd": 10**400}]
+)
 def test_what_no_pot_counts_is_refused_where_it_is_said(store, used):
     @step(name="budget-too-much")
     def too_much() -> str:
@@ -674,6 +676,20 @@ def test_what_no_pot_counts_is_refused_where_it_is_said(store, used):
 
 
 # -- first mistakes ----------------------------------------------------------------------------
+
+
+def test_the_cost_of_a_model_call_has_a_unit(store):
+    @step(name="budget-no-unit")
+    def no_unit() -> str:
+        with pytest.raises(UsageError, match="cost_usd="):
+            record_usage(cost=1)
+        return "refused"
+
+    @flow(name="budget-no-unit-flow")
+    def work() -> str:
+        return no_unit()
+
+    assert work.run("r") == "refused"
 
 
 @pytest.mark.parametrize("cost", [-1, float("nan"), "1", True])

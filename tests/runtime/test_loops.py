@@ -172,7 +172,7 @@ def test_a_limit_that_is_none(holdfast_store, limit):
     def work() -> None:
         turns({}, max_turns=limit)
 
-    with pytest.raises(RunFailed, match="limit="):
+    with pytest.raises(RunFailed, match="max_turns="):
         work.run("r")
 
 

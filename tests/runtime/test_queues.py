@@ -209,6 +209,18 @@ def test_a_paused_queue_is_left_alone_until_it_goes_on(store: testing.PrivateSto
         ended(store, "m")
 
 
+def test_a_queue_keeps_its_limits_while_it_is_paused(store: testing.PrivateStore):
+    store.set_queue(Queue("mail", concurrency=2))
+    store.pause_queue("mail", actor="kim")
+    [paused] = [queue for queue in store.queues() if queue.name == "mail"]
+    assert (paused.paused, paused.concurrency) == (True, 2)
+    store.resume_queue("mail")
+    [resumed] = [queue for queue in store.queues() if queue.name == "mail"]
+    assert (resumed.paused, resumed.concurrency) == (False, 2)
+    with pytest.raises(errors.UsageError, match="the name of a queue"):
+        store.pause_queue("")
+
+
 # -- many together -----------------------------------------------------------------------------
 
 
@@ -267,7 +279,7 @@ def test_the_error_of_one_does_not_stop_the_others(store: testing.PrivateStore, 
     assert told["f1"] is not None
     assert store.get("f1").status == "failed"
     with pytest.raises(errors.UsageError, match="quarantined"):
-        store.resume_all(status="cancelled")
+        store.resume_all(held_reason="cancelled")  # type: ignore[arg-type]
 
 
 # -- deduplication, and mistakes ---------------------------------------------------------------
@@ -289,11 +301,11 @@ def test_submitting_again_is_the_same_run(store: testing.PrivateStore):
     ("options", "words"),
     [
         ({"concurrency": 0}, "concurrency=0"),
-        ({"per_key": -1}, "per_key=-1"),
+        ({"concurrency_per_key": -1}, "concurrency_per_key=-1"),
         ({"rate": 1.5}, "rate=1.5"),
-        ({"per_key_rate": True}, "per_key_rate=True"),
-        ({"per": 0}, "more than 0 seconds"),
-        ({"per": "1 m"}, "seconds, or a timedelta"),
+        ({"rate_per_key": True}, "rate_per_key=True"),
+        ({"period": 0}, "more than 0 seconds"),
+        ({"period": "1 m"}, "seconds, or a timedelta"),
         ({"name": ""}, "must not be empty"),
         ({"name": "a\nb"}, "control"),
     ],

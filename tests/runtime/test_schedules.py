@@ -264,16 +264,16 @@ def test_paused_and_unpaused(clocked):
     made = hourly()
     ticker = Ticker(clocked.engine, [made])
     ticker.tick()
-    assert clocked.set_schedule("hourly", paused=True).next_at is None
+    assert clocked.pause_schedule("hourly").next_at is None
     clocked.clock.advance(2 * 3600)
     ticker.tick()
     Ticker(clocked.engine, [made]).tick()
     assert ids(clocked) == []
-    clocked.set_schedule("hourly", paused=False)
+    clocked.resume_schedule("hourly")
     ticker.tick()
     assert ids(clocked) == ["hourly::2026-03-28T02:00:00Z"], "what catch_up says"
     with pytest.raises(UsageError, match="known are: hourly"):
-        clocked.set_schedule("nightly", paused=True)
+        clocked.pause_schedule("nightly")
 
 
 def test_a_pause_is_not_lost_to_a_worker_that_is_at_it(clocked):
@@ -286,7 +286,7 @@ def test_a_pause_is_not_lost_to_a_worker_that_is_at_it(clocked):
 
     def paused_meanwhile(news: Any) -> Any:
         clocked.engine.kept.start_all = start
-        clocked.set_schedule("hourly", paused=True)
+        clocked.pause_schedule("hourly")
         return start(news)
 
     clocked.engine.kept.start_all = paused_meanwhile

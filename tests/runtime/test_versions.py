@@ -650,13 +650,13 @@ def diverged(store: testing.PrivateStore, *run_ids: str) -> None:
 def test_diverged_runs_are_tried_again_together_when_the_old_code_is_back(store):
     diverged(store, "r", "s")
     versioned("1", old)
-    told = store.resume_all(flow="deployed", status="diverged", actor="kim")
+    told = store.resume_all(flow="deployed", held_reason="diverged", actor="kim")
     assert {one.run_id: one.error for one in told} == {"r": None, "s": None}
     store.recover()
     assert [store.get(run_id).result for run_id in ("r", "s")] == [OLD_WAY, OLD_WAY]
     assert sorted(done) == ["a", "a", "b", "b", "c", "c"], "each step is executed once"
     assert "change_accepted" not in [entry.kind for entry in store.history("r")]
-    assert store.resume_all(flow="deployed", status="diverged") == []
+    assert store.resume_all(flow="deployed", held_reason="diverged") == []
     assert store.verify() == []
 
 
@@ -718,7 +718,7 @@ def test_each_code_that_does_not_fit_tries_a_run_once(store):
 def test_a_decision_of_a_person_lets_any_code_try_anew(store):
     diverged(store, "r")
     before = claims(store)
-    store.resume_all(flow="deployed", status="diverged")
+    store.resume_all(flow="deployed", held_reason="diverged")
     store.recover()
     assert (claims(store), store.get("r").held_reason) == (before + 1, "diverged")
     store.recover()
@@ -812,7 +812,7 @@ def test_what_still_does_not_fit_is_held_again(store):
     versioned("1", counted)
     store.recover()
     for times in (2, 3):
-        store.resume_all(flow="deployed", status="diverged")
+        store.resume_all(flow="deployed", held_reason="diverged")
         store.recover()
         assert (store.get("r").held_reason, len(tried)) == ("diverged", times)
     assert done == ["a", "b"], "nothing was executed"
@@ -820,7 +820,9 @@ def test_what_still_does_not_fit_is_held_again(store):
 
 def test_a_change_is_accepted_of_all_diverged_runs_of_a_flow(store):
     diverged(store, "r", "s")
-    told = store.resume_all(flow="deployed", status="diverged", accept_change=True, actor="kim")
+    told = store.resume_all(
+        flow="deployed", held_reason="diverged", accept_change=True, actor="kim"
+    )
     assert all("accepted" in one.did for one in told)
     store.recover()
     assert [store.get(run_id).result for run_id in ("r", "s")] == [["a", "b", "b", "c"]] * 2
@@ -830,8 +832,8 @@ def test_only_the_diverged_runs_of_that_flow_are_taken_up(store):
     diverged(store, "r")
     versioned("1", old).submit("paused")
     store.pause("paused")
-    assert store.resume_all(flow="other", status="diverged") == []
-    told = store.resume_all(flow="deployed", status="diverged")
+    assert store.resume_all(flow="other", held_reason="diverged") == []
+    told = store.resume_all(flow="deployed", held_reason="diverged")
     assert [one.run_id for one in told] == ["r"]
     assert (store.get("r").status, store.get("paused").held_reason) == ("queued", "paused")
 
@@ -847,14 +849,14 @@ def test_a_run_that_moved_on_meanwhile_is_left_as_it_is(store, monkeypatch):
         return rows
 
     monkeypatch.setattr(store.kept, "list", late)
-    [told] = store.resume_all(flow="deployed", status="diverged", accept_change=True)
+    [told] = store.resume_all(flow="deployed", held_reason="diverged", accept_change=True)
     assert (told.did, told.error) == ("run 'r' is completed already", None)
     assert store.get("r").result == OLD_WAY
 
 
 def test_diverged_runs_are_taken_up_flow_by_flow(store):
     with pytest.raises(UsageError, match="which flow"):
-        store.resume_all(status="diverged")
+        store.resume_all(held_reason="diverged")
     with pytest.raises(UsageError, match="not of failed ones"):
         store.resume_all(flow="deployed", accept_change=True)
 

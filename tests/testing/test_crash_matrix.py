@@ -397,7 +397,7 @@ def test_a_long_run_is_killed_at_evenly_chosen_places():
     "options",
     [
         {"kill": "twice"},
-        {"deaths": 3},
+        {"crashes": 3},
         {"url": "sqlite:///x.db"},
         {"kill": "process", "url": "memory:"},
     ],

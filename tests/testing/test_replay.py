@@ -68,7 +68,8 @@ def _original():
 def exported(tmp_path: Path) -> Path:
     with testing.store() as store:
         report.run("r", "x")
-        path = testing.export_run(store, "r", tmp_path / "r.json")
+        path = tmp_path / "r.json"
+        store.export_run("r", path)
     calls.clear()
     return path
 
@@ -157,7 +158,8 @@ def test_a_run_that_has_not_ended_may_go_on(tmp_path):
     with testing.store() as store:
         with pytest.raises(RunFailed):
             report.run("r", "x")
-        path = testing.export_run(store, "r", tmp_path / "r.json")
+        path = tmp_path / "r.json"
+        store.export_run("r", path)
     calls.clear()
     assert testing.replay(report, path).status == "failed"
 
@@ -196,7 +198,9 @@ def test_loops_branches_and_async_flows_replay(tmp_path):
     with testing.store() as store:
         loops.run("loops")
         asyncio.run(gathering.run("async"))
-        paths = [testing.export_run(store, name, tmp_path / name) for name in ("loops", "async")]
+        paths = [tmp_path / name for name in ("loops", "async")]
+        for path in paths:
+            store.export_run(path.name, path)
     calls.clear()
     assert testing.replay(loops, paths[0]).result == 9
     assert testing.replay(gathering, paths[1]).result == 3
@@ -206,7 +210,8 @@ def test_loops_branches_and_async_flows_replay(tmp_path):
 def test_a_sqlite_run_is_exported_alike(tmp_path):
     with testing.store(url="sqlite:") as store:
         report.run("r", "x")
-        path = testing.export_run(store, "r", tmp_path / "r.json")
+        path = tmp_path / "r.json"
+        store.export_run("r", path)
     calls.clear()
     assert testing.replay(report, path).steps == 4
 
@@ -242,4 +247,4 @@ def test_a_file_of_another_version_or_flow_is_refused(exported):
 
 def test_a_run_that_is_not_there_cannot_be_exported(tmp_path):
     with testing.store() as store, pytest.raises(RunNotFound):
-        testing.export_run(store, "nobody", tmp_path / "x.json")
+        store.export_run("nobody", tmp_path / "x.json")

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast._core.keys import check_label
 from holdfast._core.lifecycle import HeldReason, Status
 from holdfast._core.rows import RunRow
 from holdfast._ops import actions, audit
@@ -202,6 +203,12 @@ def set_limits(store: Store, limits: Limits, actor: str) -> None:
     store.set_limits(limits)
 
 
+def set_paused(store: Store, queue: str, *, paused: bool, actor: str) -> None:
+    """Pause a queue, or resume it; its limits stay."""
+    name = check_label("the name of a queue", queue)
+    set_limits(store, msgspec.structs.replace(limits_of(store, name), paused=paused), actor)
+
+
 # -- many runs together ------------------------------------------------------------------------
 
 
@@ -217,7 +224,7 @@ class Many(msgspec.Struct, frozen=True):
     def check(self) -> None:
         """Refuse what cannot be meant."""
         if self.status not in ("failed", "quarantined", "diverged"):
-            raise UsageError(f"status={self.status!r}: 'failed', 'quarantined' or 'diverged'")
+            raise UsageError(f"held_reason={self.status!r}: 'quarantined' or 'diverged'")
         if self.status == "diverged" and self.flow is None:
             raise UsageError("diverged runs are taken up flow by flow: say which flow was changed")
         if self.accept_change and self.status != "diverged":

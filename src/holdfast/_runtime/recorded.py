@@ -156,6 +156,8 @@ def record_usage(
     amounts: dict[str, Any] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
     if cost_usd is not None:
         amounts["cost"] = float(cost_usd) if isinstance(cost_usd, Decimal) else cost_usd
+    if "cost" in more:
+        raise UsageError("record_usage(cost=…): the cost of a model call is cost_usd=, in dollars")
     for name, amount in amounts.items():
         if not isinstance(amount, int | float) or amount < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"record_usage({name}={amount!r}): a number, not negative")

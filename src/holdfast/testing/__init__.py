@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from holdfast.testing.crash_report import CrashReport
     from holdfast.testing.crashes import crash_matrix
     from holdfast.testing.faults import StoreFaults
-    from holdfast.testing.histories import export_run
     from holdfast.testing.models import CallTools, FakeModelServer, Say
     from holdfast.testing.replaying import Diverged, ReplayResult, replay
     from holdfast.testing.stores import PrivateStore, override, store
@@ -38,7 +37,6 @@ _HOME = {
     "Say": "models",
     "StoreFaults": "faults",
     "crash_matrix": "crashes",
-    "export_run": "histories",
     "override": "stores",
     "replay": "replaying",
     "store": "stores",
@@ -55,7 +53,6 @@ __all__ = [
     "Say",
     "StoreFaults",
     "crash_matrix",
-    "export_run",
     "override",
     "replay",
     "store",
